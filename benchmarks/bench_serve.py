@@ -52,7 +52,7 @@ from serve_app.pipeline import Mesh, advance, options
 from serve_app.runtime.local import QUIET
 from serve_app.settings import Settings
 
-SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (10_000, 10.0))
+SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (3000, 10.0), (10_000, 10.0))
 LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots is sent
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")

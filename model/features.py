@@ -55,14 +55,20 @@ class Channel:
 
     def invert(self, y: NDArray[np.floating]) -> NDArray[np.float64]:
         """Convert an array back to the channel's unit; never below zero."""
-        y = y.astype(np.float64)
-        value: NDArray[np.float64]
-        if self.transform == "log":
-            value = np.maximum(np.exp(np.minimum(y, 60.0)) - self.offset, 0.0)
-        else:
-            ratio = np.exp(np.clip(y, -60.0, 60.0))
-            value = np.clip((ratio * (1 + self.offset) - self.offset) / (1 + ratio), 0.0, 1.0)
-        return value
+        return amount_of(y, self.offset) if self.transform == "log" else share_of(y, self.offset)
+
+
+def amount_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Convert values of channels with the transform ``log`` and these offsets back to their units; never below zero."""
+    amount: NDArray[np.float64] = np.maximum(np.exp(np.minimum(y.astype(np.float64), 60.0)) - offset, 0.0)
+    return amount
+
+
+def share_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    """Convert values of channels with the transform ``logit`` and these offsets back to shares, 0 to 1."""
+    ratio = np.exp(np.clip(y.astype(np.float64), -60.0, 60.0))
+    share: NDArray[np.float64] = np.clip((ratio * (1 + offset) - offset) / (1 + ratio), 0.0, 1.0)
+    return share
 
 
 NODE_CHANNELS = (

@@ -67,6 +67,10 @@ BATCH_WAIT = Metric("tagae_batch_wait_seconds", "Time that a group of partitions
 GROUPS_WAITING = Metric(
     "tagae_groups_waiting", "Groups of partitions that wait for their pass, by scoring replica.", gauge=True
 )
+GROUPS_REFUSED = Metric(
+    "tagae_groups_refused_total",
+    "Groups of partitions that a scoring replica refused, since they could not be scored by their deadline.",
+)
 STAGE = Metric("tagae_stage_seconds", "Duration of each stage from snapshot to verdict.", ("stage",), SECONDS)
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by code of the problem.", ("code",))
 SNAPSHOTS_DROPPED = Metric(
@@ -224,6 +228,7 @@ METRICS = (
     BATCH_SIZE,
     BATCH_WAIT,
     GROUPS_WAITING,
+    GROUPS_REFUSED,
     STAGE,
     REFUSALS,
     SNAPSHOTS_DROPPED,

@@ -14,6 +14,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -392,8 +393,8 @@ def cut_tasks(prepared: PreparedSnapshot) -> tuple[PartitionTask, ...]:
     cut = _plan_of(prepared)
     if len(cut.parts) == 1:
         return (prepared.whole,)
-    returned = _returned(prepared)
-    return tuple(_task(prepared, part, returned, index) for index, part in enumerate(cut.parts))
+    returned, snapshot = _returned(prepared), uuid4().hex
+    return tuple(_task(prepared, part, returned, index, snapshot) for index, part in enumerate(cut.parts))
 
 
 def replay(
@@ -641,7 +642,9 @@ def _returned_embeddings(prepared: PreparedSnapshot, scores: Sequence[PartitionS
     return place, np.concatenate([s.embeddings for s in scores])
 
 
-def _task(prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool_], index: int) -> PartitionTask:
+def _task(
+    prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool_], index: int, snapshot: str
+) -> PartitionTask:
     state, whole = prepared.mesh.state, prepared.whole
     rows = part.nodes
     owned = np.zeros(len(whole.edges), bool)
@@ -660,6 +663,9 @@ def _task(prepared: PreparedSnapshot, part: Partition, returned: NDArray[np.bool
         np.flatnonzero(returned[part.core]),
         index,
         None if whole.sampled is None else np.flatnonzero(np.isin(part.core, whole.sampled)),
+        snapshot,
+        rows.astype(np.int32),
+        calls.astype(np.int32),
     )
 
 

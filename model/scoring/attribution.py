@@ -82,21 +82,42 @@ def attribute(observation: Observation, edge_index: IntArray, rows: IntArray) ->
         edge_index: ``[2, E]`` rows of the mesh's services.
         rows: ``[C]`` calls of interest, ascending. All calls of their callers count for the limit of 1.
     """
-    count = len(observation.node_present)
-    is_caller = np.zeros(count, bool)
-    is_caller[edge_index[0, rows]] = True
-    calls = np.flatnonzero(is_caller[edge_index[0]])
-    source, destination = edge_index[:, calls]
-    per_request = _calls_per_request(observation, source, destination, calls)
+    callers = np.unique(edge_index[0, rows])
     shares = []
     for channel in (ERROR, P50):
-        rise, is_known = _rise_of_calls(observation, destination, calls, channel)
-        own, usual, measured = _rise_of_services(observation.node, source, channel)
-        counts = is_known & measured & (own >= (LEAST_ERRORS if channel == ERROR else LEAST_SLOWER * usual))
-        part = np.where(counts, per_request * np.maximum(rise, 0) / np.maximum(own, 1e-9), 0)
-        together = np.bincount(source, part, count)[source]
-        shares.append((part / np.maximum(together, 1)).astype(np.float32)[np.searchsorted(calls, rows)])
+        own, usual, measured = _rise_of_services(observation.node, callers, channel)
+        rose = measured & (own >= (LEAST_ERRORS if channel == ERROR else LEAST_SLOWER * usual))
+        shares.append(_divide(observation, edge_index, rows, callers[rose], own[rose], channel))
     return Attribution(*shares)
+
+
+def _divide(
+    observation: Observation, edge_index: IntArray, rows: IntArray, callers: IntArray, rises: Floats, channel: int
+) -> Array:
+    """Return the share of the rise of its caller's metric that each of the calls ``rows`` explains, ``[C]``; 0 for
+    other callers. Usually the metric of hardly any caller rose.
+
+    Args:
+        observation, edge_index, rows: as of :func:`attribute`.
+        callers: rows of the services whose metric rose.
+        rises: by how much.
+        channel: of the metric.
+    """
+    share = np.zeros(len(rows), np.float32)
+    if not len(callers):
+        return share
+    rise_of = np.zeros(len(observation.node_present))
+    rise_of[callers] = rises
+    calls = np.flatnonzero(rise_of[edge_index[0]])
+    source, destination = edge_index[:, calls]
+    rise, is_known = _rise_of_calls(observation, destination, calls, channel)
+    per_request = _calls_per_request(observation, source, destination, calls)
+    part = np.where(is_known, per_request * np.maximum(rise, 0) / np.maximum(rise_of[source], 1e-9), 0)
+    together = np.bincount(source, part, len(rise_of))[source]
+    explained = (part / np.maximum(together, 1)).astype(np.float32)
+    wanted = np.flatnonzero(rise_of[edge_index[0, rows]])
+    share[wanted] = explained[np.searchsorted(calls, rows[wanted])]
+    return share
 
 
 def _calls_per_request(observation: Observation, source: IntArray, destination: IntArray, calls: IntArray) -> Floats:

@@ -5,12 +5,12 @@ load, so its tail is heavy, and even twice the usual CPU is hardly improbable. T
 needed as much, in total or for each request, and now it does for minutes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from model.features import CPU, NODE_CHANNELS, RATE, Array
-from model.snapshot import NODE_METRICS, MeshSnapshot, find_rows
+from model.snapshot import NODE_METRICS, BoolArray, MeshSnapshot, find_rows
 from model.state.mesh_state import MeshState, Observation
 
 LATELY, MOSTLY = 8, 6  # snapshots that are compared with the older ones, and how many of them have to be above
@@ -21,6 +21,7 @@ TIMES_PER_REQUEST = 1.1  # the same of CPU for each request
 NEARLY = 0.03  # above the expected utilization, from which a service is examined
 MOST = 32  # services examined, those that rose most first
 WINDOW = 120  # snapshots
+AT_ONCE = LATELY + 8  # snapshots that are looked at first
 RELIEVING = frozenset({"scale_out"})  # planned changes after which a service does not need more CPU
 
 
@@ -38,24 +39,39 @@ def busy_cpu(state: MeshState, observation: Observation) -> Array:
     if not len(rows) or len(state.window) < LATELY + BEFORE:
         return busy
     rows = rows[np.argsort(expected[rows] - value[rows], kind="stable")][:MOST]
-    used = _used_cpu(state.window[-WINDOW:], [state.node_ids[row] for row in rows.tolist()])
-    lately, before = used[:LATELY], used[LATELY:]
-    total, per_request = np.moveaxis(_highest(before), -1, 0)
-    is_above = lately[..., 0] > np.maximum(total + ABOVE, total * TIMES)
-    is_above &= lately[..., 1] > per_request * TIMES_PER_REQUEST
-    is_known = np.isfinite(before[..., 0]).sum(axis=0) >= BEFORE
-    busy[rows] = is_known & is_above[0] & (is_above.sum(axis=0) >= MOSTLY)
+    # A service that is not above the last few minutes is not above the whole window, which takes longer to read.
+    for snapshots in (AT_ONCE, WINDOW):
+        used = _used_cpu(state.window[-snapshots:], {state.node_ids[row]: row for row in rows.tolist()})
+        is_above = _is_above(used[:LATELY], used[LATELY:])
+        if not is_above.any():
+            return busy
+        rows, used = rows[is_above], used[:, is_above]
+    busy[rows] = np.isfinite(used[LATELY:, :, 0]).sum(axis=0) >= BEFORE
     return busy
 
 
-def _used_cpu(window: Sequence[MeshSnapshot], names: Sequence[str]) -> Array:
+def _is_above(lately: Array, before: Array) -> BoolArray:
+    """Return which of k services, now and mostly, need more CPU than before; arguments as of :func:`_used_cpu`."""
+    total, per_request = np.moveaxis(_highest(before), -1, 0)
+    is_above = lately[..., 0] > np.maximum(total + ABOVE, total * TIMES)
+    is_above &= lately[..., 1] > per_request * TIMES_PER_REQUEST
+    mostly: BoolArray = is_above[0] & (is_above.sum(axis=0) >= MOSTLY)
+    return mostly
+
+
+def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
     """Return CPU utilization, and CPU for each request, of k services, ``[len(window), k, 2]``, newest first; not a
-    number where they are not known. Nothing is known about the time before a planned change."""
+    number where they are not known. Nothing is known about the time before a planned change.
+
+    Args:
+        window: oldest first.
+        row: of each service in the table of the mesh, where most snapshots have it, too.
+    """
+    names = tuple(row)
     metrics = np.zeros((len(window), len(names), len(NODE_METRICS)), np.float32)
     measured = np.zeros(metrics.shape, bool)
     changed = np.zeros((len(window), len(names)), bool)
     there = at = np.zeros(0, np.int64)
-    row: dict[str, int] = {}
     of: tuple[str, ...] | None = None  # whose rows `at` has; most snapshots share their names
     for age, snapshot in enumerate(reversed(window)):
         if snapshot.node_ids is not of:

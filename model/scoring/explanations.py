@@ -21,6 +21,8 @@ from model.features import (
     P99,
     RATE,
     Array,
+    amount_of,
+    share_of,
 )
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
@@ -31,6 +33,12 @@ SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
 _CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
 SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED)
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
+# Of each series: its channel, and the offset of that. A service that vanished has no requests.
+_CHANNEL = np.array([*range(OWN), *SYMPTOMS, *[RATE] * (len(SERIES) - OWN - CALLS)])
+_OFFSET = np.array(
+    [*(c.offset for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].offset for c in SYMPTOMS)]
+    + [NODE_CHANNELS[RATE].offset] * (len(SERIES) - OWN - CALLS)
+)
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
 RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
 LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
@@ -221,22 +229,19 @@ def _values(
         observation, node_expected, edge_expected: of the mesh.
         node, edge, series: rows of services, rows of calls, and indices into ``SERIES``, of shapes that broadcast.
     """
-    observed, expected = np.zeros(series.shape, np.float32), np.zeros(series.shape, np.float32)
     node, edge, series = np.broadcast_arrays(node, edge, series)
-    for which in np.unique(series[series >= 0]).tolist():
-        at = series == which
-        if OWN <= which < OWN + CALLS:
-            c, rows, of, usual = SYMPTOMS[which - OWN], edge[at], observation.edge, edge_expected
-            channel = EDGE_CHANNELS[c]
-        else:
-            c, rows, of = (
-                which if which < OWN else RATE,
-                node[at],
-                observation.node,
-            )  # a vanished service has no requests
-            usual = of.expected if c == RATE else node_expected  # for load, ignore what callers explain
-            channel = NODE_CHANNELS[c]
-        observed[at], expected[at] = channel.invert(of.value[rows, c]), channel.invert(usual[rows, c])
+    of_call = (series >= OWN) & (series < OWN + CALLS)
+    of_node = (series >= 0) & ~of_call
+    transformed = np.zeros((2, *series.shape), np.float32)
+    call, rows = _CHANNEL[series[of_call]], edge[of_call]
+    transformed[:, of_call] = observation.edge.value[rows, call], edge_expected[rows, call]
+    own, rows = _CHANNEL[series[of_node]], node[of_node]
+    # For load, ignore what callers explain.
+    usual = np.where(own == RATE, observation.node.expected[rows, own], node_expected[rows, own])
+    transformed[:, of_node] = observation.node.value[rows, own], usual
+    offset = _OFFSET[series]
+    values = np.where(_CHANNEL[series] == ERROR, share_of(transformed, offset), amount_of(transformed, offset))
+    observed, expected = np.where(series >= 0, values, 0).astype(np.float32)
     return observed, expected
 
 

@@ -41,7 +41,7 @@ def follow_notices(
     """Match resources that are running out with the open notices.
 
     No notice begins at a service of an alert, because a shortage there may be the harm of that fault. An open one
-    continues; see :func:`drop_told` for its end.
+    continues; see :func:`drop_repeated` for its end.
     """
     alerted = {name for incident in alerting for name in incident.members}
     before = [i for i in memory.open if not i.is_alert and not i.scope]
@@ -66,7 +66,7 @@ def follow_notices(
     return replace(memory, above_notice=above), MatchedIncidents(*followed)
 
 
-def drop_told(incidents: Sequence[OpenIncident]) -> tuple[OpenIncident, ...]:
+def drop_repeated(incidents: Sequence[OpenIncident]) -> tuple[OpenIncident, ...]:
     """Return the incidents without notices about services that an alert suspects: the alert tells the same story, and
     users are affected."""
     suspected = {name for one in incidents if one.is_alert for name in likely_services(one)}

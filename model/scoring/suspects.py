@@ -39,7 +39,7 @@ def suspects(
     kept = np.isin(rows[order], [] if independent is None else independent)
     kept[: MOST_SUSPECTS - min(int(kept[MOST_SUSPECTS:].sum()), MOST_SUSPECTS - 1)] = True
     found = []
-    for i in order[kept][:MOST_SUSPECTS]:
+    for i in order[kept][:MOST_SUSPECTS].tolist():
         row = int(rows[i])
         reasons, context = reasons_of(evidence, row, memory, when), _context_of(evidence, row, memory, when)
         found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))
@@ -52,14 +52,14 @@ def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdi
     if explanation.gone[row]:
         since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
     reasons: list[Reason] = []
-    for k, series in enumerate(explanation.series[row]):
+    columns = explanation.series, explanation.peer, explanation.observed, explanation.expected
+    for series, place, observed, expected in zip(*(column[row].tolist() for column in columns), strict=True):
         if series < 0:
             continue
-        peer = explanation.peers[explanation.peer[row, k]] if explanation.peer[row, k] >= 0 else ""
+        peer = explanation.peers[place] if place >= 0 else ""
         source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
-        values = float(explanation.observed[row, k]), float(explanation.expected[row, k])
         load = 1.0 if reasons else float(explanation.load[row])  # reported once
-        reasons.append(Reason(SERIES[series], *values, since, source, destination, load))
+        reasons.append(Reason(SERIES[series], observed, expected, since, source, destination, load))
     return tuple(reasons)
 
 

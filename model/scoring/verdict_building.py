@@ -21,7 +21,7 @@ from model.scoring.independent import find_independent, independent_of
 from model.scoring.lasting import add_lasting, is_clear, with_lasting_since
 from model.scoring.level_shifts import excess, lower_evidence, notice_excess
 from model.scoring.meta_model import MetaModel
-from model.scoring.notices import drop_told, follow_notices, open_notices, remember_notices, short_services
+from model.scoring.notices import drop_repeated, follow_notices, open_notices, remember_notices, short_services
 from model.scoring.ranking import probability, with_neighbours
 from model.scoring.suspects import reasons_of, suspects
 from model.scoring.traffic import traffic_score
@@ -143,7 +143,7 @@ def _describe_open(
         )
         for open_incident, i in zip(memory.open, incidents, strict=True)
     ]
-    memory = replace(memory, open=drop_told(remember_notices(evidence, with_strongest, earlier, when)))
+    memory = replace(memory, open=drop_repeated(remember_notices(evidence, with_strongest, earlier, when)))
     described = {incident.id: incident for incident in incidents}
     incidents = [
         replace(described[o.id], suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)

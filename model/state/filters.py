@@ -219,13 +219,15 @@ def temper_young(deviation: Deviation, channels: tuple[Channel, ...]) -> Deviati
         deviation: of N rows.
         channels: C channels.
     """
-    tempered = np.array([channel.name != "error_rate" for channel in channels])
-    young = deviation.observed & (deviation.seen < YOUNG) & tempered & (np.abs(deviation.now) < BOUND)
+    seen = deviation.seen
+    young = seen < YOUNG
     if not young.any():
         return deviation
-    level, seen = deviation.level.copy(), deviation.seen[young]
+    tempered = np.array([channel.name != "error_rate" for channel in channels])
+    young &= deviation.observed & tempered & (np.abs(deviation.now) < BOUND)
+    level = deviation.level.copy()
     for scale, of_noise in ((1, SHORT_SCALE), (2, LONG_SCALE)):
-        level[scale, young] *= np.sqrt((seen + 1) / (seen + of_noise**2))
+        level[scale] *= np.where(young, np.sqrt((seen + 1) / (seen + of_noise**2)), np.float32(1))
     return replace(deviation, level=level)
 
 

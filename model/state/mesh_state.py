@@ -376,18 +376,20 @@ def _accept_another_load(state: MeshState, values: ChannelValues, rows: BoolArra
 
 
 def _share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) -> MeshSnapshot:
-    """Share names and topology with the previous snapshot, so that the ring stores them once. If the services are not
-    the same, share the text of each name with the table: a mesh of 100,000 services has 8 MB of it.
+    """Share names and topology with the table or with the previous snapshot, so that they are stored once, and that a
+    row of the table is found in the ring without its name. If the services are not the same, share the text of each
+    name with the table: a mesh of 100,000 services has 8 MB of it.
 
     Args:
         snapshot: new.
         state: the table with its services, and the ring before it.
         rows: of the table, of its services.
     """
+    if isinstance(rows, slice):
+        return replace(snapshot, node_ids=state.node_ids, edge_index=state.edge_index)
     last = state.window[-1] if state.window else None
     if last is None or snapshot.node_ids != last.node_ids:
-        ids = state.node_ids if isinstance(rows, slice) else tuple(map(state.node_ids.__getitem__, rows.tolist()))
-        return replace(snapshot, node_ids=ids)
+        return replace(snapshot, node_ids=tuple(map(state.node_ids.__getitem__, rows.tolist())))
     same = np.array_equal(snapshot.edge_index, last.edge_index)
     return replace(snapshot, node_ids=last.node_ids, edge_index=last.edge_index if same else snapshot.edge_index)
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import requests
 from opentelemetry import trace
-from opentelemetry.context import Context, attach
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
@@ -104,10 +103,6 @@ class OpenTelemetryRecorder:
     def trace_id(self) -> str | None:
         context = trace.get_current_span().get_span_context()
         return trace.format_trace_id(context.trace_id) if context.is_valid else None
-
-    def clear(self) -> None:
-        if trace.get_current_span().get_span_context().is_valid:
-            attach(Context())
 
     def add(self, attributes: dict[str, Value], event: str) -> None:
         if event:

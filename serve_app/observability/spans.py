@@ -35,9 +35,6 @@ class SpanRecorder(Protocol):
     def trace_id(self) -> str | None:
         """See :func:`trace_id`."""
 
-    def clear(self) -> None:
-        """See :func:`clear`."""
-
     def add(self, attributes: dict[str, Value], event: str) -> None:
         """See :func:`annotate` and :func:`add_event`; ``event`` is empty for the former."""
 
@@ -93,12 +90,6 @@ def traceparent() -> str:
 def trace_id() -> str | None:
     """The id of the current trace, 32 hexadecimal digits; None if there is none."""
     return None if _recorder is None else _recorder.trace_id()
-
-
-def clear() -> None:
-    """Forget the current span, in a task that outlives the request which started it."""
-    if _recorder is not None:
-        _recorder.clear()
 
 
 def annotate(**attributes: Value) -> None:

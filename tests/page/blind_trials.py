@@ -18,12 +18,15 @@ from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind, candidates,
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
+from model.snapshot import NodeMetric
 from tests.page.browsing import Tab, chromium, describe_missing, tab
 from tests.page.serving import push_all, serve
 
 FAULT_FROM, LASTS, LEAKS = 200, 12, 60  # snapshots before a fault, of a fault, and of one that grows slowly
 WIDE = {"width": 1440, "height": 900}
 SETTLED_MS = 1500
+# What these faults do first, or what they need, shows only there. So they happen to services that report it.
+OF_RESOURCES: tuple[FaultKind, ...] = ("slow_leak", "cpu_saturation")
 ACTIONS: dict[FaultKind, str] = {
     "latency_injection": "look at the service itself: it became slow by itself; roll its deploy back if it has one",
     "error_burst": "look at the service itself: its requests fail; roll its deploy back if it has one",
@@ -85,10 +88,12 @@ def run(trial: Trial, mesh: str, seed: int, base: str) -> dict[str, Any]:
     length = FAULT_FROM + (LEAKS if "slow_leak" in trial.faults else LASTS)
     simulator = Simulator(MeshSpec(services=trial.services, seed=seed), snapshots=length)
     names = simulator.node_ids
-    faults = [
-        Fault(kind, names[chance.choice(list(candidates(simulator.mesh, kind)))], FAULT_FROM, length + LASTS)
+    reporting = reporting_resources(simulator.spec)
+    able = {
+        kind: [at for at in candidates(simulator.mesh, kind) if kind not in OF_RESOURCES or names[at] in reporting]
         for kind in trial.faults
-    ]
+    }
+    faults = [Fault(kind, names[chance.choice(able[kind])], FAULT_FROM, length + LASTS) for kind in trial.faults]
     for fault in faults:
         simulator.schedule(fault)
     deployed = [(faults[0].service, FAULT_FROM - 4)] if trial.is_deployed else []
@@ -105,6 +110,15 @@ def run(trial: Trial, mesh: str, seed: int, base: str) -> dict[str, Any]:
         "headlines": [one["headline"] for one in verdict["incidents"]],
         "faults": [describe(fault, simulator, position, names) for fault in faults],
         "deployed": deployed,
+    }
+
+
+def reporting_resources(spec: MeshSpec) -> set[str]:
+    """Return the services of a mesh that report CPU and memory."""
+    first = next(iter(Simulator(spec, snapshots=1).snapshots()))
+    resources = [NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION]
+    return {
+        name for name, observed in zip(first.node_ids, first.node_observed[:, resources], strict=True) if all(observed)
     }
 
 

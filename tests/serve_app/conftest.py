@@ -1,11 +1,9 @@
 """One service for all tests that need Ray, because its start takes about ten seconds."""
 
-import asyncio
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import numpy as np
@@ -24,21 +22,6 @@ from tests.timing import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.live.redis import RedisProgram
-
-
-@pytest.fixture(autouse=True, scope="session")
-def batches_without_loops() -> Iterator[None]:
-    """Serve's batches that are freed while no event loop runs would create one, which no one closes."""
-
-    def cancel(batches: Any) -> None:
-        if batches._handle_batch_task is not None:
-            with suppress(RuntimeError):
-                asyncio.get_running_loop()
-                batches._handle_batch_task.cancel()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ray.serve.batching._BatchQueue.__del__", cancel)
-        yield
 
 
 @pytest.fixture(scope="session")

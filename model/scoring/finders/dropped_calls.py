@@ -7,6 +7,7 @@ way; see ``versions.py``.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -42,15 +43,15 @@ def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     if not len(rows):
         return ()
     usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
-    names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
-    lasting = _shares(state.window[-LASTS - UNMEASURED :], names, usual)
-    rows, usual, names = _select(rows, usual, names, _low_calls(lasting))
+    low = _low_calls(_shares(state, rows, usual, LASTS + UNMEASURED))
+    rows, usual = rows[low], usual[low]
     if len(rows):
-        rows, usual, names = _select(rows, usual, names, ~_may_have_moved(state, observation, rows))
+        stays = ~_may_have_moved(state, observation, rows)
+        rows, usual = rows[stays], usual[stays]
     if not len(rows):
         return ()
     surprise = np.zeros(state.edge_index.shape[1], np.float32)
-    shares = _shares(state.window, names, usual)
+    shares = _shares(state, rows, usual, len(state.window))
     for i, row in enumerate(rows.tolist()):
         surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
     of_services = largest_of_group(surprise, state.edge_index[1], len(state.node_ids))
@@ -67,53 +68,52 @@ def _may_have_moved(state: MeshState, observation: Observation, rows: IntArray) 
 def _find_falls(state: MeshState, observation: Observation, young_callers: BoolArray) -> IntArray:
     """Return the calls whose traffic fell below ``LOW`` while their caller works as usual, the largest loss first."""
     edge, (source, destination) = observation.edge, state.edge_index
-    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
-    low = observation.edge_present & edge.observed[:, RATE] & (now < LOW * usual)
-    low &= usual * state.interval_seconds >= LEAST_REQUESTS
-    low &= ~young_callers[source]
-    if not low.any():
-        return np.zeros(0, np.int64)
-    low &= _works(state, observation, now, usual)[source]
+    fell = observation.edge_present & edge.observed[:, RATE] & (edge.value[:, RATE] < edge.expected[:, RATE])
+    rows: IntArray = np.flatnonzero(fell)
+    now, usual = (_rate(v[rows, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    low = (now < LOW * usual) & (usual * state.interval_seconds >= LEAST_REQUESTS) & ~young_callers[source[rows]]
+    rows, lost = rows[low], (now - usual)[low]
+    if not len(rows):
+        return rows
+    kept = _works(state, observation)[source[rows]]
     deleted = state.memory.planned_deletions()
     if deleted:
-        low &= ~mark_services(state.node_ids, deleted)[destination]
-    rows = np.flatnonzero(low)
-    lost: IntArray = rows[np.argsort(now[rows] - usual[rows], kind="stable")][:MOST]
-    return lost
+        kept &= ~mark_services(state.node_ids, deleted)[destination[rows]]
+    largest: IntArray = rows[kept][np.argsort(lost[kept], kind="stable")][:MOST]
+    return largest
 
 
-def _works(state: MeshState, observation: Observation, now: Array, usual: Array) -> BoolArray:
+def _works(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` have as many requests as usual; without own metrics, as many calls by half."""
-    node, source = observation.node, state.edge_index[0]
+    node, edge, source = observation.node, observation.edge, state.edge_index[0]
+    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
     made, due = (np.bincount(source, v * observation.edge_present, len(state.node_ids)) for v in (now, usual))
     own, own_usual = (_rate(v[:, RATE], NODE_CHANNELS[RATE].offset) for v in (node.value, node.expected))
     works: BoolArray = np.where(node.observed[:, RATE], own >= STEADY * own_usual, made >= LOW * due)
     return works
 
 
-def _select(
-    rows: IntArray, usual: Array, names: Sequence[tuple[str, str]], kept: BoolArray
-) -> tuple[IntArray, Array, list[tuple[str, str]]]:
-    return rows[kept], usual[kept], [pair for pair, keep in zip(names, kept.tolist(), strict=True) if keep]
-
-
-def _shares(window: Sequence[MeshSnapshot], names: Sequence[tuple[str, str]], usual: Array) -> Array:
-    """Return the requests of k calls in each snapshot, as shares of their usual ones, ``[len(window), k]``, newest
+def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> Array:
+    """Return the requests of k calls in the last snapshots, as shares of their usual ones, ``[snapshots, k]``, newest
     first; not a number where they are not known.
 
     Nothing is known about the time before a planned change of either end.
     """
-    requests = np.full((len(window), len(names)), np.nan, np.float32)
-    if not names:
-        return requests
-    known, changed = np.zeros((2, len(window), len(names)), bool)
+    window = state.window[-snapshots:]
+    requests = np.full((len(window), len(rows)), np.nan, np.float32)
+    known, changed = np.zeros((2, len(window), len(rows)), bool)
+    names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
     there = at = np.zeros(0, np.int64)
-    row: dict[str, int] = {}
+    row = dict(zip(chain(*names), state.edge_index[:, rows].T.ravel().tolist(), strict=True))
     of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
     for age, snapshot in enumerate(reversed(window)):
         if of is None or snapshot.node_ids is not of.node_ids or snapshot.edge_index is not of.edge_index:
-            row = find_rows(snapshot.node_ids, {name for pair in names for name in pair}, row)
-            of, at = snapshot, _find_calls(snapshot, names, row)
+            of = snapshot
+            if snapshot.node_ids is state.node_ids and snapshot.edge_index is state.edge_index:
+                at = rows
+            else:
+                row = find_rows(snapshot.node_ids, set(chain(*names)), row)
+                at = _find_calls(snapshot, names, row)
             there, at = np.flatnonzero(at >= 0), at[at >= 0]
         requests[age, there], known[age, there] = (
             snapshot.edge_features[at, EdgeMetric.REQUESTS_PER_SECOND],

@@ -50,16 +50,17 @@ class Load:
         )
 
     def pass_costs(self) -> tuple[float, float]:
-        """Return the fixed part of a pass and the part for each group, s: the regression line of duration on work.
+        """Return the fixed part of a pass and the part for each group, s.
 
         Without passes of different sizes the fixed part is unknown, and counts as 0.
         """
-        if not self.pass_work or not self.pass_seconds or not self.work:
-            return 0.0, 0.0
-        proportional = self.pass_seconds / self.pass_work
-        slope = self.covariance / self.work_variance if self.work_variance > 0 else proportional
-        slope = min(max(slope, 0.0), proportional)
-        return self.pass_seconds - slope * self.pass_work, slope * self.work
+        fixed, slope = self._line()
+        return (fixed, slope * self.work) if self.work else (0.0, 0.0)
+
+    def expect(self, work: int) -> float:
+        """Return how long a pass over this many services and calls takes, s; 0 before the first pass."""
+        fixed, slope = self._line()
+        return fixed + slope * work
 
     def cost(self, work: int, pass_work: int, seconds: float) -> float:
         """What a pass for one group alone takes, s, if a pass for several took ``seconds``: the fixed part, and its
@@ -70,8 +71,17 @@ class Load:
             pass_work: of all groups of the pass.
             seconds: duration of the pass.
         """
-        fixed = min(self.pass_costs()[0], seconds)
+        fixed = min(self._line()[0], seconds)
         return fixed + (seconds - fixed) * work / max(pass_work, 1)
+
+    def _line(self) -> tuple[float, float]:
+        """The fixed part of a pass, s, and the s for each service or call: the regression line of duration on work."""
+        if not self.pass_work or not self.pass_seconds:
+            return 0.0, 0.0
+        proportional = self.pass_seconds / self.pass_work
+        slope = self.covariance / self.work_variance if self.work_variance > 0 else proportional
+        slope = min(max(slope, 0.0), proportional)
+        return self.pass_seconds - slope * self.pass_work, slope
 
 
 def batch_limits(load: Load, target: float, longest_wait: float, largest: int) -> tuple[float, int]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from model.scoring.joining import count_neighbours
 from model.scoring.score import PartitionTask
 from serve_app.metrics import INFERENCE, NEIGHBOURS_FETCHED, NEIGHBOURS_RECOMPUTED, Instruments
 
@@ -16,5 +17,6 @@ def observe_pass(instruments: Instruments, tasks: Sequence[PartitionTask], secon
         model: digest of the weights.
     """
     instruments.observe(INFERENCE, seconds, model_version=model)
-    instruments.observe(NEIGHBOURS_FETCHED, sum(task.neighbours for task in tasks))
-    instruments.observe(NEIGHBOURS_RECOMPUTED, sum(task.halo for task in tasks))
+    fetched, recomputed = count_neighbours(tasks)
+    instruments.observe(NEIGHBOURS_FETCHED, fetched)
+    instruments.observe(NEIGHBOURS_RECOMPUTED, recomputed)

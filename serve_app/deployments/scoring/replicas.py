@@ -13,8 +13,9 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
+from serve_app.deployments.scoring.groups import Group, ScoredGroup
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
-from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, balance, score_groups
+from serve_app.deployments.scoring.scorer import Scorer, balance, score_groups
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.models.loader import NOT_LOADED

@@ -14,8 +14,8 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
 from model.verdict import Verdict
+from serve_app.deployments.scoring.groups import ScoredGroup
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo, SnapshotAnswer
-from serve_app.deployments.scoring.scorer import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span

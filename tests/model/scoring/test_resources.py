@@ -279,6 +279,13 @@ def test_a_new_version_may_need_more_cpu(kind: str, noticed: bool) -> None:
     assert busy_cpu(state, observation)[3] == noticed
 
 
+def test_cpu_that_was_as_high_an_hour_ago_is_not_noticed() -> None:
+    course = cpu_course(0.6)
+    course[20:25] = [replace(course[-1], observed_at=of.observed_at) for of in course[20:25]]
+    observation, state = watch(course)
+    assert not busy_cpu(state, observation).any()
+
+
 def test_a_short_rise_of_cpu_and_a_short_window_are_not_noticed() -> None:
     for course in (cpu_course(0.6)[:-4], cpu_course(0.6)[BEFORE_RISE - 30 :]):
         observation, state = watch(course)

@@ -20,8 +20,9 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import score
 from serve_app.api.codec import pack_snapshot
 from serve_app.deployments.scoring import scorer
+from serve_app.deployments.scoring.groups import Group, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.in_session import InSession
-from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scores, probe, score_groups
+from serve_app.deployments.scoring.scorer import probe, score_groups
 from serve_app.deployments.session.queries import ModelQuery
 from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.verdict_signal import VerdictSignal
@@ -132,12 +133,12 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
     replica = scorer.Scorer(chosen, device)
     meshes = ["own", "plain", "same", "plain", "late"]
     requests = [
-        scorer.WaitingGroup(
+        WaitingGroup(
             probe(weights.default), Deadline.after(0 if mesh == "late" else 600), 0.0, replica._weights.of(mesh)
         )
         for mesh in meshes
     ]
-    outcomes = await replica._score_batch(requests)
+    outcomes = await asyncio.gather(*map(replica._queue.score, requests), return_exceptions=True)
     assert [(network is replica._weights.of("own").network, count) for network, count in passes] == [
         (True, 2),
         (False, 2),

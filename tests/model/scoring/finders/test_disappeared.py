@@ -51,3 +51,26 @@ def test_calls_that_retries_multiply_are_no_calls_that_were_redirected() -> None
     assert (
         surprise_of(find_disappeared, state, observation)[EvidenceKind.VANISHED][STORE] >= DISAPPEARANCE_SURPRISE * 0.9
     )
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_small_part_of_a_callers_traffic_is_missed_if_as_many_of_its_requests_fail(fails: bool) -> None:
+    """The noise of the other calls hides the lost ones, but not the requests that fail without them. Without such
+    requests the service may have been replaced."""
+    calls, share = ((0, CART), (CART, STORE), (CART, IDLE)), 0.02
+    edges = np.tile(EDGE, (len(calls), 1))
+    edges[calls.index((CART, IDLE)), 0] = EDGE[0] / share
+    nodes = np.tile(NODE, (len(SERVICES), 1))
+    nodes[CART, 0] = EDGE[0] / share
+    usual = watch([snapshot(i, calls=calls, nodes=nodes, edges=edges) for i in range(30)])[1]
+    kept = [(a, b) for a, b in calls if b != STORE]
+    names = {name: i for i, name in enumerate(REMAINING)}
+    after = [(names[SERVICES[a]], names[SERVICES[b]]) for a, b in kept]
+    left, nodes = edges[[calls.index(call) for call in kept]], np.delete(nodes, STORE, axis=0)
+    left[kept.index((CART, IDLE)), 0] *= 1 + share  # by chance
+    if fails:
+        nodes[names[SERVICES[CART]], 1] += share
+    gone = [snapshot(30 + i, REMAINING, after, nodes=nodes, edges=left) for i in range(3)]
+    observation, state = watch(gone, usual)
+    vanished = surprise_of(find_disappeared, state, observation)[EvidenceKind.VANISHED][STORE]
+    assert vanished >= DISAPPEARANCE_SURPRISE * 0.9 if fails else not vanished

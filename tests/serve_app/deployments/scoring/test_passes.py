@@ -1,6 +1,7 @@
 """Neighbours that a pass of the network fetches, and those that it computes again."""
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
@@ -60,9 +61,11 @@ def test_passes_over_parts_compute_their_halos_again(prepared: PreparedSnapshot)
     assert sum(again) == sum(len(task.nodes) for task in tasks) - len(prepared.mesh.state.node_ids) > 0
     observe_pass(instruments, tasks, 0.25, "model")
     fetched, recomputed = (instruments.values[m.name] for m in (NEIGHBOURS_FETCHED, NEIGHBOURS_RECOMPUTED))
-    assert fetched[-1] == sum(fetched[:-1]), "one pass over all parts fetches what passes over each of them do"
+    assert sum(fetched[:-1]) > fetched[-1] == prepared.whole.neighbours, "one pass over all parts fetches nothing twice"
+    assert recomputed[-1] == 0
+    observe_pass(instruments, [replace(task, snapshot="") for task in tasks], 0.25, "model")
+    assert fetched[-1] == sum(fetched[:-2]), "parts of different snapshots share nothing"
     assert recomputed[-1] == sum(again)
-    assert fetched[-1] > np.count_nonzero(prepared.whole.attended_callers)
 
 
 async def test_a_session_counts_its_passes(prepared: PreparedSnapshot) -> None:

@@ -1,7 +1,8 @@
-"""The queue of a scorer: urgent groups go first, and none waits for ever."""
+"""The queue of a scorer: urgent groups go first, none waits for ever, and none that is too late costs a pass."""
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 
@@ -11,17 +12,235 @@ from ray import serve
 from model.mesh_weights import load_weights
 from model.network.autoencoder import Autoencoder
 from serve_app.deployments.scoring import scorer
-from serve_app.deployments.scoring.scorer import Group, ScoredGroup, Scorer, Scores, probe, score_groups
+from serve_app.deployments.scoring.batching import Load
+from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Scores, WaitingGroup
+from serve_app.deployments.scoring.queue import AGEING_SECONDS, GroupQueue
+from serve_app.deployments.scoring.scorer import Scorer, probe, score_groups
 from serve_app.errors import DeadlineExceeded
+from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings
+from serve_app.settings.scorer import ScorerSettings
 
-GROUP = probe(load_weights(None, {}).default)
+CHECKPOINT = load_weights(None, {}).default
+GROUP = probe(CHECKPOINT)
 LATER = 600.0
+SHADOW, LOW, NORMAL, HIGH = 0.02, 0.25, 1.0, 4.0
 
 
 class Passes:
-    """Counts the passes; the first one waits until it may go on."""
+    """Passes that wait until they may end, and record their groups."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[WaitingGroup]] = []
+        self.may_end = asyncio.Event()
+        self.fails = False
+
+    async def __call__(self, batch: Sequence[WaitingGroup]) -> list[Outcome]:
+        self.batches.append(list(batch))
+        await self.may_end.wait()
+        if self.fails:
+            raise RuntimeError("no memory")
+        return [ScoredGroup("replica", waiting.checkpoint.digest, (), 0.0) for waiting in batch]
+
+
+class Queue:
+    """A queue, and the groups that were added to it by name."""
+
+    def __init__(self, size: int = 1, wait: float = 0.0) -> None:
+        self.passes, self.instruments = Passes(), PrometheusInstruments()
+        settings = ScorerSettings(max_batch_size=size, batch_wait_seconds=wait, latency_target_ms=1e6)
+        self.queue = GroupQueue(settings, self.passes, self.instruments)
+        self.names: dict[WaitingGroup, str] = {}
+
+    async def add(
+        self, name: str, weight: float = NORMAL, seconds: float = LATER, waited: float = 0.0
+    ) -> "asyncio.Task[ScoredGroup]":
+        """Add a group that came some seconds ago, and has these seconds left."""
+        waiting = WaitingGroup(GROUP, Deadline.after(seconds), time.monotonic() - waited, CHECKPOINT, weight)
+        self.names[waiting] = name
+        task = asyncio.create_task(self.queue.score(waiting))
+        await asyncio.sleep(0)  # it enters the queue
+        return task
+
+    async def begin(self) -> "asyncio.Task[ScoredGroup]":
+        """A pass that holds the scorer."""
+        first = await self.add("first")
+        while not self.passes.batches:
+            await asyncio.sleep(0)
+        return first
+
+    async def end(self, *tasks: "asyncio.Task[ScoredGroup]") -> list[ScoredGroup | BaseException]:
+        """Let the passes end. Returns the results of the tasks."""
+        self.passes.may_end.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def order(self) -> list[str]:
+        """The groups scored, each pass in quotes."""
+        return ["+".join(self.names[waiting] for waiting in batch) for batch in self.passes.batches]
+
+    @property
+    def refused(self) -> bool:
+        return b"tagae_groups_refused_total 1.0" in self.instruments.text()
+
+
+async def test_the_highest_priority_goes_first_and_the_shadow_last() -> None:
+    queue = Queue()
+    first = await queue.begin()
+    names = {"shadow": SHADOW, "low": LOW, "normal": NORMAL, "high": HIGH}
+    await queue.end(first, *[await queue.add(name, weight) for name, weight in names.items()])
+    assert queue.order == ["first", "high", "normal", "low", "shadow"]
+    assert not len(queue.queue)
+
+
+async def test_of_equal_priority_the_earliest_deadline_goes_first() -> None:
+    queue = Queue()
+    first = await queue.begin()
+    left = {"third": LATER, "first of all": LATER / 3, "second": LATER / 2}
+    waiting = [await queue.add(name, seconds=seconds) for name, seconds in left.items()]
+    waiting.append(await queue.add("high", HIGH, seconds=2 * LATER))
+    await queue.end(first, *waiting)
+    assert queue.order == ["first", "high", "first of all", "second", "third"]
+
+
+async def test_of_equal_priority_and_time_the_first_goes_first() -> None:
+    queue = Queue()
+    first = await queue.begin()
+    await queue.end(first, *[await queue.add(str(i)) for i in range(5)])
+    assert queue.order == ["first", "0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(("weight", "levels"), [(LOW, 2), (SHADOW, 4), (NORMAL, 1), (HIGH, 0)])
+async def test_a_group_goes_before_a_high_priority_that_comes_much_later(weight: float, levels: int) -> None:
+    for waited, is_first in ((levels + 1.5, True), (levels - 0.5, False)):
+        queue = Queue()
+        first = await queue.begin()
+        old = await queue.add("old", weight, seconds=2 * LATER, waited=max(0.0, waited * AGEING_SECONDS))
+        await queue.end(first, old, await queue.add("new", HIGH))
+        assert (queue.order[1] == "old") == is_first
+
+
+async def test_no_group_starves_under_a_stream_of_urgent_ones() -> None:
+    """Whatever arrives, each is older than the next high one by half a level."""
+    queue = Queue()
+    first = await queue.begin()
+    low = await queue.add("low", LOW, waited=10 * AGEING_SECONDS)
+    stream = [await queue.add(f"high {i}", HIGH, waited=(10 - i / 2) * AGEING_SECONDS) for i in range(20)]
+    await queue.end(first, low, *stream)
+    assert queue.order.index("low") <= 6
+
+
+async def test_a_batch_is_filled_by_priority() -> None:
+    queue = Queue(size=2)
+    first = await queue.begin()
+    names = {"low": LOW, "normal": NORMAL, "high": HIGH, "also high": HIGH}
+    await queue.end(first, *[await queue.add(name, weight) for name, weight in names.items()])
+    assert queue.order == ["first", "high+also high", "normal+low"]
+
+
+async def test_a_batch_is_no_larger_than_its_most_urgent_group_can_wait_for() -> None:
+    queue = Queue(size=4)
+    first = await queue.begin()
+    waiting = [await queue.add("in a hurry", HIGH, seconds=LATER / 2), *[await queue.add(str(i)) for i in range(3)]]
+    work = next(iter(queue.names)).work
+    queue.queue.load = Load().finish(work, LATER / 5)
+    await queue.end(first, *waiting)
+    assert queue.order == ["first", "in a hurry+0", "1+2"]
+
+
+async def test_a_group_whose_deadline_has_passed_is_refused_on_arrival() -> None:
+    queue = Queue()
+    with pytest.raises(DeadlineExceeded, match="expected the scores of these parts before their deadline"):
+        await queue.queue.score(WaitingGroup(GROUP, Deadline.after(0.0), time.monotonic(), CHECKPOINT))
+    assert queue.order == []
+    assert queue.refused
+
+
+async def test_a_group_that_cannot_be_scored_in_time_is_refused_while_a_pass_is_under_way() -> None:
+    queue = Queue()
+    queue.queue.load = Load().finish(work_of_group(), 10 * LATER)
+    first = await queue.begin()
+    hopeless = await queue.add("hopeless")
+    with pytest.raises(DeadlineExceeded):
+        await hopeless  # the first pass is still under way
+    await queue.end(first)
+    assert queue.order == ["first"]
+    assert queue.refused
+
+
+async def test_a_group_that_waits_is_refused_once_it_is_too_late() -> None:
+    queue = Queue()
+    first = await queue.begin()
+    late, in_time = await queue.add("late", HIGH), await queue.add("in time", LOW, seconds=100 * LATER)
+    queue.queue.load = Load().finish(work_of_group(), 10 * LATER)  # passes have become slower
+    _, error, found = await queue.end(first, late, in_time)
+    assert isinstance(error, DeadlineExceeded)
+    assert isinstance(found, ScoredGroup)
+    assert queue.order == ["first", "in time"]
+
+
+async def test_an_estimate_that_is_too_high_is_corrected_by_a_group_that_is_tried() -> None:
+    queue = Queue()
+    first = await queue.begin()
+    waiting = [await queue.add("less urgent", LOW), await queue.add("tried", HIGH)]
+    queue.queue.load = Load().finish(work_of_group(), 10 * LATER)
+    _, error, found = await queue.end(first, *waiting)
+    assert isinstance(error, DeadlineExceeded)
+    assert isinstance(found, ScoredGroup)
+    assert queue.order == ["first", "tried"]
+
+
+async def test_a_caller_that_leaves_gives_up_its_place() -> None:
+    queue = Queue()
+    first = await queue.begin()
+    leaves, stays = await queue.add("leaves", HIGH), await queue.add("stays")
+    leaves.cancel()
+    await queue.end(first, leaves, stays)
+    assert queue.order == ["first", "stays"]
+    assert not len(queue.queue)
+
+
+async def test_a_caller_that_leaves_during_its_pass_does_not_affect_the_others() -> None:
+    queue = Queue(size=2)
+    first = await queue.begin()
+    leaves, stays = await queue.add("leaves"), await queue.add("stays")
+    queue.passes.may_end.set()
+    await first
+    queue.passes.may_end.clear()
+    while len(queue.passes.batches) < 2:
+        await asyncio.sleep(0)
+    leaves.cancel()
+    _, found = await queue.end(leaves, stays)
+    assert isinstance(found, ScoredGroup)
+
+
+async def test_a_pass_that_fails_does_not_end_the_queue() -> None:
+    queue = Queue()
+    first = await queue.begin()
+    queue.passes.fails = True
+    (error,) = await queue.end(first)
+    assert isinstance(error, RuntimeError)
+    queue.passes.fails = False
+    assert isinstance((await queue.end(await queue.add("next")))[0], ScoredGroup)
+
+
+async def test_a_pass_waits_for_a_fuller_batch_while_groups_arrive_fast() -> None:
+    queue = Queue(size=3, wait=1.0)
+    work = work_of_group()
+    for size in [1, 2, 3] * 20:
+        queue.queue.load = queue.queue.load.finish(size * work, LATER + size)
+    queue.queue.load = queue.queue.load.arrive(time.monotonic(), work).arrive(time.monotonic(), work)
+    await queue.end(*[await queue.add(name, seconds=10 * LATER) for name in "abc"])
+    assert queue.order == ["a+b+c"]
+
+
+def work_of_group() -> int:
+    return sum(len(task.nodes) + len(task.edges) for task in GROUP)
+
+
+class ThreadPasses:
+    """Passes of the network that wait until they may end."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -34,101 +253,20 @@ class Passes:
         return score_groups(network, groups)
 
 
-@pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> Passes:
-    counted = Passes()
-    monkeypatch.setattr(scorer, "score_groups", counted)
-    return counted
-
-
-@pytest.fixture
-async def replica(monkeypatch: pytest.MonkeyPatch) -> Scorer:
-    """A scorer whose batches have one group. It is built in the running event loop: without one, Serve's batches would
-    create a loop of their own, which no one closes."""
-    context = SimpleNamespace(
-        replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
-    )
+async def test_a_scorer_scores_waiting_groups_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = ThreadPasses()
+    monkeypatch.setattr(scorer, "score_groups", passes)
+    context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
-    return Scorer(Settings(scorer={"max_batch_size": 1, "batch_wait_seconds": 0}), "cpu")
-
-
-async def submit(replica: Scorer, weight: float, ended: list[float], seconds: float = LATER) -> ScoredGroup:
-    found = await replica.score(GROUP, Deadline.after(seconds), "shop", weight=weight)
-    ended.append(weight)
-    return found
-
-
-async def begin(replica: Scorer, passes: Passes, ended: list[float]) -> "asyncio.Task[ScoredGroup]":
-    """A pass that holds the scorer."""
-    first = asyncio.create_task(submit(replica, 1.0, ended))
+    replica = Scorer(Settings(scorer={"max_batch_size": 2, "batch_wait_seconds": 0, "latency_target_ms": 1e6}), "cpu")
+    later = Deadline.after(LATER)
+    first = asyncio.create_task(replica.score(GROUP, later, "shop"))
     await asyncio.to_thread(passes.has_begun.wait)
-    return first
-
-
-async def test_groups_of_a_high_priority_overtake_others_and_the_shadow_comes_last(
-    replica: Scorer, passes: Passes
-) -> None:
-    ended: list[float] = []
-    first = await begin(replica, passes, ended)
-    waiting = [asyncio.create_task(submit(replica, weight, ended)) for weight in (0.02, 0.25, 1.0, 4.0)]
-    while len(replica._waiting) < len(waiting):
+    waiting = [asyncio.create_task(replica.score(GROUP, later, "shop", weight=weight)) for weight in (NORMAL, HIGH)]
+    while len(replica._queue) < len(waiting):
         await asyncio.sleep(0)
     passes.may_end.set()
-    await asyncio.gather(first, *waiting)
-    assert ended == [1.0, 4.0, 1.0, 0.25, 0.02]
-    assert passes.sizes == [1] * 5
-    assert not replica._waiting
-    assert not replica._turns
-
-
-async def test_of_equal_priority_the_first_goes_first(replica: Scorer, passes: Passes) -> None:
-    ended: list[float] = []
-    first = await begin(replica, passes, ended)
-    order: list[int] = []
-
-    async def numbered(number: int) -> None:
-        await submit(replica, 1.0, ended)
-        order.append(number)
-
-    waiting = [asyncio.create_task(numbered(i)) for i in range(5)]
-    while len(replica._waiting) < len(waiting):
-        await asyncio.sleep(0)
-    passes.may_end.set()
-    await asyncio.gather(first, *waiting)
-    assert order == [0, 1, 2, 3, 4]
-
-
-async def test_a_group_of_low_priority_goes_before_much_later_ones(replica: Scorer) -> None:
-    requests = [
-        scorer.WaitingGroup(GROUP, Deadline.after(LATER), arrived, replica._checkpoint, weight)
-        for arrived, weight in ((0.0, 0.25), (0.3, 4.0), (1.0, 4.0))
-    ]
-    assert [one.arrived_at for one in sorted(requests, key=lambda one: one.due)] == [0.3, 0.0, 1.0]
-
-
-async def test_a_caller_that_leaves_takes_no_turn_from_others(replica: Scorer, passes: Passes) -> None:
-    ended: list[float] = []
-    first = await begin(replica, passes, ended)
-    leaves, stays = (asyncio.create_task(submit(replica, weight, ended)) for weight in (4.0, 1.0))
-    while len(replica._waiting) < 2:
-        await asyncio.sleep(0)
-    leaves.cancel()
-    passes.may_end.set()
-    found = await stays
-    await first
-    assert found.scores
-    assert ended == [1.0, 1.0]
-    assert not replica._waiting
-
-
-async def test_a_group_whose_deadline_has_passed_is_not_scored(replica: Scorer, passes: Passes) -> None:
-    ended: list[float] = []
-    first = await begin(replica, passes, ended)
-    late = asyncio.create_task(submit(replica, 4.0, ended, seconds=0.0))
-    while not replica._waiting:
-        await asyncio.sleep(0)
-    passes.may_end.set()
-    with pytest.raises(DeadlineExceeded):
-        await late
-    await first
-    assert passes.sizes == [1]
+    for found in await asyncio.gather(first, *waiting):
+        assert [score.part for score in found.scores] == [0]
+        assert found.model == CHECKPOINT.digest
+    assert passes.sizes == [1, 2]
