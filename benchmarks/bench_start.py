@@ -33,7 +33,7 @@ from lab.simulator.simulator import Simulator
 from serve_app.api.client import Client
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS, AGAINST, BARE = "tagae serve", "tagae serve of the other checkout", "empty application"
+OURS, AGAINST, BARE = "`tagae serve`", "`tagae serve` of the other checkout", "empty application"
 SERVICES, SNAPSHOTS = 60, 12
 REST_SECONDS = 20.0
 START_SECONDS, STOP_SECONDS, PROBE_SECONDS = 600.0, 120.0, 0.1
