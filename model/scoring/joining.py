@@ -30,7 +30,7 @@ class Joined:
 
 
 def score_joined(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
-    """Score parts of any meshes in one pass, those of one snapshot joined. Returns one score per task, in order."""
+    """Score parts of any meshes in one pass, and join parts of one snapshot. Returns one score per task, in order."""
     snapshots = _by_snapshot(tasks)
     graphs = [join([tasks[index] for index in indices]) for indices in snapshots]
     scores: dict[int, PartitionScore] = {}
@@ -58,7 +58,7 @@ def count_neighbours(tasks: Sequence[PartitionTask]) -> tuple[int, int]:
 
 
 def join(parts: Sequence[PartitionTask]) -> Joined:
-    """Join parts of one snapshot. One part alone stays as it is."""
+    """Join parts of one snapshot. One part alone is unchanged."""
     if len(parts) == 1:
         return Joined(parts[0], (), ())
     row = _positions([part.services for part in parts])
