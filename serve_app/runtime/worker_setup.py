@@ -3,8 +3,7 @@
 import importlib
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -24,20 +23,6 @@ class _NoPandas(MetaPathFinder):
         return None
 
 
-@contextmanager
-def without_pandas() -> Iterator[None]:
-    """Let no import within the block find pandas, unless it is imported already. Later ones do."""
-    if PANDAS in sys.modules:
-        yield
-        return
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
 def import_serve() -> None:
     """Import Ray Serve and pyarrow without pandas. Ray calls this in each process of the Ray that ``tagae serve``
     starts.
@@ -46,9 +31,14 @@ def import_serve() -> None:
     process of the service. Later imports of pandas work as usual, without conversions by these two. An error is logged
     and changes nothing else: Ray would start the process again and again.
     """
+    if PANDAS in sys.modules:
+        return
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
     try:
-        with without_pandas():
-            importlib.import_module("ray.serve")
-            importlib.import_module("pyarrow").array([])  # looks for pandas, once
+        importlib.import_module("ray.serve")
+        importlib.import_module("pyarrow").array([])  # looks for pandas, once
     except Exception:
         log.exception("Ray Serve could not be imported without pandas; importing it with pandas")
+    finally:
+        sys.meta_path.remove(finder)
