@@ -82,14 +82,14 @@ class Meter:
         self._stages = [OTHER]
 
     @contextmanager
-    def installed(self) -> Iterator[None]:
+    def install(self) -> Iterator[None]:
         """Wrap the functions of all stages for a while."""
         before = []
         for stage, groups in STAGES.items():
             for place, names in groups:
                 for name in names:
                     before.append((place, name, getattr(place, name)))
-                    setattr(place, name, self._wrapped(stage, getattr(place, name)))
+                    setattr(place, name, self._wrap(stage, getattr(place, name)))
         try:
             yield
         finally:
@@ -100,7 +100,7 @@ class Meter:
         """Charge what happened since the last stage."""
         self._charge(self._stages[-1])
 
-    def _wrapped(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             self.charge()
@@ -136,7 +136,7 @@ def cpu_times(services: int, calls: float, snapshots: int) -> dict[str, float]:
         last = time.process_time()
 
     meter = Meter(charge)
-    with meter.installed():
+    with meter.install():
         for _ in advance_all(services, calls, WARM_UP + snapshots):
             if taken:
                 meter.charge()
@@ -163,7 +163,7 @@ def run_counted(services: int, calls: float, library: str) -> None:
         if number == WARM_UP:
             break
     marks.begin()
-    with meter.installed():
+    with meter.install():
         for _ in snapshots:
             meter.charge()
     meter.charge()

@@ -81,7 +81,7 @@ class Queue:
         return ["+".join(self.names[waiting] for waiting in batch) for batch in self.passes.batches]
 
     @property
-    def refused(self) -> bool:
+    def has_refused(self) -> bool:
         return b"tagae_groups_refused_total 1.0" in self.instruments.text()
 
 
@@ -154,7 +154,7 @@ async def test_a_group_whose_deadline_has_passed_is_refused_on_arrival() -> None
     with pytest.raises(DeadlineExceeded, match="expected the scores of these parts before their deadline"):
         await queue.queue.score(WaitingGroup(GROUP, Deadline.after(0.0), time.monotonic(), CHECKPOINT))
     assert queue.order == []
-    assert queue.refused
+    assert queue.has_refused
 
 
 async def test_a_group_that_cannot_be_scored_in_time_is_refused_while_a_pass_is_under_way() -> None:
@@ -166,7 +166,7 @@ async def test_a_group_that_cannot_be_scored_in_time_is_refused_while_a_pass_is_
         await hopeless  # the first pass is still under way
     await queue.end(first)
     assert queue.order == ["first"]
-    assert queue.refused
+    assert queue.has_refused
 
 
 async def test_a_group_that_waits_is_refused_once_it_is_too_late() -> None:
