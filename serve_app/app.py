@@ -183,6 +183,7 @@ def start(
                         for name, one in whole.items()
                     ]
                 )
+                local.wait_until_answered(url)
         except RuntimeError as error:
             raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from error
     except BaseException:

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import httpx
 import psutil
 import ray
 from ray import serve
@@ -32,7 +33,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
-from serve_app.runtime.environment import WORKER_ENVIRONMENT, remove_token, set_environment
+from serve_app.runtime.environment import START_SECONDS, WORKER_ENVIRONMENT, remove_token, set_environment
 from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
 from serve_app.settings import Settings
 
@@ -124,6 +125,26 @@ def start(
     )
     serve.start(http_options=options, logging_config=QUIET if quiet else None)
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
+
+
+def wait_until_answered(url: str) -> None:
+    """Ask the service at this URL until it answers that it is ready. Serve waits for replicas, not until the process
+    that listens knows them, and what came earlier would get the page of a service that is starting.
+
+    Raises:
+        NoCapacity: it did not answer so within :data:`START_SECONDS`.
+    """
+    until = time.monotonic() + START_SECONDS
+    # Through no proxy of the environment, and the certificate may be for another name than this address.
+    with httpx.Client(trust_env=False, verify=False, timeout=START_SECONDS) as client:
+        while time.monotonic() < until:
+            with suppress(httpx.TransportError):
+                if client.get(f"{url}/readyz").status_code == httpx.codes.OK:
+                    return
+            time.sleep(POLL_SECONDS)
+    raise NoCapacity(
+        f"expected that {url}/readyz answers 200 within {START_SECONDS} s, it did not; see the logs of Ray"
+    )
 
 
 def serve_host() -> str | None:

@@ -87,6 +87,7 @@ PAUSE_SECONDS = 0.1  # between two attempts
 START_SECONDS = 300.0  # for which a service that has never answered counts as starting, not as failing
 STARTING_PAGE_SECONDS = 1.0  # that a browser waits for a service that is starting
 OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's own routes, and streams
+PROBES = frozenset({"/healthz", "/readyz"})
 UNLIMITED = re.compile(r"/(static/.*|docs|login(/.*)?|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 POSTS = {
@@ -175,6 +176,8 @@ class Gate:
             self._check_access(scope)
             request = self._request(scope)
             await self._pass(request, scope, receive, answered)
+            if request.kind is not None or scope["path"] in PROBES:  # the gate itself sends the files of the page
+                self._has_answered |= 0 < answered.status < 500
             self._count(request, answered, answered.status if answered.has_ended else BROKEN)
         except ServeError as error:
             if request is not None:
@@ -199,7 +202,6 @@ class Gate:
         """Count a request that was answered with this status. What fails while the service starts does not count."""
         if request.kind is None:
             return
-        self._has_answered |= 0 < answered.status < 500
         outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
         if self._is_starting() and outcome is Outcome.FAILED:
             return

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -36,14 +36,31 @@ def list_listeners(process: psutil.Process) -> dict[tuple[str, int], str]:
     """Return the process name of each address and port on which a process or its descendants listen, TCP and UDP."""
     found = {}
     for one in [process, *process.children(recursive=True)]:
-        try:
-            connections = one.net_connections(kind="inet")
-        except psutil.NoSuchProcess:
-            continue
-        for socket in connections:
-            if socket.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and not socket.raddr:
-                found[socket.laddr.ip, socket.laddr.port] = one.name()
+        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile, as helpers of Ray do
+            name = one.name()
+            for socket in one.net_connections(kind="inet"):
+                if socket.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and not socket.raddr:
+                    found[socket.laddr.ip, socket.laddr.port] = name
     return found
+
+
+def list_replica_ports(process: psutil.Process) -> list[int]:
+    """Return the ports on which the replicas among the descendants of a process listen."""
+    ports = []
+    for one in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "ServeReplica" in one.name() + " ".join(one.cmdline()):
+                ports += [s.laddr.port for s in one.net_connections() if s.status == psutil.CONN_LISTEN]
+    return ports
+
+
+def list_priorities(process: psutil.Process) -> set[int]:
+    """Return the priorities at which the descendants of a process run (see nice(2))."""
+    priorities = set()
+    for one in process.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            priorities.add(one.nice())
+    return priorities
 
 
 def assert_closed(process: psutil.Process) -> set[int]:
@@ -102,18 +119,13 @@ def assert_replicas_refuse(process: psutil.Process, tmp_path: Path) -> None:
     payload = b"cposix\nsystem\n(S'touch " + str(proof).encode() + b"'\ntR."
     message = b"\x0a" + _varint(len(payload)) + payload  # field 1, bytes
     refused = 0
-    for replica in process.children(recursive=True):
-        if "ServeReplica" not in replica.name() + " ".join(replica.cmdline()):
-            continue
-        for socket in replica.net_connections():
-            if socket.status != psutil.CONN_LISTEN:
-                continue
-            with grpc.insecure_channel(f"127.0.0.1:{socket.laddr.port}") as channel:
-                call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
-                with pytest.raises(grpc.RpcError) as error:
-                    call(message, timeout=80 * TIME_FACTOR)
-                assert error.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
-                refused += error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    for port in list_replica_ports(process):
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary("/ray.serve.ASGIService/HandleRequest")
+            with pytest.raises(grpc.RpcError) as error:
+                call(message, timeout=80 * TIME_FACTOR)
+            assert error.value.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+            refused += error.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert refused
     assert not proof.exists()
 
@@ -173,7 +185,7 @@ def test_tagae_serve_is_closed_and_only_its_owner_can_read_the_token(tmp_path: P
         assert token.stat().st_mode & 0o777 == 0o600
         assert token.parent.stat().st_mode & 0o777 == 0o700
         assert len(token.read_text()) >= 32
-        assert {one.nice() for one in process.children(recursive=True)} == {process.nice()}
+        assert list_priorities(process) == {process.nice()}
         process.send_signal(signal.SIGTERM)
         assert process.wait(240 * TIME_FACTOR) == 0
         assert not token.exists()

@@ -33,8 +33,8 @@ class TestStore(StoreContract):
         super().test_the_archive_stays_within_its_bytes_over_thousands_of_incidents(archive)
 
     @pytest.fixture
-    def logged_eviction(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-        yield
+    def logged_eviction(self, place: StoreSettings, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+        yield  # after the place, without which the test is skipped
         assert "'b' was idle" in "".join(record.getMessage() for record in caplog.get_records("call"))
 
     @pytest.mark.usefixtures("logged_eviction")

@@ -30,9 +30,10 @@ def event(
     age_seconds: float = 30.0,
     count: int = 1,
     kind: str = "Pod",
+    now: datetime | None = None,
 ) -> dict[str, Any]:
-    """Return an Event in the format of a kubelet."""
-    last = datetime.now(UTC) - timedelta(seconds=age_seconds)
+    """Return an Event in the format of a kubelet, of this age at ``now`` (default: the clock)."""
+    last = (now or datetime.now(UTC)) - timedelta(seconds=age_seconds)
     return {
         "apiVersion": "v1",
         "kind": "Event",

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -16,16 +17,17 @@ from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
 from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
 from serve_app.collect.prometheus.frames import Key
-from tests.serve_app.collect.kubernetes.api_server import event
+from tests.serve_app.collect.kubernetes import api_server
 
-NOW = datetime.now(UTC)
+NOW = datetime.now(UTC)  # for all tests: the last of them may begin an hour later
+event = partial(api_server.event, now=NOW)
 SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db", "shop/web-2"})
 
 
 def memory_with(*documents: dict[str, object], most: int = 100) -> EventMemory:
     memory = EventMemory(most)
     for document in documents:
-        memory.add(msgspec.json.decode(msgspec.json.encode(document), type=KubernetesEvent), datetime.now(UTC))
+        memory.add(msgspec.json.decode(msgspec.json.encode(document), type=KubernetesEvent), NOW)
     return memory
 
 
@@ -43,10 +45,9 @@ def test_planned_and_uninformative_events_are_dropped(kind: str) -> None:
 def test_old_events_are_dropped_and_stored_events_expire() -> None:
     memory = memory_with(event(uid="old", age_seconds=3700), event(uid="ahead", age_seconds=-3600), event(uid="young"))
     assert len(memory) == 1
-    now = datetime.now(UTC)
-    assert memory.find(SHOP, {}, now + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 serves no service here
+    assert memory.find(SHOP, {}, NOW + KEPT_FOR - timedelta(minutes=10)) == ()  # cart-v1 serves no service here
     assert len(memory) == 1
-    memory.find(SHOP, {}, now + KEPT_FOR)
+    memory.find(SHOP, {}, NOW + KEPT_FOR)
     assert len(memory) == 0
 
 
@@ -197,7 +198,7 @@ RECENT = (NOW - timedelta(minutes=2)).isoformat()
 )
 def test_fields_may_be_null(changes: dict[str, object]) -> None:
     memory = memory_with({**event("BackOff", "web-6b9f7cd5c4-qq2zt"), **changes})
-    (found,) = memory.find(SHOP, {}, datetime.now(UTC))
+    (found,) = memory.find(SHOP, {}, NOW)
     assert (found.kind, found.service) == ("BackOff", "shop/web")
     assert found.count >= 1
     assert found.first <= found.last
@@ -237,7 +238,7 @@ def test_the_names_of_the_newer_api_are_read() -> None:
         "reportingController": "kubelet",
         "series": None,
     }
-    (found,) = memory_with(newer).find(SHOP, {}, datetime.now(UTC))
+    (found,) = memory_with(newer).find(SHOP, {}, NOW)
     assert (found.service, found.message, found.count) == ("shop/web", "Back-off restarting failed container", 7)
     assert (found.first, found.last) == (NOW - timedelta(minutes=9), NOW - timedelta(minutes=2))
 

@@ -664,6 +664,23 @@ def test_what_fails_while_the_service_starts_does_not_count(monkeypatch: pytest.
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
 
 
+@pytest.mark.usefixtures("frequent_reports")
+def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
+    async def starts(_: Behind, scope: Scope, __: Receive, send: Send) -> None:
+        is_probe = scope["path"] == "/healthz"
+        await answer(send, 200 if is_probe else 503, b"x", "text/plain")
+
+    with gate(starts, deadline_seconds=0.5) as (port, behind):
+        behind.ready = 503
+        peer = Peer(port)
+        assert peer.post()[0] == 503
+        assert peer.get("/static/none.js")[0] == 404  # from the gate itself
+        assert eventually(lambda: len(behind.reports) > 4)
+        assert behind.counts() == {}
+        assert (peer.get("/healthz")[0], peer.post()[0]) == (200, 503)
+        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
+
+
 @pytest.mark.parametrize("path", ["/", "/demo/", "/docs"])
 def test_a_browser_gets_a_page_that_waits_for_the_service(path: str) -> None:
     async def starts(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
