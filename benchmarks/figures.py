@@ -310,22 +310,22 @@ def places() -> str:
     for services in sorted({services for services, _ in found}):
         session, replicas = (found[services, place] for place in ("session", "replicas"))
         body.append(
-            f"| {services:,} / {session['calls']:,} "
-            f"| {session['push_p50_ms']:.0f} ms | {replicas['push_p50_ms']:.0f} ms "
+            f"| {services:,} / {session['calls']:,} | {session['snapshots']} "
+            f"| {session['push_p50_ms']:,.0f} ms | {replicas['push_p50_ms']:,.0f} ms "
             f"| × {replicas['push_p50_ms'] / session['push_p50_ms']:.2f} "
-            f"| {session['noop_p50_ms']:.0f} → {replicas['noop_p50_ms']:.0f} ms "
-            f"| {session['stage_score_p50_ms']:.0f} → {replicas['stage_score_p50_ms']:.0f} ms "
-            f"| {session['stage_combine_p50_ms']:.0f} → {replicas['stage_combine_p50_ms']:.0f} ms |"
+            f"| {session['score_p50_ms']:,.0f} → {replicas['score_p50_ms']:,.0f} ms "
+            f"| {session['combine_p50_ms']:,.0f} → {replicas['combine_p50_ms']:,.0f} ms "
+            f"| {session['total_p50_ms']:,.0f} → {replicas['total_p50_ms']:,.0f} ms |"
         )
     one = next(iter(found.values()))
     header = (
-        "| services / calls | session, p50 | replicas, p50 | ratio | empty request | scores of the parts "
-        "| verdict from the evidence |"
+        "| services / calls | snapshots | session, p50 | replicas, p50 | ratio | scores of the parts "
+        "| verdict from the evidence | all stages |"
     )
     return (
-        f"JSON, one client on {one['cores']} shared cores; each snapshot goes to both in turn. The last three columns "
-        "are session → replicas (`python -m benchmarks.bench_serve --snapshots 60 --sizes 3000 10000 --formats json "
-        f"--modes default`):\n\n{table(header, body)}"
+        f"JSON, one client on {one['cores']} shared cores; two services run side by side, and each snapshot goes to "
+        "both. The last three columns are session → replicas (`python -m benchmarks.bench_places`):\n\n"
+        f"{table(header, body)}"
     )
 
 
@@ -1154,7 +1154,7 @@ def tables() -> list[tuple[Path, str, str]]:
         found.append((docs / "results.md", "steering", steering()))
     if (results / "batches.jsonl").exists():  # made by `python -m benchmarks.bench_batches`, in a quarter of an hour
         found.append((docs / "results.md", "batches", batches()))
-    if (results / "places.jsonl").exists():  # made by `python -m benchmarks.bench_serve`
+    if (results / "places.jsonl").exists():  # made by `python -m benchmarks.bench_places`
         found.append((docs / "results.md", "places", places()))
     if (results / "kills_cluster.jsonl").exists():  # made by `python -m benchmarks.bench_kills_cluster`, in 40 minutes
         found.append((docs / "results.md", "kills on a cluster", kills_cluster()))

@@ -51,10 +51,9 @@ class Collector:
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:
         start_reporting(settings, "collector")
-        connect(sessions)
         collected = settings.collected
         self._deadline_seconds = settings.serve.deadline_seconds
-        self._sessions = sessions
+        self._sessions = connect(sessions)
         self._watches = {
             name: EventWatch(name, mesh.kubernetes.endpoint(mesh.kubernetes.url), mesh.kubernetes.namespace)
             for name, mesh in collected.items()

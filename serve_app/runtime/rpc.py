@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError
+from ray.serve._private.constants import RAY_SERVE_USE_GRPC_BY_DEFAULT
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
@@ -41,15 +42,19 @@ def with_pickle(handle: T) -> T:
     return plain
 
 
-def connect(*handles: Any) -> None:
-    """Prepare handles for calls. None is left out.
+def connect(handle: T) -> T:
+    """Prepare a handle for calls, by gRPC if ``RAY_SERVE_USE_GRPC_BY_DEFAULT`` asks for it in this process. None stays.
 
     Without this, the first call of a handle blocks the whole process until Serve's controller answers. While Ray's head
-    is unavailable, a process that works without it would block until it returns.
+    is unavailable, a process that works without it would block until it returns. And calls would be made as the process
+    that bound the application was told when it imported Serve, in ``serve run`` by nobody: as calls of actors, which
+    take longer.
     """
-    for handle in handles:
-        if handle is not None:
-            handle.options()
+    if handle is None:
+        return handle
+    handle_options: Any = handle
+    connected: T = handle_options.options(_by_reference=not RAY_SERVE_USE_GRPC_BY_DEFAULT)
+    return connected
 
 
 class Caller:

@@ -53,9 +53,8 @@ class Ingress:
         self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None = None
     ) -> None:
         start_reporting(settings, "ingress")
-        connect(sessions, collector)
         self.access = Access(serve_rules(settings))
-        self.backend = Backend(settings, sessions, collector)
+        self.backend = Backend(settings, connect(sessions), connect(collector))
         self.sign_ins = open_sign_ins(self.access, self.backend)
         self.audit = Audit(self.backend)
         self.health = Health(self.backend)

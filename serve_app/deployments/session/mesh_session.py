@@ -137,7 +137,6 @@ class MeshSession:
         notifier: Handle[Notifier] | None = None,
     ) -> None:
         start_reporting(settings, "session")
-        connect(scorer, meta, trainer, notifier)
         torch.set_num_threads(settings.model.threads)
         self._settings = settings
         weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
@@ -161,7 +160,7 @@ class MeshSession:
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
-        self._trainer, self._notifier = trainer, notifier
+        self._trainer, self._notifier = connect(trainer), connect(notifier)
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
@@ -187,7 +186,7 @@ class MeshSession:
         if scorer is None or meta is None:
             return self._in_session(weights)
         groups = self._settings.partition.groups or chosen.max_replicas or chosen.num_replicas
-        replicas = Replicas(with_pickle(scorer), with_pickle(meta), groups)
+        replicas = Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
         return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
 
     def _in_session(self, weights: Weights) -> InSession:
