@@ -125,6 +125,7 @@ class Request:
         deadline_seconds: None: it has no deadline.
         priority: of its mesh.
         is_push: whether it pushes a snapshot.
+        is_probe: whether it asks if the service runs.
     """
 
     kind: RequestKind | None
@@ -132,6 +133,7 @@ class Request:
     deadline_seconds: float | None
     priority: Priority = Priority.NORMAL
     is_push: bool = False
+    is_probe: bool = False
 
 
 class Gate:
@@ -176,8 +178,6 @@ class Gate:
             self._check_access(scope)
             request = self._request(scope)
             await self._pass(request, scope, receive, answered)
-            if request.kind is not None or scope["path"] in PROBES:  # the gate itself sends the files of the page
-                self._has_answered |= 0 < answered.status < 500
             self._count(request, answered, answered.status if answered.has_ended else BROKEN)
         except ServeError as error:
             if request is not None:
@@ -200,6 +200,8 @@ class Gate:
 
     def _count(self, request: Request, answered: "TrackedSend", status: int) -> None:
         """Count a request that was answered with this status. What fails while the service starts does not count."""
+        if request.kind is not None or request.is_probe:  # others may have been answered by the gate itself
+            self._has_answered |= 0 < answered.status < 500
         if request.kind is None:
             return
         outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
@@ -311,7 +313,7 @@ class Gate:
         if UNLIMITED.fullmatch(path):
             if self._is_starting() and is_page_request(scope):
                 live = min(live, STARTING_PAGE_SECONDS)
-            return Request(None, "", live)
+            return Request(None, "", live, is_probe=path in PROBES)
         if path == "/v1/score":
             return Request(RequestKind.SCORE, "", self._front.score_deadline_seconds)
         found = MESH.fullmatch(path)

@@ -198,7 +198,7 @@ def test_a_request_passes_whole_with_stamps_only_from_the_gate() -> None:
 
 
 def test_a_slow_body_is_cut_off_and_never_reaches_a_replica() -> None:
-    with gate(ok, body_seconds=1.0) as (port, behind):
+    with gate(ok, body_seconds=1.0 * TIME_FACTOR) as (port, behind):
         peer = Peer(port)
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000\r\n\r\n".encode())
         for _ in range(8):
@@ -246,7 +246,7 @@ def test_a_body_of_one_piece_is_passed_on_itself() -> None:
 
 
 def test_slow_headers_are_cut_off_on_new_and_on_used_connections() -> None:
-    with gate(ok, header_seconds=0.5) as (port, behind):
+    with gate(ok, header_seconds=0.5 * TIME_FACTOR) as (port, behind):
         new, used = Peer(port), Peer(port)
         new.send(b"GET / HTTP/1.1\r\nhost:")
         assert used.get("/v1/meshes")[0] == 200
@@ -397,7 +397,7 @@ def test_a_wait_for_room_is_part_of_the_time_to_the_deadline() -> None:
 
 
 def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time() -> None:
-    with gate(wait, deadline_seconds=600, header_seconds=0.5) as (port, _):
+    with gate(wait, deadline_seconds=600, header_seconds=0.5 * TIME_FACTOR) as (port, _):
         never_ends, slow_next = refused_early(port, body_bytes=3000), refused_early(port, body_bytes=3)
         never_ends.send(b"x")
         slow_next.send(b"xxx")
@@ -435,21 +435,21 @@ def test_an_absent_service_is_503_with_a_time_to_retry(status: int, body: bytes)
     async def absent(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
         await answer(send, status, body, "text/plain")
 
-    with gate(absent, deadline_seconds=0.5) as (port, behind):
+    with gate(absent, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         came, headers, problem = Peer(port).post()
         assert (came, headers["retry-after"], is_problem(problem, "no-capacity")) == (503, "1", True)
         assert len(behind.requests) > 1
 
 
 def test_a_missing_answer_is_504_and_the_problem_describes_the_known_state() -> None:
-    with gate(wait, deadline_seconds=0.5) as (port, _):
+    with gate(wait, deadline_seconds=0.5 * TIME_FACTOR) as (port, _):
         status, headers, body = Peer(port).post()
         assert (status, headers["retry-after"], is_problem(body, "deadline-exceeded")) == (504, "1", True)
         assert json.loads(body)["stored"] == "unknown"
 
 
 def test_the_place_of_a_client_that_disconnects_is_released() -> None:
-    with gate(wait, deadline_seconds=0.5) as (port, behind):
+    with gate(wait, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         for _ in range(3):
             peers = [Peer(port) for _ in range(4)]
             for i, peer in enumerate(peers):
@@ -555,7 +555,7 @@ def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
     async def waits_with_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
         await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
 
-    with gate(waits_with_pushes, deadline_seconds=0.5) as (port, behind):
+    with gate(waits_with_pushes, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         assert Peer(port).get("/v1/meshes")[0] == 200  # it is no longer starting
         assert Peer(port).post()[0] == 504
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
@@ -645,7 +645,7 @@ def test_what_fails_while_the_service_starts_does_not_count(monkeypatch: pytest.
     async def starts(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
         await answer(send, 200 if behind.ready == 200 else 503, b"x", "text/plain")
 
-    with gate(starts, deadline_seconds=0.5) as (port, behind):
+    with gate(starts, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         behind.ready = 503
         peer = Peer(port)
         assert (peer.post()[0], peer.get("/v1/meshes")[0]) == (503, 503)
@@ -658,7 +658,7 @@ def test_what_fails_while_the_service_starts_does_not_count(monkeypatch: pytest.
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1, "failed": 1})
         assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
     monkeypatch.setattr(gates, "START_SECONDS", 0.0)  # it has been starting for too long
-    with gate(starts, deadline_seconds=0.5) as (port, behind):
+    with gate(starts, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         behind.ready = 503
         assert Peer(port).post()[0] == 503
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
@@ -670,11 +670,11 @@ def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
         is_probe = scope["path"] == "/healthz"
         await answer(send, 200 if is_probe else 503, b"x", "text/plain")
 
-    with gate(starts, deadline_seconds=0.5) as (port, behind):
+    with gate(starts, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         behind.ready = 503
         peer = Peer(port)
         assert peer.post()[0] == 503
-        assert peer.get("/static/none.js")[0] == 404  # from the gate itself
+        assert peer.get(f"/static/{files()[0]}/waiting.js")[0] == 200  # from the gate itself
         assert eventually(lambda: len(behind.reports) > 4)
         assert behind.counts() == {}
         assert (peer.get("/healthz")[0], peer.post()[0]) == (200, 503)
@@ -687,7 +687,7 @@ def test_a_browser_gets_a_page_that_waits_for_the_service(path: str) -> None:
         await answer(send, 404, b"Path not found. Ping http://.../-/routes for available routes.", "text/plain")
 
     browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
-    with gate(starts, deadline_seconds=0.5) as (port, _):
+    with gate(starts, deadline_seconds=0.5 * TIME_FACTOR) as (port, _):
         status, headers, body = Peer(port).get(path, browser)
         assert (status, headers["content-type"], headers["cache-control"]) == (
             503,
@@ -708,7 +708,7 @@ def test_a_browser_reads_that_a_service_which_answered_before_is_down() -> None:
     async def dies(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
         await answer(send, 200 if len(behind.requests) == 1 else 503, b"x", "text/plain")
 
-    with gate(dies, deadline_seconds=0.5) as (port, _):
+    with gate(dies, deadline_seconds=0.5 * TIME_FACTOR) as (port, _):
         assert Peer(port).get("/v1/meshes")[0] == 200
         status, _, body = Peer(port).get("/", "accept: text/html\r\n")
         assert (status, b"TAGAE does not answer" in body) == (503, True)
