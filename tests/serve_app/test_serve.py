@@ -297,7 +297,7 @@ def second(service: Service) -> Iterator[Service]:
         "session_replicas": 1,
         "max_ongoing_requests": 1,
         "max_queued_requests": 2,
-        "deadline_seconds": 4.0,
+        "deadline_seconds": 4.0 * TIME_FACTOR,
         "score_deadline_seconds": 0.05,
     }
     with beside(service, "second", scorer=scorer, serve=shortest) as running:

@@ -107,6 +107,7 @@ async def wait(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
 def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tuple[int, Behind]]:
     """A server on a free loopback port, and the application behind its gate."""
     meshes = {"vital": {"priority": "high"}, "spare": {"priority": "low"}}
+    front = {"deadline_seconds": 5.0 * TIME_FACTOR, **front}
     settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes, sla={"p95_seconds": p95_seconds})
     behind = Behind(behave)
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
