@@ -18,7 +18,7 @@ from model.scoring.meta_model import MetaModel
 from serve_app.settings import Settings, StoreSettings
 from tests.live.programs import missing_programs
 from tests.serve_app.running import Service
-from tests.timing import PATIENCE_SECONDS
+from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 if TYPE_CHECKING:
     from tests.live.redis import RedisProgram
@@ -91,7 +91,8 @@ def service(weights: Path, other_weights: Path, tmp_path_factory: pytest.TempPat
         meshes={f"own-{place}": {"weights": other_weights} for place in ("session", "replicas")},
         scorer={"device": "cpu", "num_replicas": 2},
         partition={"max_services": 40},
-        serve={"port": 0, "ingress_replicas": 1},  # its counters belong to one process
+        # One ingress, since its counters belong to one process.
+        serve={"port": 0, "ingress_replicas": 1, "deadline_seconds": 5.0 * TIME_FACTOR},
         limits={"max_services": 500, "max_calls": 5_000, "max_body_bytes": 2**23},
         store={"path": tmp_path_factory.mktemp("state")},
     )
