@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -26,13 +26,16 @@ from ray import serve
 from ray._private import parameter
 from ray._private.node import Node
 from ray.exceptions import RayError
+from ray.serve._private import client
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
-from serve_app.runtime.environment import WORKER_ENVIRONMENT, remove_token, set_environment
+from serve_app.runtime import fork_server
+from serve_app.runtime.allocator import WORKER_ENVIRONMENT
+from serve_app.runtime.environment import remove_token, set_environment
 from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
 from serve_app.settings import Settings
 
@@ -101,6 +104,7 @@ def start(
         )
     leave_other_clusters()
     set_environment(settings, quiet)
+    fork_server.start()
     report("starting Ray")
     _start_ray(
         namespace=namespace,
@@ -126,10 +130,20 @@ def start(
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
+def run_applications(targets: Sequence[serve.RunTarget]) -> None:
+    """Run applications until their replicas are ready. Serve looks once a second whether they are, this ten times.
+
+    Raises:
+        RuntimeError: a replica could not start.
+    """
+    client.CLIENT_POLLING_INTERVAL_S = POLL_SECONDS
+    serve.run_many(list(targets))
+
+
 def serve_host() -> str | None:
     """The address that Serve listens on in the cluster that this process is connected to; None if it does not run."""
-    client = _get_global_client(raise_if_no_controller_running=False)
-    return client.http_config.host if client else None
+    running = _get_global_client(raise_if_no_controller_running=False)
+    return running.http_config.host if running else None
 
 
 def stop() -> bool:
@@ -141,6 +155,7 @@ def stop() -> bool:
         Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.
     """
     if not ray.is_initialized():
+        fork_server.stop()
         remove_token()
         return True
     children = psutil.Process().children(recursive=True)
@@ -149,6 +164,7 @@ def stop() -> bool:
     ending.join(DOWN_SECONDS)
     is_orderly = not ending.is_alive()
     remove_token()
+    fork_server.stop()
     _kill(children)  # and wait: they must not write to folders that the caller removes
     return is_orderly
 
@@ -198,9 +214,14 @@ def _start_ray(**options: Any) -> None:
 def _few_processes(*, prints_logs: bool) -> Iterator[None]:
     """Start no processes of Ray that a service on one machine does not use: the monitor of its autoscaler, the server
     of its dashboard, and the reader of its logs if this process does not print them. They take 160 MiB and two seconds
-    of CPU. ``ray.init`` has no argument for them."""
+    of CPU. Have its workers forked. ``ray.init`` has no argument for any of it."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
-    parameter.RayParams = partial(default_parameters, no_monitor=True, include_log_monitor=prints_logs)
+    parameter.RayParams = partial(
+        default_parameters,
+        no_monitor=True,
+        include_log_monitor=prints_logs,
+        worker_path=fork_server.worker_program(),
+    )
     Node.start_api_server = _start_no_api_server
     try:
         yield
