@@ -154,7 +154,7 @@ def start() -> str:
     ]
     return (
         f"Medians of {len(starts[contenders[0]])} starts in turn on {found[0]['cores']} shared cores; other programs "
-        "used them too, so time is that of the fastest start, and CPU is what compares. Ready: it answers over HTTP. "
+        "used them too, so compare CPU; time is from the fastest start. Ready: it answers over HTTP. "
         f"Then memory at rest, with one mesh of {found[0]['services']} services, as the proportional set size: "
         "processes divide the pages that they share. The other checkout is the version without forked workers "
         "(`python -m benchmarks.bench_start --against CHECKOUT`):\n\n"

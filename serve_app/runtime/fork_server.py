@@ -9,7 +9,7 @@ What must not be shared:
 * Threads. None is left after the imports, except one of pyarrow's allocator, which restarts it after a fork.
 * The environment that Ray's C++ code reads when Python imports it. The first request brings it, so libraries without
   Ray are imported before, and the others then. All requests come from one raylet.
-* The state of the generator of Ray's ids. Python's classes of actors draw one each as they are imported;
+* The state of the generator of Ray's ids. Python's classes of actors draw one each during their import;
   :func:`_fixed_class_ids` replaces them. :func:`_draw_different_ids` checks the result.
 * A GPU. Nothing here may ask CUDA anything.
 """
@@ -73,7 +73,7 @@ OUTPUTS = 2  # stdout and stderr
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WorkerRequest:
     """A worker to fork, as :mod:`serve_app.runtime.forked_worker` describes it.
 
     Attributes:
@@ -129,7 +129,7 @@ def worker_program() -> str | None:
     return forked_worker.__file__ if ADDRESS in os.environ else None
 
 
-def serve(address: str) -> Request:
+def serve(address: str) -> WorkerRequest:
     """Fork a process for each request.
 
     Returns:
@@ -163,7 +163,7 @@ def serve(address: str) -> Request:
                     client.sendall(str(child).encode())
 
 
-def become_worker(request: Request) -> NoReturn:
+def become_worker(request: WorkerRequest) -> NoReturn:
     """Go on as the worker of Ray that was requested."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgrp()  # Ray kills the whole process group of a worker that ended
@@ -187,20 +187,20 @@ def _accept(listener: socket.socket) -> socket.socket:
 
 
 def _is_ours(client: socket.socket) -> bool:
-    """Whether the client is a process of the same user: whoever is answered runs code as this one."""
+    """Whether the client is a process of the same user. A client that is answered runs code as this user."""
     _, user, _ = CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
     return bool(user == os.getuid())
 
 
-def _receive(client: socket.socket) -> Request:
+def _receive(client: socket.socket) -> WorkerRequest:
     """Read a request, which ends with its half of the connection."""
     message, outputs, _, _ = socket.recv_fds(client, MOST_BYTES, OUTPUTS)
     while more := client.recv(MOST_BYTES):
         message += more
-    return Request(**json.loads(message), outputs=outputs)
+    return WorkerRequest(**json.loads(message), outputs=outputs)
 
 
-def _import_with_ray(request: Request) -> None:
+def _import_with_ray(request: WorkerRequest) -> None:
     """Import what imports Ray, in the environment of its workers."""
     _set_environment(request)
     with _fixed_class_ids():
@@ -214,7 +214,7 @@ def _import_with_ray(request: Request) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leave no zombies
 
 
-def _set_environment(request: Request) -> None:
+def _set_environment(request: WorkerRequest) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.environ[JOB] = NO_JOB
