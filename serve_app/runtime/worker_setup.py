@@ -46,6 +46,8 @@ def import_serve() -> None:
     process of the service. Later imports of pandas work as usual, without conversions by these two. An error is logged
     and changes nothing else: Ray would start the process again and again.
     """
+    if PANDAS in sys.modules:
+        return
     try:
         with without_pandas():
             importlib.import_module("ray.serve")
