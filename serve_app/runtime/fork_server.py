@@ -10,7 +10,7 @@ What must not be shared:
 * The environment that Ray's C++ code reads when Python imports it. The first request brings it, so libraries without
   Ray are imported before, and the others then. All requests come from one raylet.
 * The state of the generator of Ray's ids. Python's classes of actors draw one each during their import;
-  :func:`_fixed_class_ids` replaces them. :func:`_draw_different_ids` checks the result.
+  :func:`_fix_class_ids` replaces them. :func:`_draw_different_ids` checks the result.
 * A GPU. Nothing here may ask CUDA anything.
 """
 
@@ -203,14 +203,14 @@ def _receive(client: socket.socket) -> WorkerRequest:
 def _import_with_ray(request: WorkerRequest) -> None:
     """Import what imports Ray, in the environment of its workers."""
     _set_environment(request)
-    with _fixed_class_ids():
+    with _fix_class_ids():
         import_serve()
         for module in WITH_RAY:
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # else the next collection of each child would write to all these pages, and copy them
     if not _draw_different_ids():
-        raise RuntimeError("expected different ids in forked processes, got equal ones; correct _fixed_class_ids")
+        raise RuntimeError("expected different ids in forked processes, got equal ones; correct _fix_class_ids")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leave no zombies
 
 
@@ -221,7 +221,7 @@ def _set_environment(request: WorkerRequest) -> None:
 
 
 @contextmanager
-def _fixed_class_ids() -> Iterator[None]:
+def _fix_class_ids() -> Iterator[None]:
     """Have the ids of classes of actors drawn by the system instead of Ray's generator, whose state forks share."""
     from ray import actor
 

@@ -73,7 +73,7 @@ def test_a_worker_starts_alone_without_a_server(address: str) -> None:
 def test_ids_of_forked_processes_differ_only_if_nothing_drew_one_before() -> None:
     code = (
         "import ray; from serve_app.runtime import fork_server\n"
-        "with fork_server._fixed_class_ids(): import ray.serve\n"
+        "with fork_server._fix_class_ids(): import ray.serve\n"
         "print(fork_server._draw_different_ids())\n"
         "ray.NodeID.from_random(); print(fork_server._draw_different_ids())"
     )
