@@ -137,6 +137,33 @@ def memory() -> str:
     )
 
 
+def start() -> str:
+    """Time until a service is ready, and memory of its processes at rest, beside an empty application."""
+    found = rows("start")
+    contenders = list(dict.fromkeys(r["contender"] for r in found))
+    starts = {name: [r for r in found if r["contender"] == name and "seconds" in r] for name in contenders}
+    empty = median(r["cpu"] for r in starts[contenders[-1]])
+    lines = [
+        f"| {name} | {(cpu := median(r['cpu'] for r in mine)):.1f} s | {cpu / empty:.1f} "
+        f"| {min(r['seconds'] for r in mine):.0f} s | {median(r['pss'] for r in mine) / 2**20:,.0f} MiB |"
+        for name, mine in starts.items()
+    ]
+    ours = sorted((r for r in found if "role" in r and r["contender"] == contenders[0]), key=lambda r: -r["pss"])
+    processes = [
+        f"| {r['role']} | {r['processes']} | {r['pss'] / 2**20:.0f} MiB | {r['uss'] / 2**20:.0f} MiB |" for r in ours
+    ]
+    return (
+        f"Medians of {len(starts[contenders[0]])} starts in turn on {found[0]['cores']} shared cores; other programs "
+        "used them too, so compare CPU; time is from the fastest start. Ready: it answers over HTTP. "
+        f"Then memory at rest, with one mesh of {found[0]['services']} services, as the proportional set size: "
+        "processes divide the pages that they share. The other checkout is the version without forked workers "
+        "(`python -m benchmarks.bench_start --against CHECKOUT`):\n\n"
+        f"{table('| what | CPU of all processes until ready | ratio | ready after | memory at rest |', lines)}\n\n"
+        f"The processes of `tagae serve` at rest:\n\n"
+        f"{table('| process | number | memory of each | private |', processes)}"
+    )
+
+
 def store() -> str:
     """A push with the state in a Redis against one with the state in SQLite."""
     header = (
@@ -1131,6 +1158,7 @@ def tables() -> list[tuple[Path, str, str]]:
         (readme, "numbers", speed()),
         (docs / "results.md", "numbers", numbers()),
         (docs / "results.md", "memory", memory()),
+        (docs / "results.md", "start", start()),
         (docs / "results.md", "overload", overload()),
         (docs / "results.md", "slow clients", slow_clients()),
         (docs / "results.md", "recovery", recovery()),

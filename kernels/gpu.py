@@ -7,7 +7,6 @@ there, which another process tries first (:func:`kernels.load_cuda`).
 import re
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -66,11 +65,6 @@ def check_gpu() -> Obstacle | None:
             return lack_of_memory(str(error))
         return Obstacle("check", str(error), "compare driver, torch and GPU with docs/gpus.md, and report the text")
     return None
-
-
-def is_here() -> bool:
-    """Whether the driver of a GPU has made its files on this machine, even if torch cannot use it."""
-    return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def _explain(text: str) -> Obstacle:

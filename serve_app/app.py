@@ -1,38 +1,37 @@
 """The Ray Serve application: ``serve run serve_app.app:build``, with settings as ``scorer.num_replicas=4``.
 
 There is no ``from __future__ import annotations`` here: Ray would then hand ``build`` a plain dict, unchecked.
+
+Functions import deployments and devices themselves. They need torch, 150 MiB that the process of ``tagae serve`` never
+uses: a worker of Ray binds and deploys the application for it.
 """
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from pydantic import PrivateAttr
 from ray import serve
+from ray.exceptions import RayTaskError
 from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
-from kernels import gpu
-from model.mesh_weights import load_weights
+from kernels import gpu_files
 from serve_app.access import Access, require_certificate, require_protection, require_provider
-from serve_app.deployments.collector import Collector
-from serve_app.deployments.http.ingress import Ingress
-from serve_app.deployments.notifier import Notifier
 from serve_app.deployments.scaling import follow_requests, start_on_demand
-from serve_app.deployments.scoring.meta import MetaModel
-from serve_app.deployments.scoring.scorer import Scorer
-from serve_app.deployments.session.mesh_session import MeshSession
-from serve_app.deployments.trainer import Trainer
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
-from serve_app.runtime import devices, local, logs
+from serve_app.runtime import local, logs
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import FormerTable, ScoringPlace, ServeSettings, Settings, former_tables
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
+
+if TYPE_CHECKING:
+    from kernels import gpu
 
 __all__ = ["NAME", "Arguments", "application", "build", "roles_on_demand", "start", "stop"]
 
@@ -89,6 +88,12 @@ def application(settings: Settings) -> Application:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
             could connect to it without a login.
     """
+    from serve_app.deployments.collector import Collector
+    from serve_app.deployments.http.ingress import Ingress
+    from serve_app.deployments.notifier import Notifier
+    from serve_app.deployments.session.mesh_session import MeshSession
+    from serve_app.deployments.trainer import Trainer
+
     _require_one_node(settings)
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
@@ -159,10 +164,6 @@ def start(
     logs.install()
     _choose_log(settings)
     report("reading the settings and the weights")
-    for refusal in load_weights(
-        settings.model.weights, settings.weights_by_mesh, network=settings.model.network
-    ).refused:
-        log.error(refusal)  # here, since the logs of replicas are in files
     front = settings.serve
     require_protection(serve_rules(settings), [front.host])  # before anything starts
     Access(serve_rules(settings))  # raises its errors here
@@ -170,34 +171,62 @@ def start(
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
-    if needs_gpu and (obstacle := gpu.find_obstacle()):
-        raise devices.refusal(obstacle)
+    if needs_gpu:
+        _require_gpu()
     try:
         url = local.start(settings, report=report)
-        if needs_gpu and (obstacle := _gpu_without_ray()):
-            raise devices.refusal(obstacle)
-        try:
-            whole = {NAME: application(settings), **(beside or {})}
-            report("starting the replicas")
-            with report_replicas(report):
-                serve.run_many(  # all at once: their processes start in parallel
-                    [
-                        serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
-                        for name, one in whole.items()
-                    ]
-                )
-                local.wait_until_answered(url)
-        except RuntimeError as error:
-            raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from error
+        if needs_gpu:
+            _require_gpu_of_ray()
+        report("starting the replicas")
+        with report_replicas(report):
+            refusals = _deploy_in_worker(settings, beside or {})
+            local.wait_until_answered(url)
     except BaseException:
         local.stop()
         raise
+    for refusal in refusals:
+        log.error(refusal)
     return url
+
+
+def _deploy_in_worker(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
+    """Call :func:`_deploy` in a process of Ray that ends with it. Returns and raises what it does."""
+    deploy = ray.remote(num_cpus=0, max_calls=1, max_retries=0)(_deploy)
+    try:
+        refusals: list[str] = ray.get(deploy.remote(settings, beside))
+    except RayTaskError as error:
+        raise error.cause from None
+    return refusals
+
+
+def _deploy(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
+    """Read the weights, and run the applications until their replicas are ready.
+
+    Returns:
+        Why weights of single meshes are not used.
+
+    Raises:
+        BadSettings, IncompatibleWeights, NoCapacity: as in :func:`start`.
+    """
+    from model.mesh_weights import load_weights
+
+    weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
+    whole = {NAME: application(settings), **beside}
+    try:
+        local.run_applications(  # all at once: their processes start in parallel
+            [
+                serve.RunTarget(one, name, "/" if name == NAME else f"/{name}", local.QUIET)
+                for name, one in whole.items()
+            ]
+        )
+    except RuntimeError as error:
+        raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from None
+    return list(weights.refused)
 
 
 def roles_on_demand(settings: Settings) -> frozenset[str]:
     """The roles of processes of a running service that come and go, see ``supervisor.watch``."""
-    names = (Scorer.__name__, MetaModel.__name__) if _place(settings, _device(settings)) == "auto" else ()
+    names = ("Scorer", "MetaModel") if _place(settings, _device(settings)) == "auto" else ()
     return frozenset(f"ServeReplica:{NAME}:{name}" for name in names)
 
 
@@ -226,6 +255,8 @@ def _choose_log(settings: Settings) -> None:
 
 
 def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
+    from serve_app.deployments.scoring.scorer import Scorer
+
     chosen = settings.scorer
     busy = max(16, 2 * chosen.largest_batch("cuda"))  # a batch gathers while another is scored
     replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
@@ -255,6 +286,8 @@ def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
 
 
 def _meta(settings: Settings, place: ScoringPlace) -> Deployment:
+    from serve_app.deployments.scoring.meta import MetaModel
+
     front, chosen = settings.serve, settings.scorer
     if place == "auto":
         replicas: dict[str, Any] = {"autoscaling_config": start_on_demand(chosen.meta_replicas)}
@@ -287,10 +320,13 @@ def _device(settings: Settings) -> str:
     chosen = settings.scorer
     if chosen.device != "auto" or chosen.place == "replicas":
         return chosen.device
-    if not _gpus() and not gpu.is_here():
+    if not _gpus() and not gpu_files.is_here():
         return "cpu"
     if _nodes() > 1:
         return "auto" if _gpus() else "cpu"
+    from kernels import gpu
+    from serve_app.runtime import devices
+
     obstacle = gpu.find_obstacle() or _gpu_without_ray()
     if obstacle is None:
         return "auto"
@@ -299,11 +335,30 @@ def _device(settings: Settings) -> str:
     return instead.torch.type
 
 
-def _gpu_without_ray() -> gpu.Obstacle | None:
+def _require_gpu() -> None:
+    """Raises NoCapacity if torch cannot use a GPU here."""
+    from kernels import gpu
+    from serve_app.runtime import devices
+
+    if obstacle := gpu.find_obstacle():
+        raise devices.refusal(obstacle)
+
+
+def _require_gpu_of_ray() -> None:
+    """Raises NoCapacity if torch sees a GPU, and Ray does not."""
+    from serve_app.runtime import devices
+
+    if obstacle := _gpu_without_ray():
+        raise devices.refusal(obstacle)
+
+
+def _gpu_without_ray() -> "gpu.Obstacle | None":
     """An obstacle if torch sees a GPU, and Ray does not."""
     if _gpus():
         return None
-    return gpu.Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
+    from kernels.gpu import Obstacle
+
+    return Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
 
 
 def _place(settings: Settings, device: str) -> ScoringPlace:

@@ -130,6 +130,8 @@ ENVIRONMENT = (
     "serve_app/settings/settings.py",
     "serve_app/settings/store.py",  # XDG_STATE_HOME
     "serve_app/runtime/environment.py",
+    "serve_app/runtime/fork_server.py",
+    "serve_app/runtime/forked_worker.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",
     "serve_app/runtime/own_process.py",

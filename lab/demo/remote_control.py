@@ -20,6 +20,7 @@ from serve_app.access import Access, Rules
 from serve_app.deployments.http.bodies import read_json
 from serve_app.deployments.http.interface import interface
 from serve_app.errors import InvalidDocument, NoCapacity, Overloaded
+from serve_app.runtime import own_process
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web.assets import HEADERS, page
@@ -101,6 +102,7 @@ class RemoteControl:
     """
 
     def __init__(self, keys: Collection[str], rules: Rules) -> None:
+        own_process.prepare()
         self.access = Access(rules)
         self._keys = WaitingKeys(keys)
         self._show: bytes | None = None  # the newest state

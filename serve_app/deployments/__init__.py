@@ -2,9 +2,5 @@
 
 :mod:`gate` and :mod:`http` take requests, :mod:`session` owns meshes, :mod:`scoring` scores their snapshots, and
 :mod:`sla` adds up the service level. The collector polls meshes, the notifier delivers alerts, the trainer fits
-adapters. Replicas and proxies import this package before anything else of ours.
+adapters.
 """
-
-from serve_app.runtime import own_process
-
-own_process.prepare()

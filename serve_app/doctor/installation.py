@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import torch
 
-from kernels import backend, backend_reason, gpu
+from kernels import backend, backend_reason, gpu, gpu_files
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
@@ -135,7 +135,7 @@ def _device(settings: Settings) -> Iterator[Finding]:
     if wanted == "cpu" or obstacle is not None:
         reason = "no CUDA device can be used: " + obstacle.found if obstacle else "the CPU"
         found = f"{reason}; scorer.device is {wanted}"
-        is_ok = wanted == "cpu" or (wanted == "auto" and not gpu.is_here())
+        is_ok = wanted == "cpu" or (wanted == "auto" and not gpu_files.is_here())
         remedy = f"{obstacle.remedy}, or set scorer.device to cpu" if obstacle else ""
         yield _finding("device", found, is_ok, "problem" if wanted == "cuda" else "warning", remedy)
         return

@@ -15,6 +15,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.serve._private import api as serve_api
 from ray.serve._private import client as serve_client
 
+from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.settings import Settings
 
 GRPC_BYTES = 2**30  # above every limit of a body; Ray's 4 MiB are less than a mesh of 10,000 services has
@@ -43,16 +44,6 @@ RAY_ENVIRONMENT = {
     "FORWARDED_ALLOW_IPS": "none",
     ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "serve_app.runtime.worker_setup.import_serve",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
-}
-# glibc gives large blocks back to the kernel after each op, and pays for them again at the next one
-# (docs/troubleshooting.md).
-WORKER_ENVIRONMENT = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(4 * 2**30),
-    "MALLOC_TOP_PAD_": str(256 * 2**20),
-    # By default each thread has a heap of its own, and what one frees, no other can use: a session with a mesh of
-    # 10,000 services held 1,409 instead of 1,000 MiB.
-    "MALLOC_ARENA_MAX": "1",
 }
 TOKEN_FOLDER = "tagae-ray-"  # and random letters
 

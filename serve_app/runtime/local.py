@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -27,13 +27,16 @@ from ray import serve
 from ray._private import parameter
 from ray._private.node import Node
 from ray.exceptions import RayError
+from ray.serve._private import client
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
-from serve_app.runtime.environment import START_SECONDS, WORKER_ENVIRONMENT, remove_token, set_environment
+from serve_app.runtime import fork_server
+from serve_app.runtime.allocator import WORKER_ENVIRONMENT
+from serve_app.runtime.environment import START_SECONDS, remove_token, set_environment
 from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
 from serve_app.settings import Settings
 
@@ -102,6 +105,7 @@ def start(
         )
     leave_other_clusters()
     set_environment(settings, quiet)
+    fork_server.start()
     report("starting Ray")
     _start_ray(
         namespace=namespace,
@@ -127,6 +131,16 @@ def start(
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
+def run_applications(targets: Sequence[serve.RunTarget]) -> None:
+    """Run applications until their replicas are ready. Serve looks once a second whether they are, this ten times.
+
+    Raises:
+        RuntimeError: a replica could not start.
+    """
+    client.CLIENT_POLLING_INTERVAL_S = POLL_SECONDS
+    serve.run_many(list(targets))
+
+
 def wait_until_answered(url: str) -> None:
     """Ask the service at this URL until it answers that it is ready. Serve waits for replicas, not until the process
     that listens knows them, and what came earlier would get the page of a service that is starting.
@@ -136,21 +150,19 @@ def wait_until_answered(url: str) -> None:
     """
     until = time.monotonic() + START_SECONDS
     # Through no proxy of the environment, and the certificate may be for another name than this address.
-    with httpx.Client(trust_env=False, verify=False, timeout=START_SECONDS) as client:
+    with httpx.Client(trust_env=False, verify=False, timeout=START_SECONDS) as http:
         while time.monotonic() < until:
             with suppress(httpx.TransportError):
-                if client.get(f"{url}/readyz").status_code == httpx.codes.OK:
+                if http.get(f"{url}/readyz").status_code == httpx.codes.OK:
                     return
             time.sleep(POLL_SECONDS)
-    raise NoCapacity(
-        f"expected that {url}/readyz answers 200 within {START_SECONDS} s, it did not; see the logs of Ray"
-    )
+    raise NoCapacity(f"{url}/readyz: expected 200 within {START_SECONDS} s, got none; see the logs of Ray")
 
 
 def serve_host() -> str | None:
     """The address that Serve listens on in the cluster that this process is connected to; None if it does not run."""
-    client = _get_global_client(raise_if_no_controller_running=False)
-    return client.http_config.host if client else None
+    running = _get_global_client(raise_if_no_controller_running=False)
+    return running.http_config.host if running else None
 
 
 def stop() -> bool:
@@ -162,6 +174,7 @@ def stop() -> bool:
         Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.
     """
     if not ray.is_initialized():
+        fork_server.stop()
         remove_token()
         return True
     children = psutil.Process().children(recursive=True)
@@ -170,6 +183,7 @@ def stop() -> bool:
     ending.join(DOWN_SECONDS)
     is_orderly = not ending.is_alive()
     remove_token()
+    fork_server.stop()
     _kill(children)  # and wait: they must not write to folders that the caller removes
     return is_orderly
 
@@ -219,9 +233,14 @@ def _start_ray(**options: Any) -> None:
 def _few_processes(*, prints_logs: bool) -> Iterator[None]:
     """Start no processes of Ray that a service on one machine does not use: the monitor of its autoscaler, the server
     of its dashboard, and the reader of its logs if this process does not print them. They take 160 MiB and two seconds
-    of CPU. ``ray.init`` has no argument for them."""
+    of CPU. Have its workers forked. ``ray.init`` has no argument for any of it."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
-    parameter.RayParams = partial(default_parameters, no_monitor=True, include_log_monitor=prints_logs)
+    parameter.RayParams = partial(
+        default_parameters,
+        no_monitor=True,
+        include_log_monitor=prints_logs,
+        worker_path=fork_server.worker_program(),
+    )
     Node.start_api_server = _start_no_api_server
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a process of Ray does before it imports anything else of ours. Other processes need none of it.
+"""What a process of Ray does before it starts its part of the service. Other processes need none of it.
 
 * Its log goes to Serve's log.
 * It ends if Ray has given it up (:mod:`serve_app.runtime.orphans`).
@@ -8,12 +8,14 @@
 
 import os
 import sys
+from functools import cache
 
 from serve_app.runtime import logs
 
 
+@cache
 def prepare() -> None:
-    """Prepare this process if it is one of Ray's. Call it once."""
+    """Prepare this process if it is one of Ray's. Calls after the first do nothing."""
     # RAY_JOB_ID would not do: what a job of Ray starts inherits it. A process of Ray has imported Ray by now.
     worker = sys.modules.get("ray._private.worker")
     if worker is None or worker.global_worker.mode != worker.WORKER_MODE:

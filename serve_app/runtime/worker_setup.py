@@ -3,7 +3,8 @@
 import importlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -23,6 +24,20 @@ class _NoPandas(MetaPathFinder):
         return None
 
 
+@contextmanager
+def without_pandas() -> Iterator[None]:
+    """Let no import within the block find pandas, unless it is imported already. Later ones do."""
+    if PANDAS in sys.modules:
+        yield
+        return
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
 def import_serve() -> None:
     """Import Ray Serve and pyarrow without pandas. Ray calls this in each process of the Ray that ``tagae serve``
     starts.
@@ -33,12 +48,9 @@ def import_serve() -> None:
     """
     if PANDAS in sys.modules:
         return
-    finder = _NoPandas()
-    sys.meta_path.insert(0, finder)
     try:
-        importlib.import_module("ray.serve")
-        importlib.import_module("pyarrow").array([])  # looks for pandas, once
+        with without_pandas():
+            importlib.import_module("ray.serve")
+            importlib.import_module("pyarrow").array([])  # looks for pandas, once
     except Exception:
         log.exception("Ray Serve could not be imported without pandas; importing it with pandas")
-    finally:
-        sys.meta_path.remove(finder)

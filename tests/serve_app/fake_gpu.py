@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import kernels.gpu
+import kernels.gpu_files
 from model import mesh_weights
 from model.mesh_weights import Weights
 
@@ -46,7 +47,7 @@ class FakeGpu:
         }.items():
             monkeypatch.setattr(torch.cuda, name, fake)
         monkeypatch.setattr(kernels.gpu, "load_cuda", self._load_cuda)
-        monkeypatch.setattr(kernels.gpu, "is_here", lambda: True)
+        monkeypatch.setattr(kernels.gpu_files, "is_here", lambda: True)
 
     def build_without_cuda(self) -> None:
         """Install the CPU build of torch."""

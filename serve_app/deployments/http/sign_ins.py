@@ -12,6 +12,7 @@ from serve_app.access.sign_ins import SignInCookies
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.single_flight import SingleFlight
 from serve_app.errors import ServeError
+from serve_app.runtime.background import start_task
 
 FOLLOW_SECONDS = 2.0  # between two reads of the sign-ins that ended, as of the tokens file
 IDLE_SECONDS = 660.0  # without a request of a signed-in user, longer than a stream lasts; then reading ends
@@ -55,7 +56,7 @@ class SignIns:
         if not self._is_following():
             await self._shared.do("ended", self._read)
             if not self._is_following():
-                self._following = asyncio.create_task(self._keep_reading())
+                self._following = start_task(self._keep_reading())
 
     def _is_following(self) -> bool:
         return self._following is not None and not self._following.done()

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
+from serve_app.runtime.background import start_task
+
 T = TypeVar("T")
 
 
@@ -18,7 +20,7 @@ class SingleFlight(Generic[T]):
         """The result of ``call``. The call continues if one caller is cancelled, since others may wait for it."""
         task = self._under_way.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.ensure_future(_run(call))
+            task = self._under_way[key] = start_task(_run(call))
             task.add_done_callback(lambda _: self._end(key))
         return await asyncio.shield(task)
 

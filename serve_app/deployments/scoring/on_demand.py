@@ -14,6 +14,7 @@ from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import Progress, SnapshotRunner
 from serve_app.errors import ServeError
 from serve_app.models.served import ServedModel
+from serve_app.runtime.background import start_task
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller
 
@@ -84,7 +85,7 @@ class OnDemand:
     def _start(self) -> None:
         """Have Serve start the replicas, in the background."""
         if self._starting is None or self._starting.done():
-            self._starting = asyncio.get_running_loop().create_task(self._wait_for_replicas())
+            self._starting = start_task(self._wait_for_replicas())
 
     async def _wait_for_replicas(self) -> None:
         try:

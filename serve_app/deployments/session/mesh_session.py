@@ -88,6 +88,7 @@ from serve_app.pipeline import (
     run_stages,
     with_memory,
 )
+from serve_app.runtime.background import start_task
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.reporting import start_reporting
@@ -578,7 +579,7 @@ class MeshSession:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start work that no request waits for."""
-        task = asyncio.create_task(work)
+        task = start_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import kernels.gpu
+import kernels.gpu_files
 from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
@@ -83,7 +84,7 @@ def test_the_doctor_says_why_a_gpu_is_not_used(gpu: FakeGpu, monkeypatch: pytest
     gpu.build_without_cuda()
     _, found = doctor("--set", "serve.port=0")
     assert (found["device"]["outcome"], "built without CUDA" in found["device"]["found"]) == ("warning", True)
-    monkeypatch.setattr(kernels.gpu, "is_here", lambda: False)
+    monkeypatch.setattr(kernels.gpu_files, "is_here", lambda: False)
     _, found = doctor("--set", "serve.port=0")
     assert found["device"]["outcome"] == "ok", "a machine without a GPU is no reason to worry"
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import kernels.gpu
+import kernels.gpu_files
 from model.checkpoint import load
 from model.network.contract import MeshNetwork
 from serve_app import app
@@ -239,7 +240,7 @@ def test_without_a_gpu_the_builder_asks_no_driver(
     gpu: FakeGpu, cluster: dict[str, float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster["gpus"], gpu.failure = 0.0, NO_DRIVER
-    monkeypatch.setattr(kernels.gpu, "is_here", lambda: False)
+    monkeypatch.setattr(kernels.gpu_files, "is_here", lambda: False)
     monkeypatch.setattr(kernels.gpu, "find_obstacle", pytest.fail)
     assert place(Settings()) == ("cpu", "auto")
     cluster["nodes"] = 2

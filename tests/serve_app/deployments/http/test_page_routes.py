@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from serve_app.app import GRACE_SECONDS
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes.views import source_document
+from serve_app.deployments.http.streams import TICK_SECONDS
 from serve_app.settings import Settings
 from serve_app.web.assets import files
 from serve_app.web.documents import (
@@ -310,6 +311,23 @@ def test_a_stream_begins_with_the_newest_verdict_and_continues_with_later_ones(s
             for stream in (events, others):
                 assert stream.next() == (verdict["observed_at"], verdict)
             assert time.perf_counter() - answered < 3 * TIME_FACTOR, "an event does not wait for a poll"
+
+
+def test_a_reader_that_leaves_ends_no_other_stream(service: Service) -> None:
+    """Streams share the calls to a session. The first reader makes the call that the second one waits for."""
+    mesh = "left"
+    with ExitStack() as readers:
+        verdict = push(service, mesh, SNAPSHOTS[0])
+        first = readers.enter_context(open_stream(service, mesh))
+        assert first.next()[1] == verdict
+        time.sleep(2 * TICK_SECONDS)  # the first stream waits
+        with open_stream(service, mesh) as second:
+            assert second.next()[1] == verdict
+            time.sleep(2 * TICK_SECONDS)  # both wait
+            readers.close()
+            time.sleep(2 * TICK_SECONDS)
+            verdict = push(service, mesh, SNAPSHOTS[1])
+            assert second.next()[1] == verdict
 
 
 def test_a_reconnected_stream_gets_missed_verdicts_once(service: Service) -> None:

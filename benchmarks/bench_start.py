@@ -1,0 +1,179 @@
+"""Time until a service is ready, and its memory at rest, compared with an empty application of Ray Serve.
+
+    python -m benchmarks.bench_start [--rounds 3] [--against CHECKOUT] [--json FILE]
+
+In each round the contenders start in turn: ``tagae serve``, the same command of another checkout if one is named, and
+Ray Serve with one deployment that does nothing. Ready: it answers over HTTP. Time depends on what else the machine
+does, so compare the ratio, or the CPU time of all processes until then. The service then gets snapshots of one mesh of
+60 services, and rests. Its memory is the proportional set size (PSS): pages that n processes share count 1/n for each.
+Prints JSON lines: each start, then the processes at rest with their median PSS and private memory (USS), bytes.
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import psutil
+
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from serve_app.api.client import Client
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS, AGAINST, BARE = "`tagae serve`", "`tagae serve` of the other checkout", "empty application"
+SERVICES, SNAPSHOTS = 60, 12
+REST_SECONDS = 20.0
+START_SECONDS, STOP_SECONDS, PROBE_SECONDS = 600.0, 120.0, 0.1
+TAGAE = "from serve_app.cli import main; main()"
+EMPTY = """
+import sys, time, ray
+from ray import serve
+
+@serve.deployment
+class Empty:
+    async def __call__(self, request):
+        return "ready"
+
+ray.init(include_dashboard=False, logging_level="error", log_to_driver=False)
+serve.start(http_options={"port": int(sys.argv[1])})
+serve.run(Empty.bind())
+time.sleep(3600)
+"""
+
+
+@contextmanager
+def run(contender: str, checkout: Path, port: int, folder: str) -> Iterator[psutil.Process]:
+    """Run a contender until the end of the block, and wait until all of its processes have ended."""
+    code, arguments = (EMPTY, [str(port)]) if contender == BARE else (TAGAE, ["serve", "--port", str(port)])
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "TAGAE_STORE__PATH": folder}
+    command = [sys.executable, "-c", code, *arguments]
+    with subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.DEVNULL) as it:
+        process = psutil.Process(it.pid)
+        try:
+            yield process
+        finally:
+            everyone = [process, *process.children(recursive=True)]
+            it.send_signal(signal.SIGINT)
+            _, alive = psutil.wait_procs(everyone, STOP_SECONDS)
+            for one in alive:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+
+
+def wait_until_ready(url: str, process: psutil.Process) -> None:
+    """Wait for the first answer that is no error."""
+    ends = time.monotonic() + START_SECONDS
+    while time.monotonic() < ends and process.is_running():
+        with suppress(httpx.TransportError):
+            if httpx.get(url, timeout=5.0).is_success:
+                return
+        time.sleep(PROBE_SECONDS)
+    raise RuntimeError(f"expected an answer of {url} within {START_SECONDS:.0f} s, got none; look at its output")
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """CPU time of a process and all below it, with those that have ended."""
+    total = 0.0
+    for one in [process, *process.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def memory(process: psutil.Process) -> dict[str, list[tuple[int, int]]]:
+    """PSS and USS of each process, by role."""
+    found = defaultdict(list)
+    for one in [process, *process.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            sizes = one.memory_full_info()
+            found[_role(one, process)].append((sizes.pss, sizes.uss))
+    return found
+
+
+def measure(rounds: int, against: Path | None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each start, and one for each role of a process at rest."""
+    contenders = {OURS: ROOT, **({AGAINST: against} if against else {}), BARE: ROOT}
+    sizes: dict[str, list[dict[str, list[tuple[int, int]]]]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, checkout in contenders.items():
+            with tempfile.TemporaryDirectory() as folder:
+                port = _free_port()
+                began = time.monotonic()
+                with run(name, checkout, port, folder) as process:
+                    url = f"http://127.0.0.1:{port}"
+                    wait_until_ready(url if name == BARE else f"{url}/readyz", process)
+                    seconds, cpu = time.monotonic() - began, cpu_seconds(process)
+                    if name != BARE:
+                        _push(url)
+                    time.sleep(REST_SECONDS)
+                    sizes[name].append(memory(process))
+                total = sum(pss for pairs in sizes[name][-1].values() for pss, _ in pairs)
+            yield {"contender": name, "seconds": round(seconds, 2), "cpu": round(cpu, 2), "pss": total}
+    for name, found in sizes.items():
+        for role in sorted({role for one in found for role in one}):
+            pairs = [pair for one in found for pair in one.get(role, [])]
+            yield {
+                "contender": name,
+                "role": role,
+                "processes": round(median(len(one.get(role, [])) for one in found)),
+                "pss": round(median(pss for pss, _ in pairs)),
+                "uss": round(median(uss for _, uss in pairs)),
+            }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _push(url: str) -> None:
+    """Send snapshots of one mesh."""
+    simulator = Simulator(MeshSpec(services=SERVICES, seed=1), snapshots=SNAPSHOTS)
+    with Client(url, timeout_seconds=START_SECONDS, patience_seconds=START_SECONDS) as client:
+        for snapshot in simulator.snapshots():
+            client.push("start", snapshot)
+
+
+def _role(process: psutil.Process, parent: psutil.Process) -> str:
+    """What a process is for, such as ``MeshSession`` or ``raylet``."""
+    if process == parent:
+        return "command"
+    command = " ".join(process.cmdline())
+    if "fork_server" in command:
+        return "fork server"
+    words = command.split()
+    return words[0].replace("/", ":").split(":")[-1].split(".")[0] if words else process.name()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--against", type=Path, help="another checkout of this repository, with its kernels")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    about = {"benchmark": "start", "cores": os.cpu_count(), "services": SERVICES}
+    rows = []
+    for row in measure(arguments.rounds, arguments.against):
+        rows.append(about | row)
+        print(json.dumps(rows[-1]), flush=True)
+    if arguments.json:
+        arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Forks the processes of Ray from one process that has imported what all of them need.
+
+A worker of Ray that starts alone imports Serve, torch and our packages: up to 3 s of CPU and 250 MiB. A forked one
+shares them with this process until it changes them. Ray starts :mod:`serve_app.runtime.forked_worker` as its worker,
+which asks this process for a fork, or becomes a worker itself if there is no answer.
+
+What must not be shared:
+
+* Threads. None is left after the imports, except one of pyarrow's allocator, which restarts it after a fork.
+* The environment that Ray's C++ code reads when Python imports it. The first request brings it, so libraries without
+  Ray are imported before, and the others then. All requests come from one raylet.
+* The state of the generator of Ray's ids. Python's classes of actors draw one each during their import;
+  :func:`_fix_class_ids` replaces them. :func:`_draw_different_ids` checks the result.
+* A GPU. Nothing here may ask CUDA anything.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import secrets
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from serve_app.runtime import forked_worker
+from serve_app.runtime.allocator import WORKER_ENVIRONMENT
+from serve_app.runtime.forked_worker import ADDRESS, default_worker
+from serve_app.runtime.worker_setup import import_serve, without_pandas
+
+LIBRARIES = (  # none of them imports Ray
+    "aiohttp",
+    "fastapi",
+    "grpc.aio",
+    "opentelemetry.sdk.metrics",
+    "pyarrow",
+    "serve_app.mesh_steps",
+    "serve_app.models.served",
+    "torch",
+    "uvicorn",
+)
+WITH_RAY = (
+    "ray.serve._private.controller",
+    "ray.serve._private.proxy",
+    "ray.serve._private.replica",
+    "serve_app.deployments.collector",
+    "serve_app.deployments.gate",
+    "serve_app.deployments.http.ingress",
+    "serve_app.deployments.notifier",
+    "serve_app.deployments.scoring.meta",
+    "serve_app.deployments.scoring.scorer",
+    "serve_app.deployments.session.mesh_session",
+    "serve_app.deployments.trainer",
+)
+ROOT = Path(__file__).parents[2]  # the folder of our packages
+WAITING = 64  # requests; while the imports last, too
+RAYLET, JOB = "RAY_RAYLET_PID", "RAY_JOB_ID"
+NO_JOB = "ffffffff"  # a worker that Ray gives to any job
+MOST_BYTES = 2**20  # of a request, which is an environment and a command line
+CREDENTIALS = struct.Struct("3i")  # ids of the process, the user and the group
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as in Ray's workers; and no threads of numpy may run before a fork
+STDIN = 0
+OUTPUTS = 2  # stdout and stderr
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRequest:
+    """A worker to fork, as :mod:`serve_app.runtime.forked_worker` describes it.
+
+    Attributes:
+        arguments: of Ray's program for a worker.
+        environment: of the worker.
+        folder: to work in.
+        outputs: descriptors of its stdout and stderr.
+    """
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+    outputs: list[int]
+
+    def close(self) -> None:
+        """Close its descriptors in this process."""
+        for output in self.outputs:
+            os.close(output)
+
+
+_running: list[subprocess.Popen[bytes]] = []
+
+
+def start() -> None:
+    """Start a fork server unless one runs. It ends with this process.
+
+    Ray's processes inherit its address from the environment of this one.
+    """
+    if _running or sys.platform != "linux":  # libraries of other systems may not be used after a fork
+        return
+    os.environ[ADDRESS] = f"tagae-{secrets.token_hex(16)}"
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    _running.append(
+        subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            env={**ONE_THREAD, **WORKER_ENVIRONMENT, **os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.PIPE,  # closed when this process ends, however it does
+            start_new_session=True,  # Ctrl-C is for the service, which ends its processes in order
+        )
+    )
+
+
+def stop() -> None:
+    """End the fork server. What it forked stays."""
+    os.environ.pop(ADDRESS, None)
+    while _running:
+        with _running.pop() as process:
+            process.kill()
+
+
+def worker_program() -> str | None:
+    """The program that Ray should start for a worker; None: its own."""
+    return forked_worker.__file__ if ADDRESS in os.environ else None
+
+
+def serve(address: str) -> WorkerRequest:
+    """Fork a process for each request.
+
+    Returns:
+        In each forked process: the request.
+
+    Raises:
+        SystemExit: the process that started this one has ended, or Ray was started again.
+        RuntimeError: forked processes would draw the same ids.
+    """
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{address}")
+        listener.listen(WAITING)
+        with without_pandas():
+            for module in LIBRARIES:
+                importlib.import_module(module)
+        raylet = ""
+        while True:
+            with _accept(listener) as client:
+                if not _is_ours(client):
+                    continue
+                request = _receive(client)
+                if not raylet:
+                    raylet = request.environment[RAYLET]
+                    _import_with_ray(request)
+                if request.environment[RAYLET] != raylet:
+                    sys.exit()  # its workers start alone
+                if not (child := os.fork()):
+                    return request
+                request.close()
+                with suppress(OSError):  # the client has gone
+                    client.sendall(str(child).encode())
+
+
+def become_worker(request: WorkerRequest) -> NoReturn:
+    """Go on as the worker of Ray that was requested."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setpgrp()  # Ray kills the whole process group of a worker that ended
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in enumerate([nothing, *request.outputs]):
+        os.dup2(source, target)
+        os.close(source)
+    _set_environment(request)
+    os.chdir(request.folder)
+    program = default_worker()
+    sys.argv = [program, *request.arguments]
+    runpy.run_path(program, run_name="__main__")
+    sys.exit()
+
+
+def _accept(listener: socket.socket) -> socket.socket:
+    ready, _, _ = select.select([listener.fileno(), STDIN], [], [])
+    if listener.fileno() not in ready:  # nothing is ever written there, so it was closed
+        sys.exit()
+    return listener.accept()[0]
+
+
+def _is_ours(client: socket.socket) -> bool:
+    """Whether the client is a process of the same user. A client that is answered runs code as this user."""
+    _, user, _ = CREDENTIALS.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+    return bool(user == os.getuid())
+
+
+def _receive(client: socket.socket) -> WorkerRequest:
+    """Read a request, which ends with its half of the connection."""
+    message, outputs, _, _ = socket.recv_fds(client, MOST_BYTES, OUTPUTS)
+    while more := client.recv(MOST_BYTES):
+        message += more
+    return WorkerRequest(**json.loads(message), outputs=outputs)
+
+
+def _import_with_ray(request: WorkerRequest) -> None:
+    """Import what imports Ray, in the environment of its workers."""
+    _set_environment(request)
+    with _fix_class_ids():
+        import_serve()
+        for module in WITH_RAY:
+            importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # else the next collection of each child would write to all these pages, and copy them
+    if not _draw_different_ids():
+        raise RuntimeError("expected different ids in forked processes, got equal ones; correct _fix_class_ids")
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # leave no zombies
+
+
+def _set_environment(request: WorkerRequest) -> None:
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.environ[JOB] = NO_JOB
+
+
+@contextmanager
+def _fix_class_ids() -> Iterator[None]:
+    """Have the ids of classes of actors drawn by the system instead of Ray's generator, whose state forks share."""
+    from ray import actor
+
+    ids = actor.ActorClassID
+
+    class FromSystem:
+        @staticmethod
+        def from_random() -> object:
+            return ids(os.urandom(ids.size()))
+
+    actor.ActorClassID = FromSystem
+    try:
+        yield
+    finally:
+        actor.ActorClassID = ids
+
+
+def _draw_different_ids() -> bool:
+    """Whether two forked processes draw different ids of Ray."""
+    from ray import NodeID
+
+    drawn = set()
+    for _ in range(2):
+        reading, writing = os.pipe()
+        if not (child := os.fork()):
+            os.write(writing, NodeID.from_random().binary())
+            os._exit(0)
+        os.close(writing)
+        drawn.add(os.read(reading, MOST_BYTES))
+        os.close(reading)
+        os.waitpid(child, 0)
+    return len(drawn) == 2
+
+
+def _main() -> None:
+    try:
+        request = serve(os.environ[ADDRESS])
+    except Exception as error:
+        sys.exit(f"workers share no memory, and take longer to start: {error!r}")
+    become_worker(request)
+
+
+if __name__ == "__main__":
+    _main()
