@@ -9,7 +9,7 @@ its mode when it is imported, so each mode has its own process.
 
 Correctness first: every push is answered with 200 and the next sequence. Two applications run: one that scores in the
 sessions, and one that scores on replicas (``scorer.place``). Each snapshot is pushed to one, then to the other. Each
-push is followed by a no-op with the same hops and body, so that other load affects all of them. The time of the
+push is followed by a no-op with the same calls and body, so that other load affects all of them. The time of the
 pipeline in one process is measured before, on the same snapshots. ``above_noop`` is the cost of everything of ours.
 ``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, copies to
 other processes, the store. Prints JSON lines. A mode that has not ended after ``--minutes`` is stopped with all its
@@ -85,7 +85,8 @@ class NoopSession:
 
 @serve.ingress(noop)
 class NoopIngress:
-    """One route for each place, which reads the body: that is a round trip to Serve's proxy."""
+    """One route for each place, which reads the body: that is a round trip to Serve's proxy, which our application at
+    ``/`` has for large bodies only."""
 
     def __init__(self, session: Any) -> None:
         self._session = session

@@ -5,7 +5,7 @@ replicas from requests they cannot serve:
 
 * A request that is not allowed is refused before a byte of its body is read (:mod:`serve_app.access`).
 * A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
-  a slot of a replica.
+  a slot of a replica. The body of a push goes with its request (:mod:`serve_app.deployments.http.handed_bodies`).
 * A request is admitted or refused (:mod:`serve_app.deployments.gate.admission`): before its body is read if there is no
   room, and again when the body has arrived. A snapshot can wait a moment for room, by the priority of its mesh
   (:mod:`serve_app.deployments.gate.waiting_room`). Health routes are always admitted.
@@ -39,6 +39,7 @@ from serve_app.access.refusals import record_refusal
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.gate.waiting_room import WaitingRoom
+from serve_app.deployments.http.handed_bodies import MOST_BYTES, hand_body, replay_body
 from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
@@ -134,6 +135,12 @@ class Request:
     priority: Priority = Priority.NORMAL
     is_push: bool = False
     is_probe: bool = False
+
+    @property
+    def brings_snapshots(self) -> bool:
+        """Whether its route is one of ours that reads snapshots or metrics. Other applications may be behind the gate,
+        and do not know of handed bodies."""
+        return self.kind not in (None, RequestKind.READ)
 
 
 class Gate:
@@ -247,7 +254,7 @@ class Gate:
         answered = TrackedSend(collect)
         try:
             async with asyncio.timeout(self._front.deadline_seconds):
-                await self._app(scope, _replay(b"", _never), answered)
+                await self._app(scope, replay_body(b"", _never), answered)
             if answered.status != 200:
                 return False
             health = json.loads(body)
@@ -294,7 +301,8 @@ class Gate:
         try:
             ticket = await self._admit(request)
             try:
-                await self._send_until(send.received_at + SLACK * seconds, received, scope, body, receive, send)
+                until = send.received_at + SLACK * seconds
+                await self._send_until(until, received, request, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
@@ -390,22 +398,33 @@ class Gate:
             raise
 
     async def _send_until(
-        self, until: float, received: str, scope: Scope, body: bytes, receive: Receive, send: "TrackedSend"
+        self,
+        until: float,
+        received: str,
+        request: Request,
+        scope: Scope,
+        body: bytes,
+        receive: Receive,
+        send: "TrackedSend",
     ) -> None:
         """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
 
         Args:
             until: deadline, s of the monotonic clock.
             received: when the whole request had arrived, as returned by :func:`mark_time`: a wait for room counts, too.
-            scope, body, receive, send: of the request.
+            request, scope, body, receive, send: of the request.
         """
+        is_handed = request.brings_snapshots and len(body) <= MOST_BYTES
         headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
         scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
         try:
             async with asyncio.timeout(until - time.monotonic()):
                 while True:
-                    attempt = Attempt(send)
-                    await self._app(dict(scope), _replay(body, send.watch(receive)), attempt)
+                    attempt, watched = Attempt(send), send.watch(receive)
+                    if is_handed:
+                        await self._app(hand_body(scope, body), watched, attempt)
+                    else:
+                        await self._app(dict(scope), replay_body(body, watched), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
                     if time.monotonic() + PAUSE_SECONDS >= until:
@@ -511,16 +530,6 @@ def middlewares() -> list[Middleware]:
 
 def _is_problem(start: Message) -> bool:
     return any(name == b"content-type" and value.startswith(MEDIA_TYPE.encode()) for name, value in start["headers"])
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that hands out the whole body, then what the connection says."""
-    waiting = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return receive_again
 
 
 async def _never() -> Message:

@@ -9,6 +9,7 @@ from ray import serve
 from serve_app.access import Access
 from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
+from serve_app.deployments.http.handed_bodies import HandedBodies
 from serve_app.deployments.http.health import Health
 from serve_app.deployments.http.interface import CountRequests, interface
 from serve_app.deployments.http.routes import ROUTERS
@@ -32,6 +33,7 @@ def _load() -> RequestLoad:
 
 http = interface()
 http.add_middleware(CountRequests, load=_load)
+http.add_middleware(HandedBodies)
 for router in ROUTERS:
     http.include_router(router)
 

@@ -23,6 +23,8 @@ from serve_app.access.audit import AuditRecord
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate import gate as gates
 from serve_app.deployments.gate.gate import Gate
+from serve_app.deployments.http import handed_bodies
+from serve_app.deployments.http.handed_bodies import HandedBodies
 from serve_app.deployments.sla.counts import EXTENSION, REFUSALS_EXTENSION, Count, Counts, Report, of_kind
 from serve_app.deployments.sla.durations import upper_end
 from serve_app.exporter import PrometheusInstruments
@@ -116,7 +118,7 @@ def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tup
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
         config = uvicorn.Config(
-            Gate(behind, settings, Access(serve_rules(settings)), behind.instruments),
+            Gate(HandedBodies(behind), settings, Access(serve_rules(settings)), behind.instruments),
             lifespan="off",
             log_config=None,
         )
@@ -220,12 +222,25 @@ def test_a_body_in_small_pieces_passes_if_it_is_complete_in_time() -> None:
         assert behind.requests[0][1] == b"0123456789" * 4
 
 
-def test_a_body_of_one_piece_is_passed_on_itself() -> None:
-    sent, passed = bytes(range(256)) * 8, list[bytes]()
+@pytest.mark.parametrize(
+    ("path", "size", "is_handed"),
+    [
+        (PUSH, 0, True),
+        (PUSH, 2**20, True),
+        (PUSH, 2**20 + 1, False),
+        ("/v1/meshes/shop/baseline", 9, True),
+        ("/v1/score", 9, True),
+        ("/v1/meshes/shop/feedback", 9, False),
+        ("/beside/v1/meshes/shop/snapshots", 9, False),  # another application, which may not know of handed bodies
+    ],
+)
+def test_a_body_of_one_piece_is_passed_on_itself(path: str, size: int, is_handed: bool) -> None:
+    sent, passed = bytes(size), list[tuple[bool, bytes]]()
 
     async def behind(scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope.get("extensions"):
-            passed.append((await receive())["body"])
+        if scope["path"] == path:
+            handed = scope.get("extensions", {}).get(handed_bodies.EXTENSION)
+            passed.append((handed is not None, (await receive())["body"] if handed is None else handed))
         await answer(send, 200, b"{}")
 
     async def push() -> None:
@@ -239,11 +254,13 @@ def test_a_body_of_one_piece_is_passed_on_itself() -> None:
 
         settings = Settings()
         app = Gate(behind, settings, Access(serve_rules(settings)), PrometheusInstruments(replica="test"))
-        scope = {"type": "http", "method": "POST", "path": PUSH, "query_string": b"", "headers": [HOST]}
+        scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": [HOST]}
         await app({**scope, "scheme": "http", "http_version": "1.1", "client": ("127.0.0.1", 1)}, receive, ignore)
 
     asyncio.run(push())
-    assert passed[0] is sent
+    [(was_handed, body)] = passed
+    assert was_handed is is_handed
+    assert body is sent
 
 
 def test_slow_headers_are_cut_off_on_new_and_on_used_connections() -> None:

@@ -1,0 +1,48 @@
+"""Bodies that travel with their requests.
+
+Serve sends a replica the ASGI scope of a request, and the replica calls the proxy back to get the body. For a push,
+this round trip takes longer than the body itself. The gate has read the body by then, so it puts the body into the
+scope, and the ingress takes it out. Serve's own ``receive`` then only says when the client leaves.
+"""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+EXTENSION = "tagae.body"  # of the scope of a request from the gate; no part of HTTP, so no client can send it
+# Serve copies a request several times in the event loop of the proxy, and keeps it until the answer ends. Copies of a
+# larger body take as long as the round trip, and a few of them take much memory.
+MOST_BYTES = 2**20
+
+
+def hand_body(scope: Scope, body: bytes) -> Scope:
+    """Return a copy of a scope, with the body in it. Make one for each attempt: the application takes the body out."""
+    return {**scope, "extensions": {**scope.get("extensions", {}), EXTENSION: body}}
+
+
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that gives the whole body once, then what ``receive`` gives. It does not keep the body."""
+    waiting = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
+
+
+class HandedBodies:
+    """ASGI middleware: gives the application the bodies that :func:`hand_body` put into scopes.
+
+    Requests without such a body pass unchanged: those whose body is too large, and all where no gate is in front.
+
+    Args:
+        app: what is behind it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        extensions = scope.get("extensions", {})
+        if EXTENSION in extensions:  # taken out, so that the body is freed as soon as it is decoded
+            receive = replay_body(extensions.pop(EXTENSION), receive)
+        await self._app(scope, receive, send)
