@@ -142,21 +142,21 @@ def run_applications(targets: Sequence[serve.RunTarget]) -> None:
 
 
 def wait_until_answered(url: str) -> None:
-    """Ask the service at this URL until it answers that it is ready. Serve waits for replicas, not until the process
-    that listens knows them, and what came earlier would get the page of a service that is starting.
+    """Ask the service at this URL until it answers. Serve waits for replicas, not until the process that listens knows
+    them, and a request that came earlier would get the page of a service that is starting.
 
     Raises:
-        NoCapacity: it did not answer so within :data:`START_SECONDS`.
+        NoCapacity: it did not answer within :data:`START_SECONDS`.
     """
     until = time.monotonic() + START_SECONDS
     # Through no proxy of the environment, and the certificate may be for another name than this address.
     with httpx.Client(trust_env=False, verify=False, timeout=START_SECONDS) as http:
         while time.monotonic() < until:
             with suppress(httpx.TransportError):
-                if http.get(f"{url}/readyz").status_code == httpx.codes.OK:
+                if http.get(f"{url}/healthz").status_code == httpx.codes.OK:
                     return
             time.sleep(POLL_SECONDS)
-    raise NoCapacity(f"{url}/readyz: expected 200 within {START_SECONDS} s, got none; see the logs of Ray")
+    raise NoCapacity(f"{url}/healthz: expected 200 within {START_SECONDS} s, got none; see the logs of Ray")
 
 
 def serve_host() -> str | None:
