@@ -10,11 +10,14 @@ Ray opens about 15 ports on one machine. Two measures close them, and either one
 """
 
 import errno
+import gc
 import logging
 import os
 import socket
 import threading
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -221,6 +224,10 @@ def _start_ray(**options: Any) -> None:
                 raise
             log.warning("Ray did not start within its time limit, trying again: %s", error)
             _kill(set(psutil.Process().children(recursive=True)) - before)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)  # Ray waited for none of them
+                traceback.clear_frames(error.__traceback__)
+                gc.collect()
         else:
             return
     raise NoCapacity(

@@ -1,7 +1,11 @@
 """A start on a busy machine: if a fixed time limit of Ray has passed, the start is attempted again."""
 
+import gc
+import subprocess
+import sys
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
@@ -27,6 +31,23 @@ def start_with(monkeypatch: pytest.MonkeyPatch, *outcomes: Exception | None) -> 
 
 def test_ray_is_started_again_if_its_time_limit_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert start_with(monkeypatch, Exception(LATE), Exception(LATE), None) == [{"num_cpus": 3}] * 3
+
+
+def test_nothing_is_left_of_an_attempt_that_was_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, complaints = list[int](), list[Any]()
+
+    def init(**_: Any) -> None:
+        if not started:
+            process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+            started.append(process.pid)
+            raise Exception(LATE)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    local._start_ray()
+    gc.collect()
+    assert not psutil.pid_exists(started[0])
+    assert complaints == []
 
 
 def test_a_machine_that_is_too_busy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
