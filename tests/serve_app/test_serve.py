@@ -365,8 +365,10 @@ def test_without_scorers_the_verdict_is_partial_and_in_time(second: Service) -> 
     *known, last = record_simulation(SMALL, 12)
     for snapshot in known:
         push(second, "unscored", snapshot)
+    scorer = find_process("ServeReplica:second:Scorer")
     with suspend(find_process("ServeController")):  # so that nothing replaces the scorer
-        kill("Scorer", "second")
+        scorer.kill()
+        scorer.wait(PATIENCE_SECONDS)
         started = time.monotonic()
         verdict = push(second, "unscored", last)
     assert time.monotonic() - started < 2 * TIME_FACTOR * second.settings.serve.deadline_seconds

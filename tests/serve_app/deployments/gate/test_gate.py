@@ -700,7 +700,9 @@ def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/demo/", "/docs"])
-def test_a_browser_gets_a_page_that_waits_for_the_service(path: str) -> None:
+def test_a_browser_gets_a_page_that_waits_for_the_service(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "STARTING_PAGE_SECONDS", 0.5 * TIME_FACTOR)
+
     async def starts(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
         await answer(send, 404, b"Path not found. Ping http://.../-/routes for available routes.", "text/plain")
 
