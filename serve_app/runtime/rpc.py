@@ -46,9 +46,9 @@ def connect(handle: T) -> T:
     """Prepare a handle for calls, by gRPC if ``RAY_SERVE_USE_GRPC_BY_DEFAULT`` asks for it in this process. None stays.
 
     Without this, the first call of a handle blocks the whole process until Serve's controller answers. While Ray's head
-    is unavailable, a process that works without it would block until it returns. And calls would be made as the process
-    that bound the application was told when it imported Serve, in ``serve run`` by nobody: as calls of actors, which
-    take longer.
+    is unavailable, a process that works without it would block until it returns. And Serve would call as the variable
+    was set when the process that deployed the application imported Serve, which may be before it was set: then by calls
+    of actors, which take longer.
     """
     if handle is None:
         return handle

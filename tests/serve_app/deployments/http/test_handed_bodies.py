@@ -20,7 +20,7 @@ async def leave() -> Message:
 
 
 async def ignore(_: Message) -> None:
-    """A ``send`` that nobody reads."""
+    """A ``send`` that no one reads."""
 
 
 def received(scope: Scope, receive: Receive = leave) -> list[Message]:
