@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, ParamSpec, TypeVar
 
+from grpc import StatusCode
+from grpc.aio import AioRpcError
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve._private.constants import RAY_SERVE_USE_GRPC_BY_DEFAULT
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
@@ -84,7 +86,9 @@ class Caller:
             try:
                 answer: T = await _answer(remote, self.deadline, *args, **kwargs)
                 return answer
-            except (RayActorError, DeploymentUnavailableError) as error:
+            except (RayActorError, DeploymentUnavailableError, AioRpcError) as error:
+                if not _has_lost_replica(error):
+                    raise
                 if self.deadline.remaining_seconds <= pause:
                     raise NoCapacity(
                         f"{remote.deployment_name}: no replica could answer ({type(error).__name__}); try again, and "
@@ -95,6 +99,12 @@ class Caller:
             add_event("retry", deployment=remote.deployment_name)
             await asyncio.sleep(pause)
             pause = PAUSE_SECONDS
+
+
+def _has_lost_replica(error: Exception) -> bool:
+    """Whether a call failed because its replica ended. If it ended in order during the call, its server cancelled it.
+    Serve names other ends itself."""
+    return not isinstance(error, AioRpcError) or error.code() is StatusCode.CANCELLED
 
 
 async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) -> Any:
