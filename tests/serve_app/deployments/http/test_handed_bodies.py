@@ -1,7 +1,7 @@
 """Bodies that travel with their requests, from the gate to the application."""
 
 import asyncio
-import pickle
+from copy import deepcopy
 
 import pytest
 from fastapi import FastAPI, Request
@@ -23,7 +23,7 @@ async def ignore(_: Message) -> None:
     """A ``send`` that no one reads."""
 
 
-def received(scope: Scope, receive: Receive = leave) -> list[Message]:
+def read_messages(scope: Scope, receive: Receive = leave) -> list[Message]:
     """Return the first three messages that an application gets."""
     found: list[Message] = []
 
@@ -35,10 +35,10 @@ def received(scope: Scope, receive: Receive = leave) -> list[Message]:
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", bytes(2**20)])
-def test_a_handed_body_arrives_once_in_another_process_and_then_the_disconnect(body: bytes) -> None:
-    scope = pickle.loads(pickle.dumps(hand_body(SCOPE, body)))
+def test_a_handed_body_arrives_once_in_a_copy_and_then_the_disconnect(body: bytes) -> None:
+    scope = deepcopy(hand_body(SCOPE, body))  # as Serve's copy for the replica
     whole = {"type": "http.request", "body": body, "more_body": False}
-    assert received(scope) == [whole, GONE, GONE]
+    assert read_messages(scope) == [whole, GONE, GONE]
     assert scope["extensions"] == {"other": 1}
 
 
@@ -55,10 +55,10 @@ def test_the_body_is_not_asked_for_again_while_the_client_stays() -> None:
 def test_each_attempt_has_the_body() -> None:
     scope = {key: value for key, value in SCOPE.items() if key != "extensions"}
     for _ in range(2):
-        assert received(hand_body(scope, b"{}"))[0]["body"] == b"{}"
+        assert read_messages(hand_body(scope, b"{}"))[0]["body"] == b"{}"
     assert "extensions" not in scope
     for _ in range(2):
-        assert received(hand_body(SCOPE, b"{}"))[0]["body"] == b"{}"
+        assert read_messages(hand_body(SCOPE, b"{}"))[0]["body"] == b"{}"
     assert SCOPE["extensions"] == {"other": 1}
 
 
@@ -79,9 +79,9 @@ def test_a_body_that_was_read_is_not_kept() -> None:
 
 @pytest.mark.parametrize("scope", [SCOPE, {"type": "http"}, {"type": "lifespan"}])
 def test_a_request_without_a_handed_body_passes_unchanged(scope: Scope) -> None:
-    assert received(scope) == [GONE] * 3
+    assert read_messages(scope) == [GONE] * 3
     whole = {"type": "http.request", "body": b"x", "more_body": False}
-    assert received(scope, replay_body(b"x", leave)) == [whole, GONE, GONE]
+    assert read_messages(scope, replay_body(b"x", leave)) == [whole, GONE, GONE]
 
 
 def test_a_client_cannot_set_the_body_with_a_header() -> None:
