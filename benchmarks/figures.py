@@ -350,7 +350,8 @@ def places() -> str:
     )
     return (
         f"JSON, one client on {one['cores']} shared cores; two services run side by side, and each snapshot goes to "
-        "both. The last three columns are session → replicas (`python -m benchmarks.bench_places`):\n\n"
+        "both. The last three columns are session → replicas (`python -m benchmarks.bench_places --services "
+        f"{' '.join(str(services) for services in sorted({services for services, _ in found}))}`):\n\n"
         f"{table(header, body)}"
     )
 
