@@ -4,11 +4,12 @@ The service comes first in every respect:
 
 * A task claims a CPU and some memory, as Ray counts them, and is only submitted while a node has both free. So it is
   never ahead of a replica in Ray's queue, and Ray's autoscaler adds no node for it. Tasks are short, so a replica that
-needs a CPU gets it when the next task ends. * With a custom resource, a task claims that instead of a CPU. So nodes
-that offer no CPUs to Ray, where no replica is placed, can be reserved for tasks. Such tasks wait in Ray's queue, and
-the autoscaler may add nodes for them. * The process of a task has the lowest priority of the operating system, since
-  replicas often use more than they claim. * Ray repeats a task whose node or process was lost. If a node runs out of
-memory, Ray ends tasks that it can repeat before replicas.
+  needs a CPU gets it when the next task ends.
+* With a custom resource, a task claims that instead of a CPU. So nodes that offer no CPUs to Ray, where no replica is
+  placed, can be reserved for tasks. Such tasks wait in Ray's queue, and the autoscaler may add nodes for them.
+* The process of a task has the lowest priority of the operating system, since replicas often use more than they claim.
+* Ray repeats a task whose node or process was lost. If a node runs out of memory, Ray ends tasks that it can repeat
+  before replicas.
 
 Tasks belong to the process that submitted them: if it ends, however it ends, Ray ends their processes.
 """

@@ -41,6 +41,7 @@ from serve_app.runtime import fork_server
 from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.runtime.environment import START_SECONDS, remove_token, set_environment
 from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
+from serve_app.runtime.supervisor import kill_all_below
 from serve_app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -171,10 +172,11 @@ def serve_host() -> str | None:
 def stop() -> bool:
     """End the applications, then Ray with all its processes.
 
-    Takes at most about :data:`DOWN_SECONDS`, even where Ray no longer answers: then its processes are killed.
+    Takes at most about :data:`DOWN_SECONDS`, even where Ray no longer answers: then its processes are killed, except
+    some that are suspended until this process ends, see :func:`serve_app.runtime.supervisor.kill_all_below`.
 
     Returns:
-        Whether they ended in order. If not, end this process: Ray's library soon does so, with the exit code 1.
+        Whether they ended in order. If not, end this process: no call of Ray's library would end.
     """
     if not ray.is_initialized():
         fork_server.stop()
@@ -187,7 +189,10 @@ def stop() -> bool:
     is_orderly = not ending.is_alive()
     remove_token()
     fork_server.stop()
-    _kill(children)  # and wait: they must not write to folders that the caller removes
+    if is_orderly:
+        _kill(children)  # and wait: they must not write to folders that the caller removes
+    else:
+        kill_all_below()
     return is_orderly
 
 

@@ -5,6 +5,7 @@ Serve replaces replicas, the proxy and the controller. Nothing replaces the proc
 """
 
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -100,15 +101,26 @@ def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: f
 
 
 def kill_all_below() -> None:
-    """End every process below this one, at once, with those that they start meanwhile."""
+    """End every process below this one, at once, with those that they start meanwhile.
+
+    The processes of Ray itself are only suspended where they end with this one (PR_SET_PDEATHSIG, Linux): when the
+    raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
+    """
     for _ in range(KILL_ROUNDS):
         running = [one for one in psutil.Process().children(recursive=True) if not _is_zombie(one)]
+        others = []
         for process in running:
             with suppress(psutil.NoSuchProcess):
+                if sys.platform == "linux" and process.name() in IRREPLACEABLE:
+                    process.suspend()
+                else:
+                    others.append(process)
+        for process in others:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
-        if not running:
+        if not others:
             return
-        psutil.wait_procs(running, KILL_SECONDS)
+        psutil.wait_procs(others, KILL_SECONDS)
 
 
 def _running_roles(known: dict[int, str]) -> dict[str, int]:

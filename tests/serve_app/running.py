@@ -178,10 +178,9 @@ def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psut
     command = [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
     environment = {**os.environ, "COLUMNS": "500"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
-        process = psutil.Process(it.pid)
+        assert it.stdout is not None
+        process, output = psutil.Process(it.pid), list[str]()
         try:
-            assert it.stdout is not None
-            output = []
             for line in it.stdout:
                 output.append(line)
                 if found := re.search(pattern, line):
@@ -191,6 +190,10 @@ def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psut
             yield process, found
         finally:
             kill_all(process)
+            os.set_blocking(it.stdout.fileno(), False)  # a process that is left would keep it open
+            with suppress(BlockingIOError):
+                output.append(os.read(it.stdout.fileno(), 2**16).decode(errors="replace"))
+            print("".join(output))  # pytest shows it if the test fails
 
 
 def kill_all(process: psutil.Process) -> None:

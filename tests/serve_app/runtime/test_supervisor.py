@@ -1,6 +1,9 @@
 """A service that loses processes recovers or exits. It never keeps running without working."""
 
 import signal
+import subprocess
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +42,23 @@ def test_a_service_that_stays_silent_with_all_its_processes_is_ended() -> None:
     assert watch.reason_to_exit(WHOLE, 66.0) == "the service has not answered for 61 s"
 
 
+KILL_DURING_CALLS = """
+import os, threading, time
+import ray
+from serve_app.runtime.supervisor import kill_all_below
+
+def write() -> None:
+    while True:
+        ray.put(bytes(2_000_000))
+
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+threading.Thread(target=write, daemon=True).start()
+kill_all_below()
+time.sleep(2)  # as a slow machine does; a raylet that is gone would end this process meanwhile
+os._exit(7)
+"""
+
+
 def list_descendants(process: psutil.Process) -> list[psutil.Process]:
     return process.children(recursive=True)
 
@@ -75,3 +95,17 @@ def test_sigterm_ends_a_service_whose_ray_hangs(tmp_path: Path) -> None:
             for one in family:
                 with suppress(psutil.NoSuchProcess):
                     one.kill()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_rays_library_does_not_choose_the_exit_code_of_a_forced_end() -> None:
+    with subprocess.Popen([sys.executable, "-c", KILL_DURING_CALLS]) as it:
+        family: list[psutil.Process] = []
+        while it.poll() is None:
+            with suppress(psutil.NoSuchProcess):
+                family = list_descendants(psutil.Process(it.pid)) or family
+            time.sleep(0.05)
+        assert it.returncode == 7
+    assert psutil.wait_procs(family, timeout=120 * TIME_FACTOR)[1] == []
