@@ -229,6 +229,9 @@ def _start_ray(**options: Any) -> None:
                 raise
             log.warning("Ray did not start within its time limit, trying again: %s", error)
             _kill(set(psutil.Process().children(recursive=True)) - before)
+            if fork_server.worker_program():  # it has imported Ray in the environment of the attempt
+                fork_server.stop()
+                fork_server.start()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # Ray waited for none of them
                 traceback.clear_frames(error.__traceback__)

@@ -1,6 +1,7 @@
 """A start on a busy machine: if a fixed time limit of Ray has passed, the start is attempted again."""
 
 import gc
+import os
 import subprocess
 import sys
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 import ray
 
 from serve_app.errors import NoCapacity
-from serve_app.runtime import local
+from serve_app.runtime import fork_server, local
+from serve_app.runtime.forked_worker import ADDRESS
 
 LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup"
 
@@ -48,6 +50,22 @@ def test_nothing_is_left_of_an_attempt_that_was_too_late(monkeypatch: pytest.Mon
     gc.collect()
     assert not psutil.pid_exists(started[0])
     assert complaints == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux")
+def test_each_attempt_has_its_own_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = list[Any]()
+    monkeypatch.setattr(fork_server, "_running", running)
+    monkeypatch.setenv(ADDRESS, "")  # so that its value is restored
+    fork_server.start()
+    try:
+        (first,), address = running, os.environ[ADDRESS]
+        start_with(monkeypatch, Exception(LATE), None)
+        assert first.poll() is not None
+        assert running[0].poll() is None
+        assert os.environ[ADDRESS] != address
+    finally:
+        fork_server.stop()
 
 
 def test_a_machine_that_is_too_busy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
