@@ -188,12 +188,14 @@ def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psut
             else:
                 pytest.fail("".join(output))
             yield process, found
-        finally:
-            kill_all(process)
-            os.set_blocking(it.stdout.fileno(), False)  # a process that is left would keep it open
+        except Exception:
+            os.set_blocking(it.stdout.fileno(), False)  # it may go on
             with suppress(BlockingIOError):
                 output.append(os.read(it.stdout.fileno(), 2**16).decode(errors="replace"))
-            print("".join(output))  # pytest shows it if the test fails
+            print("".join(output))
+            raise
+        finally:
+            kill_all(process)
 
 
 def kill_all(process: psutil.Process) -> None:

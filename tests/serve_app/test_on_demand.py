@@ -1,7 +1,9 @@
 """The default application: the session scores a small mesh, and replicas that start for it one of several parts."""
 
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -16,7 +18,7 @@ from tests.serve_app.running import eventually, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 SMALL, LARGE = MeshSpec(services=60, seed=3), MeshSpec(services=3000, seed=3)
-WARM, MOST = 12, 80  # snapshots before the replicas must run, and at most until they are ready and compared
+WARM, MOST = 12, 92  # snapshots before the replicas must run, and at most until they are ready and compared
 PAUSE_SECONDS = 0.5 * TIME_FACTOR
 IDLE_SECONDS, RECOVERY_SECONDS = 20 * TIME_FACTOR, 5 * TIME_FACTOR
 
@@ -64,6 +66,13 @@ def test_replicas_run_only_for_a_mesh_of_several_parts(service: tuple[psutil.Pro
         assert sorted(divided["parts"].values()) == [1, 1], "each scorer has one group"
         assert divided["missing_parts"] == 0
 
+    with ThreadPoolExecutor(1) as beside:
+        pushes, has_shared = beside.submit(push_all, url, "large", islice(snapshots, WARM)), False
+        while not pushes.done():
+            has_shared |= sys.platform == "linux" and any(map(shares_memory, scorers(process)))
+        assert pushes.result()["missing_parts"] == []
+    assert has_shared or sys.platform != "linux", "groups come through shared memory"
+
     push_all(url, "small", record_simulation(SMALL, WARM + 1)[-1:])
     assert scoring(url, "small")["place"] == "session"
 
@@ -74,10 +83,24 @@ def test_replicas_run_only_for_a_mesh_of_several_parts(service: tuple[psutil.Pro
     assert scoring(url, "large")["place"] == "session", "until they run again"
 
 
+def scorers(service: psutil.Process) -> list[psutil.Process]:
+    """Return the processes of the scorers."""
+    return [child for child in service.children(recursive=True) if "ServeReplica:tagae:Scorer" in title_of(child)]
+
+
+def shares_memory(process: psutil.Process) -> bool:
+    """Return whether a process has arrays of another one mapped."""
+    return any("memfd:tagae" in one.path for one in process.memory_maps())
+
+
+def title_of(process: psutil.Process) -> str:
+    """Return the title of a process; empty if it has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
 def running(service: psutil.Process) -> set[str]:
     """Return which of the scorers and the meta-model run."""
-    titles = []
-    for child in service.children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # it ends now
-            titles.append(" ".join(child.cmdline()))
+    titles = [title_of(child) for child in service.children(recursive=True)]
     return {name for name in ("Scorer", "MetaModel") if any(f"ServeReplica:tagae:{name}" in title for title in titles)}

@@ -24,6 +24,7 @@ from serve_app.observability.spans import traceparent
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller, Handle, P, T
+from serve_app.runtime.shared_memory import share
 
 if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
@@ -103,10 +104,7 @@ class ReplicaRunner:
         with self.progress.measure(SCORE):
             caller = Caller(self.progress.deadline.take_share(SCORING_SHARE), self.progress.retries)
             groups = balance(tasks, self._replicas.groups)
-            ask, mesh, trace = self._replicas.scorer.score, self.progress.mesh, traceparent()
-            pin, weight = self._pin, self._weight
-            calls = (caller.ask(ask, group, caller.deadline, mesh, trace, pin, weight) for group in groups)
-            answers = await asyncio.gather(*calls, return_exceptions=True)
+            answers = await asyncio.gather(*(self._ask(caller, group) for group in groups), return_exceptions=True)
             outcomes = [_outcome(answer) for answer in answers]
             same = await asyncio.gather(*map(self._score_again, groups, outcomes))
         return self.progress.accept_scores(len(tasks), same)
@@ -120,7 +118,8 @@ class ReplicaRunner:
             try:
                 caller = Caller(self.progress.deadline.take_share(DECIDING_SHARE), self.progress.retries)
                 ask, mesh = self._replicas.meta.decide, self.progress.mesh
-                decided = await caller.ask(ask, meta_input, policy, mesh, traceparent(), self._pin)
+                with share(meta_input) as shared:
+                    decided = await caller.ask(ask, shared, policy, mesh, traceparent(), self._pin)
                 if decided[0].model_digest == self.checkpoint.digest:
                     return decided
                 why = f"it has other weights, {decided[0].model_digest}"
@@ -128,6 +127,12 @@ class ReplicaRunner:
                 why = f"it does not answer: {error}"
             log.warning("mesh %s: the session decides in place of the meta-model: %s", self.progress.mesh, why)
             return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
+
+    async def _ask(self, caller: Caller, group: Group) -> ScoredGroup:
+        """Have a group scored by a scorer."""
+        ask, mesh = self._replicas.scorer.score, self.progress.mesh
+        with share(group) as shared:
+            return await caller.ask(ask, shared, caller.deadline, mesh, traceparent(), self._pin, self._weight)
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
         """The scores of a group. If its scorer has other weights, as while settings are rolled out, or cannot load
