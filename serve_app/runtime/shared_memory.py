@@ -26,7 +26,10 @@ LEAST_BYTES = 2**14  # of an array; a smaller one stays in the message
 
 def can_share() -> bool:
     """Whether a child of this process can open a file of it. A sandbox may forbid that."""
-    file = os.memfd_create("tagae")
+    try:
+        file = os.memfd_create("tagae")
+    except (AttributeError, OSError):
+        return False
     try:
         path = _path(file)
         if not (child := os.fork()):
@@ -65,7 +68,7 @@ class _Reference:
 
     def __init__(self, array: NDArray[Any], file: int) -> None:
         start = -(-os.fstat(file).st_size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        self._place = _path(file), start, array.shape, array.dtype
+        self._place = _path(file), _identity(file), start, array.shape, array.dtype
         rest = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         while rest:
             written = os.pwrite(file, rest, start)
@@ -90,13 +93,27 @@ def _write(value: Any, file: int) -> Any:
     return value
 
 
-def _read(path: str, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The array at this place. Its memory is copied only where it is written to."""
-    size = dtype.itemsize * int(np.prod(shape))
+def _read(
+    path: str, identity: tuple[int, int], start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """The array at this place. Its memory is copied only where it is written to.
+
+    Raises:
+        OSError: the caller no longer waits, and has closed the file.
+    """
     with open(path, "rb") as file:
+        if _identity(file.fileno()) != identity:  # its number is of another file now, which may be shorter
+            raise FileNotFoundError(f"{path}: expected the arrays of a call, got another file; the call has ended")
+        size = dtype.itemsize * int(np.prod(shape))
         access = mmap.PROT_READ | mmap.PROT_WRITE
         memory = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE, prot=access, offset=start)
     return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def _identity(file: int) -> tuple[int, int]:
+    """What tells a file from all others: its device and inode."""
+    found = os.fstat(file)
+    return found.st_dev, found.st_ino
 
 
 def _path(file: int) -> str:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from copy import deepcopy
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
@@ -93,6 +94,17 @@ def test_no_file_stays_open() -> None:
     assert open_files() == 0
     assert can_share()
     assert open_files() == 0
+
+
+@pytest.mark.usefixtures("sharing")
+def test_a_late_callee_reads_no_other_file() -> None:
+    """Its caller has left, and the number of the file is of another one."""
+    with share(example()) as shared:
+        np.testing.assert_array_equal(deepcopy(shared).table, example().table)  # as a callee gets it
+    with pytest.raises(FileNotFoundError):
+        deepcopy(shared)
+    with share(example()), pytest.raises(FileNotFoundError, match="got another file; the call has ended"):
+        deepcopy(shared)
 
 
 @pytest.mark.usefixtures("sharing")
