@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from lab.simulator.events.faults import Fault
@@ -83,19 +84,31 @@ def colour(one: Tab, selector: str, name: str) -> str:
 
 
 @contextmanager
-def starting_service(store: Path) -> Iterator[str]:
-    """Run a service, and yield its URL while its replicas are still starting."""
+def starting_service(store: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """Run a service, and yield its URL while its replicas are still starting. They wait for the controller of Serve,
+    which is suspended; resume it."""
     (port,) = free_ports(1)
     command = ["serve", "--port", str(port), "--set", f"store.path={store}"]
-    with start_command(command, r"starting the replicas"):
-        yield f"http://127.0.0.1:{port}"
+    with start_command(command, r"starting the replicas") as (process, _):
+        controller = find_controller(process)
+        controller.suspend()
+        yield f"http://127.0.0.1:{port}", controller
+
+
+def find_controller(service: psutil.Process) -> psutil.Process:
+    """Return the process of Serve's controller."""
+    for one in service.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it ends now
+            if "ServeController" in " ".join(one.cmdline()):
+                return one
+    pytest.fail("Serve has no controller")
 
 
 def test_a_page_that_is_opened_during_the_start_waits_and_opens_by_itself(browser: Any, tmp_path: Path) -> None:
     from playwright.sync_api import Error
 
     kinds: list[tuple[int, str]] = []
-    with starting_service(tmp_path) as base, tab(browser, base) as opened:
+    with starting_service(tmp_path) as (base, controller), tab(browser, base) as opened:
         opened.page.on(
             "response",
             lambda answer: (
@@ -111,6 +124,7 @@ def test_a_page_that_is_opened_during_the_start_waits_and_opens_by_itself(browse
         assert opened.page.inner_text("#headline") == "TAGAE is starting"
         opened.assert_accessible()
         opened.until(lambda: opened.text("#story").count("Waiting for"), "the time that it waits")
+        controller.resume()
         opened.page.wait_for_selector("#open-history", timeout=1000 * PATIENCE_SECONDS)
         assert opened.page.url == f"{base}/#view=meshes&mesh=shop", "the view of the address is kept"
         assert {media_type for _, media_type in kinds} == {"text/html; charset=utf-8"}
