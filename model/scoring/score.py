@@ -197,7 +197,7 @@ def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGra
         ]
 
     def to_tensor(arrays: list[Array] | list[IntArray]) -> torch.Tensor:
-        # Arrays that came through shared memory are read-only. Torch has no such tensors, so these are copied.
+        # Arrays that came through Ray's object store are read-only. Torch has no such tensors, so these are copied.
         alone = len(arrays) == 1 and arrays[0].flags.writeable
         return to_device(torch.from_numpy(arrays[0] if alone else np.concatenate(arrays)), device)
 

@@ -20,7 +20,7 @@ class Lifetime:
     """The time from the start of the service to the end of the process. A signal sets ``ended``.
 
     A process with Ray cannot simply let ``KeyboardInterrupt`` end it. Calls of Ray may hang or turn the interrupt into
-    another error. And if Ray's processes are killed, its library ends this process as well, with the exit code 1.
+    another error. And once the raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
 
     Args:
         start: starts the service and returns its URL.
