@@ -13,7 +13,7 @@ push is followed by a no-op with the same calls and body, so that other load aff
 pipeline in one process is measured before, on the same snapshots. ``above_noop`` is the cost of everything of ours.
 ``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, copies to
 other processes, the store. Prints JSON lines. A mode that has not ended after ``--minutes`` is stopped with all its
-processes; the rows of the other mode are printed all the same, and the exit status is 1.
+processes. The rows that it has measured by then are printed all the same, and the exit status is 1.
 """
 
 import argparse
@@ -240,8 +240,8 @@ def status(url: str, method: str, path: str) -> int:
         return 0
 
 
-def run_mode(mode: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure all rows of one mode in this process."""
+def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure all rows of one mode in this process; yield each as soon as it is there."""
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
@@ -259,27 +259,28 @@ def run_mode(mode: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
             serve.run(application(on_replicas), name=PLACES[1], route_prefix=prefix(PLACES[1]), logging_config=QUIET)
             with connections(mode, url) as fronts:
                 health = fronts.ours[PLACES[0]].get("/readyz").json()
-                rows = [
-                    row
-                    for size in SIZES
-                    if size[0] in arguments.sizes
-                    for wire in arguments.formats
-                    for row in measure(fronts, settings, size, arguments.snapshots, wire, mode)
-                ]
+                about = describe(health, arguments.threads)
+                for size in SIZES:
+                    if size[0] in arguments.sizes:
+                        for wire in arguments.formats:
+                            for row in measure(fronts, settings, size, arguments.snapshots, wire, mode):
+                                yield row | about | {"load_after": round(os.getloadavg()[0], 2)}
         finally:
             stop()
-    about = {
+
+
+def describe(health: dict[str, Any], threads: int) -> dict[str, Any]:
+    """Return what each row says about the machine and the versions."""
+    return {
         "device": health["device"],
         "cores": os.cpu_count(),
-        "threads": arguments.threads,
+        "threads": threads,
         "malloc_tuned": "MALLOC_TOP_PAD_" in os.environ,
         "backend": health["kernels"],
         "torch": torch.__version__,
         "ray": ray.__version__,
         "python": platform.python_version(),
-        "load_after": round(os.getloadavg()[0], 2),
     }
-    return [row | about for row in rows]
 
 
 def environment(mode: str) -> dict[str, str]:
@@ -315,25 +316,28 @@ def is_free(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def run_in_child(command: Sequence[str], mode: str, minutes: float) -> list[str]:
-    """Return the lines that a mode prints, measured in a process of its own.
+def run_in_child(command: Sequence[str], mode: str, minutes: float) -> tuple[list[str], str | None]:
+    """Measure a mode in a process of its own.
 
-    Raises:
-        TimeoutError: it did not end in time. All its processes have been stopped.
-        RuntimeError: it failed.
+    Returns:
+        The lines that it printed, and what went wrong, if anything did. After its time it is stopped with all its
+        processes.
     """
     child = subprocess.Popen(command, env=environment(mode), stdout=subprocess.PIPE, text=True)
+    problem = None
     try:
         printed, _ = child.communicate(timeout=60 * minutes)
     except subprocess.TimeoutExpired:
         kill_tree(child)
-        raise TimeoutError(
-            f"mode {mode}: expected its rows within {minutes:g} minutes, got none; all its processes were stopped. "
-            "Run it on a quieter machine, with fewer --sizes or --snapshots, or with more --minutes"
-        ) from None
-    if child.returncode:
-        raise RuntimeError(f"mode {mode}: expected exit status 0, got {child.returncode}; its error is above")
-    return [line for line in printed.splitlines() if line.startswith("{")]
+        printed, _ = child.communicate()
+        problem = (
+            f"mode {mode}: expected all rows within {minutes:g} minutes, got those above; all its processes were "
+            "stopped. Run it on a quieter machine, with fewer --sizes or --snapshots, or with more --minutes"
+        )
+    else:
+        if child.returncode:
+            problem = f"mode {mode}: expected exit status 0, got {child.returncode}; its error is above"
+    return [line for line in printed.splitlines() if line.startswith("{")], problem
 
 
 def kill_tree(child: subprocess.Popen[str]) -> None:
@@ -359,17 +363,17 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.here:
-        print("\n".join(json.dumps(row) for row in run_mode(arguments.modes[0], arguments)))
+        for row in run_mode(arguments.modes[0], arguments):
+            print(json.dumps(row), flush=True)
         return
     chosen = ["--snapshots", arguments.snapshots, "--threads", arguments.threads, "--sizes", *arguments.sizes]
     chosen += ["--formats", *arguments.formats]
-    lines, failed = [], []
+    lines, failed = list[str](), list[str]()
     for mode in arguments.modes:
         command = [sys.executable, __file__, *map(str, chosen), "--here", "--modes", mode]
-        try:
-            lines += run_in_child(command, mode, arguments.minutes)
-        except (TimeoutError, RuntimeError) as error:
-            failed.append(str(error))
+        measured, problem = run_in_child(command, mode, arguments.minutes)
+        lines += measured
+        failed += [problem] if problem else []
     print("\n".join(lines))
     if arguments.json:
         arguments.json.write_text("\n".join(lines) + "\n")

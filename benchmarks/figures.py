@@ -49,6 +49,10 @@ def numbers() -> str:
         "| empty application p50 |",
         [_http_row(n, wire, serve) for n in sorted({r["services"] for r in serve}) for wire in ("json", "arrow")],
     )
+    above = table(
+        "| services / calls | body | default mode | of this decoding | throughput mode | of this decoding |",
+        [_above_row(n, wire, serve) for n in sorted({r["services"] for r in serve}) for wire in ("json", "arrow")],
+    )
     return (
         f"Measured on {about['cores']} shared cores without a GPU, with tuned glibc. The process has "
         f"{about['threads']} threads, a replica {serve[0]['threads']}. The backend of the ops is "
@@ -56,6 +60,9 @@ def numbers() -> str:
         f"In process:\n\n{in_process}\n\n"
         "Over HTTP, from POST to verdict, with one client. An empty application with the same hops is the baseline. "
         f"Throughput mode is `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`:\n\n{over_http}\n\n"
+        "What a push takes above the empty application, and the decoding of its body, in times of the pipeline alone "
+        "in the same run:\n\n"
+        f"{above}\n\n"
         f"{_decoding()}{collect()}"
     )
 
@@ -560,6 +567,16 @@ def _http_row(services: int, wire: str, serve: list[dict[str, Any]]) -> str:
         for r in (found["default"], found["throughput"])
     ]
     return f"| {services:,} / {calls:,} | {wire} | {' | '.join(cells)} |"
+
+
+def _above_row(services: int, wire: str, serve: list[dict[str, Any]]) -> str:
+    found = {r["mode"]: r for r in serve if (r["services"], r["format"]) == (services, wire)}
+    cells = [
+        f"× {r[name] / r['pipeline_p50_ms']:.1f}"
+        for r in (found["default"], found["throughput"])
+        for name in ("above_noop_p50_ms", "stage_decode_p50_ms")
+    ]
+    return f"| {services:,} / {found['default']['calls']:,} | {wire} | {' | '.join(cells)} |"
 
 
 def evaluation_set() -> str:
