@@ -278,9 +278,9 @@ def sla() -> str:
     return (
         f"{one['clients']} clients push as fast as they get answers, and wait as long as a 429 says. Each has a mesh "
         f"of {one['services']} services. Clients and service share 2 cores. Each cell has the median without and "
-        "with the measure, and the median and range of the ratios of with to without. In the last three rows, replicas "
-        "score "
-        f"(`python -m benchmarks.bench_sla`; {one['rounds']} rounds):\n\n{table(header, body)}"
+        "with the measure, and the median of the ratios of with to without, with its range if there are several "
+        "rounds. In the last three rows, replicas score "
+        f"(`python -m benchmarks.bench_sla`; rounds: {one['rounds']}):\n\n{table(header, body)}"
     )
 
 
@@ -400,7 +400,8 @@ def _change(row: Row, what: str, text: Callable[[float], str]) -> str:
     if what not in row.get("ratios", {}):
         return change
     least, most = row["ratio_ranges"][what]
-    return f"{change} (× {row['ratios'][what]:.2f}; {least:.2f} to {most:.2f})"
+    spread = f"; {least:.2f} to {most:.2f}" if row["rounds"] > 1 else ""
+    return f"{change} (× {row['ratios'][what]:.2f}{spread})"
 
 
 def kernels() -> str:
