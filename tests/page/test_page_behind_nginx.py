@@ -57,15 +57,16 @@ def test_the_page_works_below_a_path(browser: Any, service: str, fronts: tuple[N
         assert opened.page.url.startswith(outer.url), "relative links need the slash"
         opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the incident shows")
         newest = httpx.get(f"{service}/v1/meshes/shop/verdict").json()
-        notes = opened.text("#notes")
-        assert "severity" in notes
-        say_and_read(opened, service, newest["incidents"][0]["id"])
+        incident, cause = newest["incidents"][0], opened.text("#headline .cause")
+        assert cause
+        assert opened.text("#chips li:first-child") == incident["severity"].capitalize()
+        say_and_read(opened, service, incident["id"])
         assert opened.complaints == []
         for away, event in ((outer, "requestfailed"), (inner, "response")):
             away.end()
             opened.page.wait_for_event(event, asked_for_meshes, timeout=PATIENCE_MS)
             opened.until(lambda: "connection lost" in opened.text("#pulse"), "the page reports the loss")
-            assert opened.text("#notes") == notes, "the last known state stays visible"
+            assert opened.text("#headline .cause") == cause, "the last known state stays visible"
             away.start()
             opened.until(lambda: "connection lost" not in opened.text("#pulse"), "the connection is back")
         push_all(service, "shop", INCIDENT[-1:])
