@@ -241,7 +241,7 @@ def status(url: str, method: str, path: str) -> int:
 
 
 def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Measure all rows of one mode in this process; yield each at once."""
+    """Measure one mode in this process. Yield each row when it has been measured."""
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
