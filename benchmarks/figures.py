@@ -60,8 +60,8 @@ def numbers() -> str:
         f"In process:\n\n{in_process}\n\n"
         "Over HTTP, from POST to verdict, with one client. An empty application with the same hops is the baseline. "
         f"Throughput mode is `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`:\n\n{over_http}\n\n"
-        "The time of a push above the empty application, and the part of it that decodes the body. Both are multiples of "
-        "the time of the pipeline alone in the same run:\n\n"
+        "The time of a push above the empty application, and the part of it that decodes the body. Both are multiples "
+        "of the time of the pipeline alone in the same run:\n\n"
         f"{above}\n\n"
         f"{_decoding()}{collect()}"
     )
