@@ -70,7 +70,7 @@ MAY_GROW = (
 )  # Ray's records of what has ended; settle() counts processes
 SETTLED_SECONDS = 10.0
 TWICE = ("ingress", "session", "scorer", "collector")
-WANTED = {role: 3 if role == "proxy" else 2 if role in TWICE else 1 for role in REPLICAS}  # processes
+WANTED = {role: 2 if role in TWICE else 1 for role in REPLICAS if role != "proxy"}  # processes
 MIB = 2**20
 
 
@@ -134,6 +134,15 @@ def count_processes(cluster: Cluster) -> dict[str, int]:
     return {role: sum(len(processes(node, role)) for node in cluster.nodes.all) for role in REPLICAS}
 
 
+def is_served(cluster: Cluster) -> bool:
+    """Return whether all processes of Serve run, each once: those of :data:`WANTED`, and a proxy on the head and on
+    each node with a replica. Serve starts none on others: a node that returns is used when a replica is next started.
+    """
+    found = count_processes(cluster)
+    hosts = [any(processes(node, role) for role in WANTED) for node in cluster.nodes.workers]
+    return found == {**WANTED, "proxy": 1 + sum(hosts)}
+
+
 def record_faults(spec: MeshSpec, length: int) -> list[MeshSnapshot]:
     """Return a recording of a mesh in which a service fails again and again, and recovers in between."""
     service = failing(spec)
@@ -167,11 +176,11 @@ def settle(cluster: Cluster) -> None:
 
     def is_settled() -> bool:
         nonlocal since
-        if not is_whole(cluster) or count_processes(cluster) != WANTED:
+        if not is_whole(cluster) or not is_served(cluster):
             since = time.monotonic()
         return time.monotonic() - since > SETTLED_SECONDS
 
-    await_that(is_settled, f"all nodes, the Redis and {WANTED}", 4 * PATIENCE_SECONDS)
+    await_that(is_settled, f"all nodes, the Redis, {WANTED}, and their proxies", 4 * PATIENCE_SECONDS)
     cluster.await_verdicts()
 
 

@@ -23,6 +23,7 @@ from serve_app.deployments.scaling import follow_requests, start_on_demand
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
+from serve_app.runtime.environment import MOST_FAILED_STARTS
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
@@ -45,7 +46,6 @@ HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 
 # pages, which wait for verdicts at both, would delay the end that long. Pages reconnect to another replica, and calls
 # are repeated there.
 GRACE_SECONDS = 5.0
-START_ATTEMPTS = 2  # incompatible weights stay incompatible; Serve would try twenty times
 SHARE_OF_RESOURCE = 0.01  # of the node that a session is pinned to; small, so that its replacement can start beside it
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 # Each scorer has one group of a snapshot. Serve's default router chooses of two by their queues, which it learns late:
@@ -95,6 +95,9 @@ def application(settings: Settings) -> Application:
     from serve_app.deployments.trainer import Trainer
 
     _require_one_node(settings)
+    if settings.scorer.device == "cuda" and _nodes() == 1:
+        _require_gpu()
+        _require_gpu_of_ray()
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     require_provider(serve_rules(settings))
@@ -170,13 +173,10 @@ def start(
     require_provider(serve_rules(settings))
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
-    needs_gpu = settings.scorer.device == "cuda"
-    if needs_gpu:
+    if settings.scorer.device == "cuda":
         _require_gpu()
     try:
         url = local.start(settings, report=report)
-        if needs_gpu:
-            _require_gpu_of_ray()
         report("starting the replicas")
         with report_replicas(report):
             refusals = _deploy_in_worker(settings, beside or {})
@@ -281,7 +281,7 @@ def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
         max_queued_requests=settings.serve.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=IN_TURN),
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
-        max_constructor_retry_count=START_ATTEMPTS,
+        max_constructor_retry_count=MOST_FAILED_STARTS,
     )
 
 
@@ -309,7 +309,7 @@ def _light(cls: Any, resources: Mapping[str, float] | None = None, **options: An
         cls,
         ray_actor_options={"num_cpus": LIGHT_CPUS, "resources": dict(resources or {})},
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
-        max_constructor_retry_count=START_ATTEMPTS,
+        max_constructor_retry_count=MOST_FAILED_STARTS,
         **options,
     )
 

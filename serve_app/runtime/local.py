@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -34,7 +35,7 @@ from ray.serve._private import client
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
-from ray.serve.schema import LoggingConfig
+from ray.serve.schema import ApplicationStatus, DeploymentStatus, LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.runtime import fork_server
@@ -50,6 +51,8 @@ QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 LEAST_CPUS = 16
 OBJECT_STORE_BYTES = 256 * 2**20
 START_ATTEMPTS = 5
+FIRST_STARTS = 2  # of the replicas of a deployment that have never run; what fails twice fails again
+FAILED_START = "A replica failed to start"  # begins a message of Serve
 TIMED_OUT = "timed out during startup"  # in Ray's error
 KILL_SECONDS = 5.0  # for killed processes to be gone
 POLL_SECONDS = 0.1
@@ -136,13 +139,26 @@ def start(
 
 
 def run_applications(targets: Sequence[serve.RunTarget]) -> None:
-    """Run applications until their replicas are ready. Serve looks once a second whether they are, this ten times.
+    """Run applications until their replicas are ready. Serve would wait without end for those that cannot start.
 
     Raises:
-        RuntimeError: a replica could not start.
+        RuntimeError: replicas of a deployment failed to start, :data:`FIRST_STARTS` times.
     """
     client.CLIENT_POLLING_INTERVAL_S = POLL_SECONDS
-    serve.run_many(list(targets))
+    serve.run_many(list(targets), wait_for_applications_running=False)
+    failures: defaultdict[str, set[str]] = defaultdict(set)  # messages by deployment; each names another process
+    while True:
+        found = serve.status().applications
+        states = [found[target.name] for target in targets if target.name in found]
+        if [state.status for state in states] == [ApplicationStatus.RUNNING] * len(targets):
+            return
+        for state in states:
+            for name, deployment in state.deployments.items():
+                if deployment.message.startswith(FAILED_START):
+                    failures[name].add(deployment.message)
+                if len(failures[name]) >= FIRST_STARTS or deployment.status == DeploymentStatus.DEPLOY_FAILED:
+                    raise RuntimeError(f"{name}: {deployment.message}")
+        time.sleep(POLL_SECONDS)
 
 
 def wait_until_answered(url: str) -> None:

@@ -1,10 +1,12 @@
 """kill -9 under load: each kind of replica, then all processes. No snapshot is lost or counted twice."""
 
+import os
 import re
+import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
+from serve_app.api.client import Client
 from serve_app.api.codec import encode_snapshot
 from serve_app.settings import Settings
 from tests.serve_app.running import Service, assert_same, expected, kill_all, record_simulation, start_service
@@ -29,6 +32,8 @@ SEEDS = (3, 4, 5)
 WARM_UP = 10
 DEADLINE_SECONDS = PATIENCE_SECONDS  # longer than a replacement needs to start: the other session may be killed, too
 READS = 10  # of metrics, so that each of two ingress replicas answers one
+KILLED_STARTS = 4  # of each session; Serve's own limit is three
+CONTROLLER = "ray::ServeController"
 MOST_KILLS = 6  # more kills, until one of them interrupts a call
 
 
@@ -74,6 +79,7 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
     chosen = {
         "store.path": settings.store.path,
         "serve.deadline_seconds": settings.serve.deadline_seconds,
+        "serve.recovery_seconds": settings.serve.recovery_seconds,
         "adapt.enabled": str(settings.adapt.enabled).lower(),
         "scorer.device": "cpu",
         "scorer.place": settings.scorer.place,
@@ -88,12 +94,26 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
 
 def replicas(process: psutil.Process, deployment: str) -> set[int]:
     """Return the process ids of a deployment's replicas."""
+    return processes(process, f"ServeReplica:tagae:{deployment}")
+
+
+def processes(process: psutil.Process, text: str) -> set[int]:
+    """Return the ids of the processes below one whose command lines have a text."""
     found = set()
     for child in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if f"ServeReplica:tagae:{deployment}" in " ".join(child.cmdline()):
+            if text in " ".join(child.cmdline()):
                 found.add(child.pid)
     return found
+
+
+def kill_together(victims: Iterable[int]) -> None:
+    """Kill processes at once: none of them sees another one end."""
+    found = list(victims)
+    for signal_number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal_number)
 
 
 def await_that(condition: Callable[[], bool], what: str, seconds: float = 2.5 * PATIENCE_SECONDS) -> None:
@@ -230,3 +250,25 @@ def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(
             sender.verdicts, expected(service, sender.snapshots[: len(sender.verdicts)]), strict=True
         ):
             assert_same(came, wanted, sender.mesh)
+
+
+def test_sessions_that_are_killed_as_they_start_are_started_again(tmp_path: Path) -> None:
+    """A new controller has seen no session run. Serve would then give up after three failed starts of each."""
+    settings = Settings(
+        store={"path": tmp_path},
+        scorer={"place": "session"},
+        adapt={"enabled": False},
+        serve={"recovery_seconds": 4 * DEADLINE_SECONDS},  # until which the service does not restart as a whole
+    )
+    first, second = record_simulation(MeshSpec(services=30, seed=3), 2)
+    with (
+        run_service(settings) as (process, service),
+        Client(service.url, patience_seconds=4 * DEADLINE_SECONDS) as client,
+    ):
+        client.push("shop", first)
+        sessions = replicas(process, "MeshSession")
+        kill_together(processes(process, CONTROLLER) | sessions)
+        for _ in range(KILLED_STARTS * len(sessions)):
+            await_that(lambda: bool(replicas(process, "MeshSession")), "a session starts")
+            kill_together(replicas(process, "MeshSession"))
+        assert client.push("shop", second).sequence == 2

@@ -18,6 +18,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
+from serve_app.errors import NoCapacity
 from serve_app.settings import ModelSettings, NotifySettings, Settings
 from tests.serve_app.running import Service, assert_same, expected, list_meshes, problem, push, record_simulation
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
@@ -123,6 +124,27 @@ def test_scoring_replicas_run_only_where_they_are_used(service: Service, replica
     assert {"Scorer", "MetaModel"} <= found["tagae"].deployments.keys(), "a mesh of several parts starts them"
     assert sum(found["replicas"].deployments["Scorer"].replica_states.values()) > 0
     assert {"Scorer", "MetaModel"} & deployments_of(in_session(service.settings)) == set()
+
+
+def test_what_cannot_start_ends_a_first_start(service: Service) -> None:
+    """Serve itself starts it again without end, so that a running service returns whenever the cause has passed."""
+    from ray import serve
+
+    from serve_app import app
+    from serve_app.runtime.environment import MOST_FAILED_STARTS
+    from serve_app.runtime.local import FIRST_STARTS, QUIET, run_applications
+
+    class Broken:
+        def __init__(self) -> None:
+            raise NoCapacity("this place is too small")
+
+    broken = serve.deployment(Broken, max_constructor_retry_count=MOST_FAILED_STARTS).bind()
+    try:
+        with pytest.raises(RuntimeError, match=f"^Broken: .*{MOST_FAILED_STARTS - FIRST_STARTS} more"):
+            run_applications([serve.RunTarget(broken, "broken", "/broken", QUIET)])
+        assert "this place is too small" in app._explain_failed_start()
+    finally:
+        serve.delete("broken")
 
 
 def in_session(settings: Settings) -> Settings:

@@ -62,6 +62,7 @@ from serve_app.metrics import (
     CONFIDENCE,
     MESHES_HELD,
     MESHES_HELD_BYTES,
+    NOTICES_FAILED,
     PARTS_MISSING,
     PREDICTIONS,
     STAGE,
@@ -599,6 +600,7 @@ class MeshSession:
             return await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
         except ServeError as error:
             log.warning("the notifier could not be reached: %s", error)
+            self._instruments.count(NOTICES_FAILED, receiver="notifier", reason="unreachable")
             return None
 
     async def _tidy(self, mesh: str) -> None:

@@ -268,3 +268,15 @@ def test_a_service_that_requires_a_gpu_says_at_once_what_is_missing(gpu: FakeGpu
     gpu.failure = NO_DRIVER
     with pytest.raises(NoCapacity, match="no NVIDIA driver was found"):
         app.start(Settings(scorer={"device": "cuda"}, serve={"port": 0}))
+
+
+def test_serve_run_on_one_node_says_at_once_what_a_required_gpu_lacks(gpu: FakeGpu, cluster: dict[str, float]) -> None:
+    settings = Settings(scorer={"device": "cuda"}, store={"kind": "redis", "url": "redis://127.0.0.1:9"})
+    gpu.failure = NO_DRIVER
+    with pytest.raises(NoCapacity, match="no NVIDIA driver was found"):
+        app.application(settings)
+    gpu.failure, cluster["gpus"] = None, 0.0
+    with pytest.raises(NoCapacity, match="Ray finds no GPU here"):
+        app.application(settings)
+    cluster["nodes"] = 3
+    assert app.application(settings), "scorers run on the nodes with GPUs"
