@@ -135,9 +135,8 @@ def count_processes(cluster: Cluster) -> dict[str, int]:
 
 
 def is_served(cluster: Cluster) -> bool:
-    """Return whether all processes of Serve run, each once: those of :data:`WANTED`, and a proxy on the head and on
-    each node with a replica. Serve starts none on others: a node that returns is used when a replica is next started.
-    """
+    """Return whether all processes of Serve run, each once: :data:`WANTED`, and a proxy on the head and on each node
+    with a replica. Serve starts no proxy on others, and places replicas on a node that returns only as they start."""
     found = count_processes(cluster)
     hosts = [any(processes(node, role) for role in WANTED) for node in cluster.nodes.workers]
     return found == {**WANTED, "proxy": 1 + sum(hosts)}
