@@ -271,7 +271,11 @@ def test_a_service_that_requires_a_gpu_says_at_once_what_is_missing(gpu: FakeGpu
 
 
 def test_serve_run_on_one_node_says_at_once_what_a_required_gpu_lacks(gpu: FakeGpu, cluster: dict[str, float]) -> None:
-    settings = Settings(scorer={"device": "cuda"}, store={"kind": "redis", "url": "redis://127.0.0.1:9"})
+    settings = Settings(
+        scorer={"device": "cuda"},
+        store={"kind": "redis", "url": "redis://127.0.0.1:9"},
+        serve={"allow_anonymous": True},
+    )
     gpu.failure = NO_DRIVER
     with pytest.raises(NoCapacity, match="no NVIDIA driver was found"):
         app.application(settings)

@@ -1,18 +1,21 @@
 """A session whose notifier is away answers as before, and counts what did not reach it."""
 
+from collections.abc import Coroutine
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+import ray
 from ray import serve
+from ray.serve._private.common import DeploymentID
+from ray.serve.exceptions import DeploymentUnavailableError
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.codec import pack_snapshot
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
-from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings
@@ -21,19 +24,30 @@ from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
 
+class Absent:
+    """A method of a deployment without a replica."""
+
+    deployment_name = "Notifier"
+
+    async def _answer(self) -> NoReturn:
+        raise DeploymentUnavailableError(DeploymentID(name=self.deployment_name))
+
+    def remote(self, *_: object) -> Coroutine[Any, Any, NoReturn]:
+        return self._answer()
+
+
 async def test_verdicts_go_on_without_a_notifier_and_its_absence_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refuse(*_: object) -> NoReturn:
-        raise NoCapacity("Notifier: no replica could answer")
-
     context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_session_name=lambda: "session"))
     instruments = PrometheusInstruments()
     monkeypatch.setattr(mesh_session, "RayInstruments", lambda: instruments)
-    session = MeshSession(Settings(store={"path": tmp_path}, adapt={"enabled": False}))
+    impatient = {"deadline_seconds": 0.5}  # for which a session asks the notifier
+    session = MeshSession(Settings(store={"path": tmp_path}, adapt={"enabled": False}, serve=impatient))
     with closing(session._meshes._store):
-        monkeypatch.setattr(session, "_notifier", SimpleNamespace(accept_verdict=refuse))
+        monkeypatch.setattr(session, "_notifier", SimpleNamespace(accept_verdict=Absent()))
         for number, snapshot in enumerate(record_simulation(MeshSpec(services=30, seed=3), 3), 1):
             assert await session.push("shop", pack_snapshot(snapshot), Deadline.after(PATIENCE_SECONDS))
             while session._background:
