@@ -47,7 +47,7 @@ RAY_ENVIRONMENT = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.gate.middlewares",
     # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies has the trusted ones.
     "FORWARDED_ALLOW_IPS": "none",
-    ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "serve_app.runtime.worker_setup.import_serve",
+    ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "serve_app.runtime.worker_setup.set_up",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
 TOKEN_FOLDER = "tagae-ray-"  # and random letters

@@ -2,7 +2,8 @@
 
 If Ray's head is lost while a process of Serve starts, the head that replaces it may consider the process dead without
 killing it. Serve starts another one, and the first one would keep its memory and its share of the node's CPUs for as
-long as the node runs. So each process of Serve asks Ray now and then whether it is still one of its actors.
+long as the node runs. So each process of Serve asks Ray now and then whether it is still one of its actors. It does so
+from its start, because it may be given up before its replica is constructed.
 """
 
 import logging
@@ -17,15 +18,28 @@ from ray.exceptions import RayError
 from ray.util import list_named_actors
 
 CHECK_SECONDS = 10.0
+THREAD = "orphans"
 MISSES = 3  # in a row; a new head might answer before it knows all
 log = logging.getLogger(__name__)
 
 
 def start_watch() -> None:
-    """Watch from a thread whether Ray knows the actor of this process, if it is a named one."""
-    name = ray.get_runtime_context().get_actor_name()
-    if name:
-        threading.Thread(target=_watch, args=[name], daemon=True, name="orphans").start()
+    """Watch from a thread whether Ray knows the actor of this process, once it has a named one. Calls after the first
+    do nothing."""
+    if all(thread.name != THREAD for thread in threading.enumerate()):
+        threading.Thread(target=_watch, daemon=True, name=THREAD).start()
+
+
+def wait_for_name(read_name: Callable[[], str | None], pause: Callable[[float], None]) -> str:
+    """Wait until this process has a named actor, and return the name.
+
+    Args:
+        read_name: reads it; None or empty: there is none.
+        pause: waits this many seconds.
+    """
+    while not (name := read_name()):
+        pause(CHECK_SECONDS)
+    return name
 
 
 def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Callable[[float], None]) -> None:
@@ -45,7 +59,8 @@ def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Cal
             log.debug("actor %s: Ray did not say whether it knows this actor: %s", name, error)
 
 
-def _watch(name: str) -> NoReturn:
+def _watch() -> NoReturn:
+    name = wait_for_name(ray.get_runtime_context().get_actor_name, time.sleep)
     wait_until_unknown(name, _list_names, time.sleep)
     log.error("actor %s: Ray gave up on this process without ending it; the process exits now", name)
     logging.shutdown()

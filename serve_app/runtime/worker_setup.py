@@ -38,9 +38,19 @@ def without_pandas() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+def set_up() -> None:
+    """Prepare this process. Ray calls this in each of its processes that may get an actor.
+
+    The watch of :mod:`serve_app.runtime.orphans` starts here, since Ray may give a process up before it has a replica.
+    """
+    import_serve()
+    from serve_app.runtime import orphans  # imports Ray
+
+    orphans.start_watch()
+
+
 def import_serve() -> None:
-    """Import Ray Serve and pyarrow without pandas. Ray calls this in each process of the Ray that ``tagae serve``
-    starts.
+    """Import Ray Serve and pyarrow without pandas.
 
     Both import pandas if it is installed, only to convert data frames. That takes 25 to 30 MiB and 0.3 s of CPU in each
     process of the service. Later imports of pandas work as usual, without conversions by these two. An error is logged

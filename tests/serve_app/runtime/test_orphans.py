@@ -3,7 +3,7 @@
 import pytest
 from ray.exceptions import RayError, RaySystemError
 
-from serve_app.runtime.orphans import MISSES, wait_until_unknown
+from serve_app.runtime.orphans import CHECK_SECONDS, MISSES, wait_for_name, wait_until_unknown
 
 OWN = {"scorer", "session"}
 OTHERS = {"session"}
@@ -33,3 +33,9 @@ def test_only_answers_in_a_row_count(answers: list[set[str] | RayError]) -> None
     wait_until_unknown("scorer", list_names, pauses.append)
     assert not left, "each answer was waited for"
     assert len(pauses) == len(answers)
+
+
+def test_a_process_waits_for_its_actor() -> None:
+    names, pauses = iter([None, None, "", "scorer"]), list[float]()
+    assert wait_for_name(lambda: next(names), pauses.append) == "scorer"
+    assert pauses == [CHECK_SECONDS] * 3
