@@ -69,13 +69,21 @@ class Arguments(Settings):
 
 
 def build(args: Arguments) -> Application:
-    """The application for Ray, which validates ``args`` by its annotation. Errors as in :func:`application`."""
+    """The application for Ray, which validates ``args`` by its annotation.
+
+    Raises:
+        BadSettings: as in :func:`application`.
+        NoCapacity: ``cuda`` is configured, Ray runs on this machine alone, and it has no GPU that works.
+    """
     logs.install()
     settings = Settings.model_construct(**dict(args))
     _choose_log(settings)
     for former in args.former_tables():
         log.warning(former)
-    local.connect(settings)
+    has_own_ray = local.connect(settings)
+    if has_own_ray and settings.scorer.device == "cuda":  # nodes of another cluster may have GPUs, or join later
+        _require_gpu()
+        _require_gpu_of_ray()
     return application(settings)
 
 
@@ -95,9 +103,6 @@ def application(settings: Settings) -> Application:
     from serve_app.deployments.trainer import Trainer
 
     _require_one_node(settings)
-    if settings.scorer.device == "cuda" and _nodes() == 1:
-        _require_gpu()
-        _require_gpu_of_ray()
     check_traces(settings.traces)
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     require_provider(serve_rules(settings))
@@ -173,10 +178,13 @@ def start(
     require_provider(serve_rules(settings))
     require_certificate(front.certificate_file, front.key_file, "serve")
     check_traces(settings.traces)
-    if settings.scorer.device == "cuda":
+    needs_gpu = settings.scorer.device == "cuda"
+    if needs_gpu:
         _require_gpu()
     try:
         url = local.start(settings, report=report)
+        if needs_gpu:
+            _require_gpu_of_ray()
         report("starting the replicas")
         with report_replicas(report):
             refusals = _deploy_in_worker(settings, beside or {})

@@ -60,14 +60,17 @@ STOP_SECONDS = 6.0  # for the applications to end in order
 DOWN_SECONDS = 30.0  # for all of an orderly end; then processes are killed
 
 
-def connect(settings: Settings) -> None:
+def connect(settings: Settings) -> bool:
     """Connect to the cluster of ``RAY_ADDRESS``, or start Ray and Serve here as :func:`start` does.
 
     ``serve run`` calls the builder before it starts anything, so that the builder decides how Ray is started. Where a
     cluster runs already, its ports are as its owner configured them; the log says so if it requires no token.
+
+    Returns:
+        Whether it started Ray, which then has this machine alone.
     """
     if ray.is_initialized():
-        return
+        return False
     if address := cluster_address():
         ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
         if os.environ.get("RAY_AUTH_MODE") != "token":
@@ -76,8 +79,9 @@ def connect(settings: Settings) -> None:
                 "nodes, and let only the cluster reach its ports",
                 address,
             )
-        return
+        return False
     start(settings, namespace="serve", quiet=False)
+    return True
 
 
 def start(

@@ -12,7 +12,7 @@ from model.network.contract import MeshNetwork
 from serve_app import app
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
-from serve_app.runtime import devices
+from serve_app.runtime import devices, local
 from serve_app.runtime.devices import (
     CONTEXT_BYTES,
     LEAST_SHARE_BYTES,
@@ -270,17 +270,23 @@ def test_a_service_that_requires_a_gpu_says_at_once_what_is_missing(gpu: FakeGpu
         app.start(Settings(scorer={"device": "cuda"}, serve={"port": 0}))
 
 
-def test_serve_run_on_one_node_says_at_once_what_a_required_gpu_lacks(gpu: FakeGpu, cluster: dict[str, float]) -> None:
-    settings = Settings(
-        scorer={"device": "cuda"},
-        store={"kind": "redis", "url": "redis://127.0.0.1:9"},
-        serve={"allow_anonymous": True},
-    )
+def test_serve_run_with_a_ray_of_its_own_says_at_once_what_a_required_gpu_lacks(
+    gpu: FakeGpu, cluster: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "connect", lambda _: True)
+    arguments = app.Arguments(**{"scorer.device": "cuda"})
     gpu.failure = NO_DRIVER
     with pytest.raises(NoCapacity, match="no NVIDIA driver was found"):
-        app.application(settings)
+        app.build(arguments)
     gpu.failure, cluster["gpus"] = None, 0.0
     with pytest.raises(NoCapacity, match="Ray finds no GPU here"):
-        app.application(settings)
-    cluster["nodes"] = 3
-    assert app.application(settings), "scorers run on the nodes with GPUs"
+        app.build(arguments)
+
+
+def test_a_cluster_with_a_head_alone_gets_the_application_before_a_gpu_joins(
+    gpu: FakeGpu, cluster: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "connect", lambda _: False)
+    monkeypatch.setattr(app, "application", lambda settings: settings.scorer.device)
+    gpu.failure, cluster["gpus"] = NO_DRIVER, 0.0
+    assert app.build(app.Arguments(**{"scorer.device": "cuda"})) == "cuda"
