@@ -25,13 +25,13 @@ from model.drift.observing import Trained, observe_drift, sampled_services
 from model.drift.sketch import Embeddings
 from model.features import RATE, Array
 from model.incidents.context import add_context
+from model.incidents.decision import next_threshold
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.objectives import add_error_budgets
 from model.incidents.owners import Owners, add_owners
 from model.incidents.policy import AlertPolicy
-from model.incidents.restlessness import restlessness
 from model.incidents.trend import add_trends
 from model.incidents.urgency import sort_by_urgency
 from model.network.contract import MeshNetwork
@@ -478,24 +478,27 @@ def build_meta_input(
     state, cut = prepared.mesh.state, _plan_of(prepared)
     answered = {s.part for s in calibrated.scores}
     size = len(state.node_ids), state.interval_seconds
-    level = options.policy.page_level(*size) + checkpoint.page_offset
-    raised = level + restlessness(state.memory.scores, state.memory.times, level, options.policy, *size)
+    base, memory = options.policy.page_level(*size) + checkpoint.page_offset, state.memory
+    now = snapshot.observed_at.timestamp()
+    level = next_threshold(base, memory.normal_scores(), memory.settled_threshold(), options.policy, now)
+    raised = level / base if base > 0 else 1.0
     evidence = gather(
         state,
         prepared.observation,
         calibrated.decoded,
         calibrated.surprise,
         options.policy,
-        raised / level if level > 0 else 1.0,
+        raised,
     )
     when = VerdictContext(
         snapshot.observed_at,
         state.sequence,
         state.learned,
         state.interval_seconds,
-        raised,
+        level,
         options.policy.notice_level(*size) + checkpoint.page_offset,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
+        raised,
     )
     return MetaInput(
         evidence,
@@ -565,8 +568,8 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
         before = state.memory
         memory = replace(
             memory,
-            above_level={},
-            above_lasting={},
+            tracks={},
+            threshold=before.threshold,
             above_notice={},
             above_traffic={},
             open=(),

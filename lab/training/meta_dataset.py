@@ -11,13 +11,12 @@ from torch.nn import functional
 
 from lab.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_run
 from model.checkpoint import Checkpoint
-from model.incidents.confirmation import confirm_services
+from model.incidents.decision import follow_scores
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.scoring.evidence import Evidence
 from model.scoring.gather import gather
 from model.scoring.kinds import K
-from model.scoring.lasting import is_clear
 from model.scoring.meta_inputs import detect_inputs, rank_exchange, rank_inputs, rank_mask
 from model.scoring.meta_model import MetaModel
 from model.scoring.ranking import measured_nats, with_neighbours
@@ -228,10 +227,8 @@ def _meta_data(
         for example in examples:
             evidence, level = example.evidence, example.level + offset
             at = example.observed_at
-            above_level, _ = confirm_services(
-                memory.above_level, evidence.names, evidence.page, level, policy, at, is_clear(evidence, level)
-            )
-            memory = replace(memory, above_level=above_level)
+            tracks = follow_scores(memory.tracks, evidence.names, evidence.page, level, policy, at)
+            memory = replace(memory, tracks=tracks)
             fault = example.fault
             if fault or example.normal:
                 detections.append((detect_inputs(evidence, memory, level), fault is not None))

@@ -1,5 +1,6 @@
 """Match the groups of a snapshot with the open incidents: incidents start, grow, merge and end."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -8,7 +9,16 @@ from datetime import datetime, timedelta
 
 from model.incidents.continuity import inherit, join_leads
 from model.incidents.groups import Group, join_groups
-from model.incidents.open_incident import OpenIncident, advance_quiet, incident_id, is_over, likely_services, onset_of
+from model.incidents.open_incident import (
+    FADED_SECONDS,
+    OpenIncident,
+    advance_members,
+    advance_quiet,
+    incident_id,
+    is_over,
+    likely_services,
+    onset_of,
+)
 from model.snapshot import namespace_of
 from model.verdict import Severity
 
@@ -47,6 +57,7 @@ def match_incidents(
     clear_after: int,
     interval_seconds: float = 15.0,
     deviating: AbstractSet[str] = frozenset(),
+    unseen: AbstractSet[str] = frozenset(),
 ) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
     """Match groups with open incidents by shared services or a shared culprit. Incidents start, grow, merge into the
     oldest, and end.
@@ -65,7 +76,8 @@ def match_incidents(
         culprits: per group.
         clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
-        deviating: ids of the incidents whose services are not back to normal, confirmed or not.
+        deviating: services that are not back to normal, confirmed or not.
+        unseen: ids of the incidents of which nothing was seen.
 
     Returns:
         The incidents open now, and the group of each in this snapshot, by incident id.
@@ -111,12 +123,22 @@ def match_incidents(
             open_now[home.id] = replace(
                 home,
                 severity=max(home.severity, severity, key=list(Severity).index),
-                members=tuple(sorted(set(home.members) | members)),
+                members=(*home.members, *sorted(members - set(home.members))),
+                calm=(*home.calm, *(0,) * len(members - set(home.members))),
                 quiet=0 if seen[home.id].confirmed else home.quiet,
             )
-    confirmed = {i for i, group in seen.items() if group.confirmed}
-    aged = [advance_quiet(one, one.id in confirmed, one.id in deviating, clear_after) for one in open_now.values()]
-    alive = tuple(one for one in aged if not is_over(one, clear_after))
+    fades_after = max(FADED_SECONDS / interval_seconds, clear_after)
+    aged = []
+    for one in open_now.values():
+        now, is_unseen = seen.get(one.id), one.id in unseen
+        deviates = is_unseen or not deviating.isdisjoint(one.members)
+        one = advance_quiet(one, now is not None and now.confirmed, deviates, clear_after)
+        if not is_unseen:
+            present = {names[i] for i in now.rows} if now else set()
+            one = advance_members(one, present | deviating)
+        if not is_over(one, clear_after, math.inf if is_unseen else fades_after):
+            aged.append(one)
+    alive = tuple(aged)
     ended = open_now.keys() - {one.id for one in alive}
     return alive, {i: group for i, group in seen.items() if i not in ended}
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from model.features import Array
 from model.incidents.confirmation import Streaks
+from model.incidents.decision import LASTING_DECADES, SETTLES_SECONDS, Tracks, forget
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
 from model.incidents.open_incident import OpenIncident, with_changes
@@ -21,8 +22,7 @@ from model.verdict import MuteInForce
 
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
-SUSPICIOUS_SHARE = 0.6  # of the page level, from which a mesh score in a run is not normal
-LONG_RUN = 3  # scores in a row that are not by chance
+SUSPICIOUS_SECONDS = 3600.0  # for which any other unusual service is
 REMEMBERED = 50  # past incidents that feedback can refer to
 
 
@@ -33,9 +33,9 @@ class IncidentMemory:
     Attributes:
         scores, times: mesh scores without alerts, and when (Unix, s), oldest first.
         alerted_scores: time and mesh score of snapshots with an alert, oldest first.
-        above_level: services above their page level in one of the last n snapshots.
-        above_lasting: the same for ``LASTING_DECADES`` below the page level.
-        above_notice: the same for the level of notices.
+        threshold: of the newest snapshot, and its time (Unix, s); None before the first one.
+        tracks: page scores of the services that were unusual in one of the last snapshots.
+        above_notice: services above the level of notices in one of the last n snapshots.
         above_traffic: scopes whose traffic is not as usual, likewise.
         open: open incidents, notices included.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
@@ -58,8 +58,8 @@ class IncidentMemory:
     scores: tuple[float, ...] = ()
     times: tuple[float, ...] = ()
     alerted_scores: tuple[tuple[float, float], ...] = ()
-    above_level: Streaks = field(default_factory=dict)
-    above_lasting: Streaks = field(default_factory=dict)
+    threshold: tuple[float, float] | None = None
+    tracks: Tracks = field(default_factory=dict)
     above_notice: Streaks = field(default_factory=dict)
     above_traffic: Streaks = field(default_factory=dict)
     open: tuple[OpenIncident, ...] = ()
@@ -91,9 +91,9 @@ class IncidentMemory:
         }
         return mark_services(node_ids, members)
 
-    def is_above_level(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services were above their page level in one of the last snapshots."""
-        return mark_services(node_ids, self.above_level)
+    def is_above_threshold(self, node_ids: Sequence[str]) -> BoolArray:
+        """Return which of these services were above the threshold in one of the last snapshots."""
+        return mark_services(node_ids, {name for name, track in self.tracks.items() if track.above_since})
 
     def alert_ages(self, node_ids: Sequence[str], now: datetime, interval_seconds: float) -> Array:
         """Return for how many snapshots the oldest alert at each service has been open, ``[N]``; 0 without one."""
@@ -108,14 +108,23 @@ class IncidentMemory:
         """Return which of these services were unusual in the newest snapshot and in one shortly before it. Nothing is
         learned from them until they are usual again, or have an alert.
 
-        A short resource is suspicious only for a while: a leak lasts for hours, and a batch may be here to stay.
+        That lasts for a while only. A leak lasts for hours, a batch may be here to stay, and what was unusual for an
+        hour without an alert is the new normal.
         """
         lately = (1 << SUSPICIOUS_OF) - 1
-        above = (
-            *self.above_lasting.items(),
-            *((name, x) for name, x in self.above_notice.items() if (now - x[1]).total_seconds() <= SHORT_SECONDS),
-        )
-        names = {name for name, (bits, _) in above if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS}
+        names = {
+            name
+            for name, (bits, since) in self.above_notice.items()
+            if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS and (now - since).total_seconds() <= SHORT_SECONDS
+        }
+        watched = (self.threshold[0] if self.threshold else np.inf) - LASTING_DECADES
+        names |= {
+            name
+            for name, track in self.tracks.items()
+            if track.scores[0] >= watched
+            and track.count(watched, SUSPICIOUS_OF) >= SUSPICIOUS
+            and (now - track.unusual_since).total_seconds() <= SUSPICIOUS_SECONDS
+        }
         return mark_services(node_ids, names)
 
     def forget_incidents(self) -> "IncidentMemory":
@@ -178,18 +187,16 @@ class IncidentMemory:
         dated = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
         return replace(self, open=tuple(with_changes(incident, dated) for incident in self.open))
 
-    def threshold(self, percentile: float, suspicious: float) -> float:
-        """Return the percentile of the normal scores, feedback included; 0 if there are none.
+    def normal_scores(self) -> NDArray[np.float64]:
+        """Return the mesh scores ``[T]`` of normal operation: without an alert, feedback considered."""
+        if not self.feedback:
+            return np.array(self.scores)
+        return normal_scores(self.scores, self.times, self.alerted_scores, self.past, self.feedback)
 
-        Runs of scores above ``suspicious`` are not normal, and the newest run may become one. So the threshold holds
-        still during an anomaly, even if it never raises an alert.
-        """
-        kept = _normal_runs(np.array(self.scores), suspicious)
-        scores: Sequence[float] | NDArray[np.float64] = np.array(self.scores)[kept]
-        if self.feedback:
-            times = np.array(self.times)[kept]
-            scores = normal_scores(tuple(scores), tuple(times), self.alerted_scores, self.past, self.feedback)
-        return float(np.percentile(scores, percentile)) if len(scores) else 0.0
+    def settled_threshold(self) -> tuple[float, float] | None:
+        """Return the threshold of the snapshot before, and its time; None while it still follows the first scores."""
+        is_settled = self.threshold and self.times and self.threshold[1] - self.times[0] >= SETTLES_SECONDS
+        return self.threshold if is_settled else None
 
     def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
         """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one."""
@@ -229,23 +236,22 @@ class IncidentMemory:
         lasts from then on."""
         involved = {name for one in still_open for name in one.members}
         ended = {name for one in self.open if one.is_alert and not one.scope for name in one.members} - involved
-        if ended.isdisjoint(self.above_lasting):
-            return self
-        return replace(self, above_lasting={name: x for name, x in self.above_lasting.items() if name not in ended})
+        return replace(self, tracks=forget(self.tracks, ended))
 
     def _end(self, incident: str, services: Collection[str]) -> "IncidentMemory":
         """Close an incident, and forget that these services were above their levels."""
         ended = {one.scope for one in self.open if one.id == incident} | set(services)
-        above = {*self.above_level, *self.above_lasting, *self.above_notice, *self.above_traffic}
+        above = {*self.tracks, *self.above_notice, *self.above_traffic}
         return replace(self._keep_streaks(above - ended), open=tuple(i for i in self.open if i.id != incident))
 
     def _keep_streaks(self, names: AbstractSet[str]) -> "IncidentMemory":
-        """Forget all streaks except the streaks of some services and scopes."""
-        level, lasting, notice, traffic = (
+        """Forget all tracks and streaks except those of some services and scopes."""
+        tracks = {name: track for name, track in self.tracks.items() if name in names}
+        notice, traffic = (
             {name: bits for name, bits in above.items() if name in names}
-            for above in (self.above_level, self.above_lasting, self.above_notice, self.above_traffic)
+            for above in (self.above_notice, self.above_traffic)
         )
-        return replace(self, above_level=level, above_lasting=lasting, above_notice=notice, above_traffic=traffic)
+        return replace(self, tracks=tracks, above_notice=notice, above_traffic=traffic)
 
     def remove_feedback(self, incident: str) -> "IncidentMemory":
         """Remove the feedback on an incident."""
@@ -266,7 +272,7 @@ class IncidentMemory:
             for incident, kept in zip(self.open, unmuted, strict=True)
         ]
         continues = [
-            kept.all() or bool(i.scope) or not self.above_level.keys().isdisjoint(i.members)
+            kept.all() or bool(i.scope) or self.is_above_threshold(i.members).any()
             for i, kept in zip(left, unmuted, strict=True)
         ]
         return replace(self, open=tuple(incident for incident, on in zip(left, continues, strict=True) if on))
@@ -287,15 +293,3 @@ class IncidentMemory:
             late=frozenset(),
             lost=(),
         )
-
-
-def _normal_runs(scores: NDArray[np.float64], suspicious: float) -> BoolArray:
-    """Return which scores ``[T]`` are not in a run of at least ``LONG_RUN`` above ``suspicious``, nor in the last
-    run."""
-    above = scores > suspicious
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], above, [False]]).astype(np.int8)))
-    kept = np.ones(len(scores), bool)
-    for begin, end in edges.reshape(-1, 2).tolist():
-        if end - begin >= LONG_RUN or end == len(scores):
-            kept[begin:end] = False
-    return kept

@@ -1,6 +1,7 @@
 """An incident between two snapshots: its suspects, when it recovers, and when it ends."""
 
 import hashlib
+import math
 from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from model.verdict import NearbyChange, Severity, Suspect
 
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 RECOVERS = 3  # snapshots in a row in which its services are back to normal, after which an incident recovers
-RETURNED = 6  # such snapshots in a row, after which it is over
+RETURNED = 6  # such snapshots in a row, after which a service leaves it, and after which it is over
+FADED_SECONDS = 600.0  # without a confirmed service, after which it is over although something still deviates
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
 MOST_CHANGES = 10  # planned changes kept with an incident
@@ -24,7 +26,8 @@ class OpenIncident:
 
     Attributes:
         id, since, severity: see :class:`~model.verdict.Incident`.
-        members: services that were part of it so far.
+        members: services that are part of it. One that is back to normal leaves.
+        calm: for how many snapshots in a row each of them is back to normal.
         quiet: snapshots without a confirmed service, those missing included.
         returned: snapshots in a row in which its services are back to normal.
         unseen: snapshots that were missing just before this one.
@@ -42,6 +45,7 @@ class OpenIncident:
     since: datetime
     severity: Severity
     members: tuple[str, ...]
+    calm: tuple[int, ...] = ()
     quiet: int = 0
     returned: int = 0
     unseen: int = 0
@@ -67,12 +71,13 @@ class OpenIncident:
         interval_seconds: float,
         independent: Collection[str] = (),
     ) -> "OpenIncident":
-        """Keep the suspects of the strongest snapshot. A notice keeps the newest suspects, because a forecast ages.
+        """Keep the suspects of the strongest snapshot, with the numbers of the newest one. A notice keeps the newest
+        suspects, because a forecast ages.
 
         The cause shows best while the incident begins. Later the backlog, retries and other faults beside it are often
         stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
-        replaces the suspects. Those that led for several snapshots are remembered whatever happens, and so are
-        ``independent`` services, which have a fault of their own.
+        replaces the suspects, until the first of them is back to normal. Those that led for several snapshots are
+        remembered whatever happens, and so are ``independent`` services, which have a fault of their own.
         """
         if self.severity is Severity.NOTICE:
             known = self
@@ -82,8 +87,20 @@ class OpenIncident:
             known = self if self.quiet else replace(self, leads=follow_leads(self.leads, suspects, independent))
         needed = self.peak * (1 if now - self.since <= onset_of(interval_seconds) else STRONGER)
         if self.suspects and (score < needed or not suspects):
-            return known
+            return known if self.quiet else known.with_numbers(suspects, now)
         return replace(known, peak=score, suspects=suspects, suspects_at=now)
+
+    def with_numbers(self, suspects: Sequence[Suspect], now: datetime) -> "OpenIncident":
+        """Take the reasons of a newer snapshot where they are about the same symptom of the same suspect."""
+        newer = {one.service: one for one in suspects}
+        renewed = tuple(
+            replace(one, reasons=newer[one.service].reasons)
+            if one.service in newer and _same_symptom(one, newer[one.service])
+            else one
+            for one in self.suspects
+        )
+        at = now if renewed[0] is not self.suspects[0] else self.suspects_at
+        return replace(self, suspects=renewed, suspects_at=at)
 
     def inherit_notices(self, notices: Sequence[PastNotice]) -> "OpenIncident":
         """Remember the notices about its services or likely suspects."""
@@ -97,6 +114,12 @@ class OpenIncident:
         return with_notices(with_leads(self.suspects, self.leads), self.notices, now)
 
 
+def _same_symptom(one: Suspect, other: Suspect) -> bool:
+    """Return whether the first reasons of a suspect in two snapshots are about the same series."""
+    series = [(r.metric, r.source, r.destination) for suspect in (one, other) for r in suspect.reasons[:1]]
+    return len(series) == 2 and series[0] == series[1]
+
+
 def advance_quiet(incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int) -> OpenIncident:
     """Return the incident after a snapshot. Snapshots that were missing before it count as quiet if it is."""
     if is_confirmed:
@@ -106,6 +129,24 @@ def advance_quiet(incident: OpenIncident, is_confirmed: bool, deviates: bool, cl
     if incident.unseen >= clear_after and returned:
         returned = RECOVERS  # it ended while no snapshot came
     return replace(incident, quiet=quiet, returned=returned, unseen=0)
+
+
+def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenIncident:
+    """Return the incident without the services that have been back to normal for long enough. With its first suspect,
+    its suspects go too: the next snapshot shows who deviates now.
+
+    Args:
+        incident: before a snapshot.
+        present: services that deviate in it, or of which nothing was seen.
+    """
+    before = dict(zip(incident.members, incident.calm or (0,) * len(incident.members), strict=False))
+    calm = {name: 0 if name in present else before.get(name, 0) + 1 for name in incident.members}
+    kept = {name: count for name, count in calm.items() if count < RETURNED}
+    if not kept:  # its end is another matter
+        return replace(incident, calm=tuple(calm.values()))
+    first = incident.suspects[0].service if incident.suspects else ""
+    peak = 0.0 if first in calm.keys() - kept.keys() else incident.peak
+    return replace(incident, members=tuple(kept), calm=tuple(kept.values()), peak=peak)
 
 
 def is_recovering(incident: OpenIncident, clear_after: int) -> bool:
@@ -119,10 +160,19 @@ def is_unseen(incident: OpenIncident, silent: AbstractSet[str]) -> bool:
     return bool(silent) and (suspect in silent or silent >= set(incident.members))
 
 
-def is_over(incident: OpenIncident, clear_after: int) -> bool:
-    """Return whether an incident has ended."""
-    return incident.returned >= min(RETURNED, clear_after) or (
-        incident.quiet >= clear_after and is_recovering(incident, clear_after)
+def is_over(incident: OpenIncident, clear_after: int, fades_after: float = math.inf) -> bool:
+    """Return whether an incident has ended.
+
+    Args:
+        incident: after a snapshot.
+        clear_after: quiet snapshots that end it once it recovers.
+        fades_after: quiet snapshots that end it although something still deviates: nothing holds an alert open for long
+            that would not open one now.
+    """
+    return (
+        incident.returned >= min(RETURNED, clear_after)
+        or incident.quiet >= fades_after
+        or (incident.quiet >= clear_after and is_recovering(incident, clear_after))
     )
 
 

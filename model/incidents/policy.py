@@ -9,7 +9,6 @@ import numpy as np
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
 DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
 CLEAR_SECONDS = 120.0  # without evidence, after which an incident ends
-LASTING_DECADES = 2.5  # that a page score gains when the deviation lasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +21,13 @@ class AlertPolicy:
         confirm: k, the snapshots above the level that confirm a service ...
         confirm_of: ... among the last n. For longer intervals see :meth:`at_interval`.
         doubtful: by how much both are larger for a page score that is not far above the level.
-        lasting, lasting_of: the same for a deviation that lasts: its page score then counts ``LASTING_DECADES`` more.
+        lasting, lasting_of: the same for a deviation that lasts; see :mod:`model.incidents.decision`.
         clear: snapshots in which its services are back to normal, after which an incident ends; see
             :meth:`at_interval`.
-        percentile: of the mesh's own history without alerts: for the threshold of the mesh score, which is shown, and
-            for the thresholds of the reconstruction.
+        percentile: of the mesh's own history without alerts, for the threshold and for those of the reconstruction.
         reconstruction: what it does if the mesh as a whole exceeds its percentile in twice ``confirm`` of twice
             ``confirm_of`` snapshots: ``context`` shows it, ``alert`` also makes the status anomalous.
+        latency_floor_seconds: least rise of a latency that counts in full, for each request that waits.
         history: mesh scores kept for it.
         mute_intervals: snapshots for which a planned deletion mutes its neighbourhood.
         change_intervals: snapshots for which a service near another planned change is compared with earlier changes.
@@ -47,6 +46,7 @@ class AlertPolicy:
     clear: int = 8
     percentile: float = 99.0
     reconstruction: Literal["context", "alert"] = "context"
+    latency_floor_seconds: float = 0.02
     history: int = 2000
     mute_intervals: int = 2
     change_intervals: int = 12

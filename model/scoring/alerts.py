@@ -5,20 +5,17 @@ from datetime import datetime
 
 import numpy as np
 
-from model.incidents.confirmation import Streaks, is_confirmed
+from model.incidents.decision import CLOSES, SEVERE, began
 from model.incidents.groups import Group
 from model.incidents.matching import CLEAR_SHARE, Culprit, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_unseen
 from model.incidents.policy import AlertPolicy
 from model.scoring.evidence import Evidence
-from model.scoring.lasting import SEVERE
 from model.scoring.meta_model import MetaModel
 from model.scoring.ranking import root_cause_shares, with_neighbours
 from model.scoring.verdict_context import VerdictContext
 from model.verdict import Severity
-
-RETURNED_SHARE = 0.5  # of the page level, below which the page scores of an incident's services are back to normal
 
 
 def follow_alerts(
@@ -30,25 +27,26 @@ def follow_alerts(
     when: VerdictContext,
 ) -> MatchedIncidents:
     """Match the groups of this snapshot with the open incidents that raise an alert."""
-    began = [first_evidence(memory.above_level, evidence, g, when.observed_at) for g in found]
+    since = [first_evidence(evidence, g, memory, policy, when) for g in found]
     severities = [_severity(evidence, g, when.level) for g in found]
     culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
     before = [i for i in memory.open if i.is_alert and not i.scope]
-    deviating = _find_deviating(evidence, before, when.level)
-    clear, interval = policy.clear, when.interval_seconds
+    high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > CLOSES * when.level}
+    unseen = {one.id for one in before if is_unseen(one, evidence.unseen)}
     return MatchedIncidents(
-        *match_incidents(before, found, evidence.names, began, severities, culprits, clear, interval, deviating)
+        *match_incidents(
+            before,
+            found,
+            evidence.names,
+            since,
+            severities,
+            culprits,
+            policy.clear,
+            when.interval_seconds,
+            high,
+            unseen,
+        )
     )
-
-
-def _find_deviating(evidence: Evidence, incidents: Sequence[OpenIncident], level: float) -> set[str]:
-    """Return the ids of the incidents with a service whose page score is not back to normal."""
-    high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > RETURNED_SHARE * level}
-    return {
-        incident.id
-        for incident in incidents
-        if not high.isdisjoint(incident.members) or is_unseen(incident, evidence.unseen)
-    }
 
 
 def find_lost(
@@ -85,11 +83,16 @@ def _culprit(
         return Culprit()
     name = evidence.names[rows[best]]
     is_severe = evidence.page[rows[best]] > SEVERE * when.level
-    if not is_severe or not is_confirmed(memory.above_level, [name], policy.confirm)[0]:
+    track = memory.tracks.get(name)
+    if not is_severe or track is None or track.count(when.level, policy.confirm_of) < policy.confirm:
         return Culprit(name)
-    return Culprit(name, memory.above_level[name][1])
+    return Culprit(name, track.above_since)
 
 
-def first_evidence(above: Streaks, evidence: Evidence, group: Group, now: datetime) -> datetime:
-    """Return when the first streak above the level began in a group; ``above`` as in ``IncidentMemory``."""
-    return min((above[evidence.names[i]][1] for i in group.rows if evidence.names[i] in above), default=now)
+def first_evidence(
+    evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> datetime:
+    """Return when the first deviation of a group began."""
+    names = [evidence.names[row] for row in group.rows]
+    now, interval = when.observed_at, when.interval_seconds
+    return min((began(memory.tracks, name, when.level, policy, now, interval) for name in names), default=now)

@@ -34,7 +34,6 @@ class Evidence:
         unseen: services of open incidents whose telemetry is missing.
         traffic: requests from outside that are not as usual.
         rolling: ``[M]`` which of them are being replaced by a new version; None: none is.
-        lasting: ``[M]`` decades of the page scores that are for their duration; None: of none of them.
         schedule: of regular work, this snapshot included; None: unknown.
         attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
     """
@@ -56,6 +55,5 @@ class Evidence:
     unseen: frozenset[str] = frozenset()
     traffic: tuple[TrafficChange, ...] = ()
     rolling: BoolArray | None = None
-    lasting: Array | None = None
     schedule: Schedule | None = None
     attribution: Attribution | None = None

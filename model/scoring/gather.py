@@ -70,7 +70,7 @@ def gather(
             shows count as many times more, since a restless mesh does not show them either.
     """
     surprise = with_rare_failures(observation, surprise)
-    mesh = ScoredMesh(state, observation, decoded, surprise)
+    mesh = ScoredMesh(state, observation, decoded, surprise, policy.latency_floor_seconds)
     kinds = series_evidence(mesh)
     dropped = _add_findings(kinds, mesh, np.float32(raised))
     rising, unusual = _rising(state, observation), unusual_signals(state, observation)
@@ -192,10 +192,11 @@ def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray
     candidate = np.zeros(len(state.node_ids), bool)
     candidate[keep] = True
     into = np.flatnonzero(candidate[state.edge_index[1]])
-    p50, p99, errors = material(edge.value[into], s.edge_expected[into])
+    of_services, of_calls = mesh.repeats
+    p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.latency_floor)
     return Strength(
         s.node[keep],
-        matters(node.value[keep], s.node_expected[keep]),
+        matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.latency_floor),
         into,
         s.edge[into][:, SYMPTOMS],
         np.stack([errors, p50, p99], axis=1),

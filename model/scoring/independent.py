@@ -10,7 +10,7 @@ moves away from or towards deviates by itself.
 import numpy as np
 
 from model.features import Array
-from model.incidents.confirmation import Streaks, is_confirmed
+from model.incidents.decision import Tracks
 from model.incidents.policy import AlertPolicy
 from model.ordering import largest_of_rows
 from model.scoring.evidence import Evidence
@@ -30,7 +30,7 @@ ERRORS = [EvidenceKind.ERROR, EvidenceKind.CALLS_IN_ERROR]
 ERRORS_RAW = [EvidenceKind.ERROR_RAW, EvidenceKind.CALLS_IN_ERROR]
 
 
-def find_independent(evidence: Evidence, above: Streaks, level: float, policy: AlertPolicy) -> BoolArray:
+def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: AlertPolicy) -> BoolArray:
     """Return which candidates ``[M]`` are probably the cause of their own symptoms.
 
     Errors can make a caller slow, because it retries, but not the median of its own time. Slow callees make it fail,
@@ -38,7 +38,7 @@ def find_independent(evidence: Evidence, above: Streaks, level: float, policy: A
 
     Args:
         evidence: of the snapshot.
-        above: services above the page level, see ``IncidentMemory.above_level``.
+        tracks: page scores of the last snapshots, this one included.
         level: page level.
         policy: how many snapshots confirm a service.
     """
@@ -65,7 +65,9 @@ def find_independent(evidence: Evidence, above: Streaks, level: float, policy: A
     is_slow = (largest_of_rows(kinds[:, LATENCY]) > least) & ~missing & (~slow | _is_small(of_time))
     is_slow &= ~failing | (kinds[:, EvidenceKind.OWN_TIME] > CLEARLY)
     pushed = largest_of_group(kinds[source, EvidenceKind.CALLS_OUT], destination, count) >= WORTH_A_LOOK
-    alerts = is_confirmed(above, evidence.names, policy.confirm) & (evidence.page > level)
+    known = (tracks.get(name) for name in evidence.names)
+    lasts = [one is not None and one.count(level, policy.confirm_of) >= policy.confirm for one in known]
+    alerts = np.array(lasts, bool) & (evidence.page > level)
     disappeared = is_gone & (kinds[:, EvidenceKind.CALLERS] > CLEARLY)
     found: BoolArray = (alerts & (fails | is_slow | missed)) | disappeared
     return found & (evidence.explanation.load < MOST_LOAD) & ~pushed

@@ -1,26 +1,42 @@
-"""How much a deviation matters: rare alone is not enough."""
+"""How much a deviation matters: rare alone is not enough.
+
+A deviation matters by the harm that it can do. Latency has to rise by a share of what is usual, and by an amount that a
+user notices: the floor of the policy, for each request of the caller that waits. It also has to rise by more than the
+width of a usual bucket of a histogram, because a quantile inside a bucket is a guess.
+"""
 
 import numpy as np
 
 from model.features import CPU, ERROR, MEMORY, P50, P99, RATE, Array
 
 IN_FULL, TAIL_IN_FULL = 0.3, 0.7  # logarithms of how much slower counts in full: p50 and other times; p99
+FROM = 0.5  # of the least amount that counts in full, from which it counts
+BUCKETS = np.array([1.0, 2.5, 5.0, 10.0], np.float32)  # bounds of the buckets in each decade
 
 
-def material(value: Array, expected: Array) -> tuple[Array, Array, Array]:
-    """Return how much p50, p99 and errors matter, 0 to 1, because rare alone is not enough.
+def material(value: Array, expected: Array, repeats: Array, floor: float) -> tuple[Array, Array, Array]:
+    """Return how much p50, p99 and errors matter, 0 to 1 for each of N rows, because rare alone is not enough.
 
-    The median latency counts in full from 35% above expectation, p99 from twice the expectation. Errors count in full
-    from two percentage points and 60% above it: where most requests fail anyway, the error rate varies more.
+    The median latency counts in full from 35% above expectation, p99 from twice the expectation, both only if they rise
+    by enough, see :func:`_noticed`. Errors count in full from two percentage points and 60% above it: where most
+    requests fail anyway, the error rate varies more.
+
+    Args:
+        value, expected: ``[N, C]`` transformed units.
+        repeats: ``[N]`` how often a caller waits for it for each of its own requests, at least 1.
+        floor: least rise of a latency that counts in full, s.
     """
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
-    p50, p99 = _slower(value[:, P50] - expected[:, P50]), _slower(value[:, P99] - expected[:, P99], TAIL_IN_FULL)
+    p50, p99 = (
+        _slower(value[:, c] - expected[:, c], full) * _noticed(value[:, c], expected[:, c], repeats, floor)
+        for c, full in ((P50, IN_FULL), (P99, TAIL_IN_FULL))
+    )
     errors: Array = (more * relative).astype(np.float32)
     return p50, p99, errors
 
 
-def matters(value: Array, expected: Array) -> Array:
+def matters(value: Array, expected: Array, repeats: Array, floor: float) -> Array:
     """Return how much each deviation of a service's own series matters, ``[M, 9]``, 0 to 1.
 
     Latency and errors count as for alerts, counts and times like latency, and shares of a resource from one percentage
@@ -29,7 +45,7 @@ def matters(value: Array, expected: Array) -> Array:
     over = value - expected
     over[:, RATE] = np.abs(over[:, RATE])
     matters = _slower(over)
-    matters[:, P50], matters[:, P99], matters[:, ERROR] = material(value, expected)
+    matters[:, P50], matters[:, P99], matters[:, ERROR] = material(value, expected, repeats, floor)
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, [CPU, MEMORY]])) for v in (value, expected))
     matters[:, [CPU, MEMORY]] = np.clip((now - usual - 0.01) / 0.05, 0, 1)
     return matters
@@ -39,3 +55,19 @@ def _slower(over: Array, in_full: float = IN_FULL) -> Array:
     """Return how much times matter that exceed expectation by ``over``, in logarithms."""
     share: Array = np.clip((over - 0.05) / np.float32(in_full - 0.05), 0, 1)
     return share
+
+
+def _noticed(value: Array, expected: Array, repeats: Array, floor: float) -> Array:
+    """Return how much the rise of a latency is noticed, ``[N]`` from 0 to 1."""
+    usual = np.exp(expected)
+    least = np.maximum(np.float32(floor) / repeats, _bucket_width(usual))
+    share: Array = np.clip(((np.exp(value) - usual) / least - FROM) / (1 - FROM), 0, 1).astype(np.float32)
+    return share
+
+
+def _bucket_width(latency: Array) -> Array:
+    """Return the width of the bucket that holds a latency, in histograms with three buckets a decade."""
+    decade = np.float32(10) ** np.floor(np.log10(np.maximum(latency, 1e-6)))
+    place = np.searchsorted(BUCKETS, latency / decade, side="right").clip(1, len(BUCKETS) - 1)
+    width: Array = (BUCKETS[place] - BUCKETS[place - 1]) * decade
+    return width

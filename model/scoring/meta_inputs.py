@@ -19,7 +19,7 @@ EITHER_WAY = (
 )
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
-STREAK = 0b111  # the last three snapshots, as bits of ``Streaks``
+STREAK = 3  # snapshots
 # Kinds of evidence for latency and their equivalents for errors. Training exchanges them at random.
 COUNTERPARTS = {
     EvidenceKind.LATENCY: EvidenceKind.ERROR,
@@ -66,7 +66,7 @@ def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> T
     """Return ``[DETECT_INPUTS]``: the three highest page scores relative to the page level, how many services deviate,
     and in how many of the last three snapshots one did."""
     top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
-    streak = max(((bits & STREAK).bit_count() for bits, _ in memory.above_level.values()), default=0)
+    streak = max((track.count(level, STREAK) for track in memory.tracks.values()), default=0)
     symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)
     counts = np.log1p(np.array(evidence.counts[1:]))
     return torch.from_numpy(np.concatenate([top, symptoms, counts, [streak]]).astype(np.float32))

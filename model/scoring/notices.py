@@ -14,7 +14,6 @@ from model.incidents.matching import Culprit, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, likely_services
 from model.incidents.policy import AlertPolicy
-from model.scoring.alerts import first_evidence
 from model.scoring.evidence import Evidence
 from model.scoring.ranking import MOST_SUSPECTS
 from model.scoring.regular_work import overdue_reason
@@ -53,7 +52,7 @@ def follow_notices(
     )
     member = (evidence.notice > when.notice_level) & free
     found = [g for g in groups(member, confirmed, evidence.calls) if g.confirmed]
-    began = [first_evidence(above, evidence, g, when.observed_at) for g in found]
+    began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in found]
     followed = match_incidents(
         before,
         found,

@@ -58,10 +58,10 @@ def attribution_nats(evidence: Evidence) -> Array:
 def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
     """Return nats ``[R]`` for each candidate from its own page score.
 
-    How long it lasts does not count, because that says nothing about the cause. A service that disappeared counts in
-    full: the surprise of that is moderate, while its callers can fail all their requests.
+    A service that disappeared counts in full: the surprise of that is moderate, while its callers can fail all their
+    requests.
     """
-    page = evidence.page[rows] if evidence.lasting is None else (evidence.page - evidence.lasting)[rows]
+    page = evidence.page[rows]
     is_missed = evidence.kinds[rows, EvidenceKind.VANISHED] > WORTH_A_LOOK
     return torch.from_numpy(PAGE_NATS * np.where(is_missed, MOST_DECADES, page.clip(max=MOST_DECADES)))
 

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from model.features import CONNECTIONS, CPU, MEMORY
+import numpy as np
+
+from model.features import CONNECTIONS, CPU, MEMORY, RATE, Array
 from model.ordering import largest_of_rows
 from model.scoring.calls import rerouting_age, young_calls
+from model.scoring.strongest import largest_of_group
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
 from model.state.filters import SEEN
@@ -21,12 +24,14 @@ class ScoredMesh:
         observation: the snapshot against the mesh's past.
         scores: of all parts.
         surprise: of every series, rare failures included.
+        latency_floor: least rise of a latency that users notice, s.
     """
 
     state: MeshState
     observation: Observation
     scores: MeshScores
     surprise: Surprises
+    latency_floor: float = 0.0
 
     @cached_property
     def remote(self) -> BoolArray:
@@ -40,6 +45,18 @@ class ScoredMesh:
         resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
         remote: BoolArray = makes_no_calls & ~resources
         return remote
+
+    @cached_property
+    def repeats(self) -> tuple[Array, Array]:
+        """How often a caller waits for each service ``[N]`` and call ``[E]`` for each of its own requests, at least
+        1: what a service does once for each request, its users wait for once."""
+        source, destination = self.state.edge_index
+        node, edge = self.observation.node, self.observation.edge
+        is_known = node.observed[source, RATE] & edge.observed[:, RATE]
+        often = np.exp(edge.expected[:, RATE] - node.expected[source, RATE])
+        of_calls = np.where(is_known, np.maximum(often, 1), 1).astype(np.float32)
+        of_services = np.maximum(largest_of_group(of_calls, destination, len(self.state.node_ids)), 1)
+        return of_services, of_calls
 
     @cached_property
     def new_calls(self) -> BoolArray:

@@ -18,8 +18,11 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     source, destination = state.edge_index
     topology = topology_of(state)
     by, to = topology.chances_as_caller, topology.chances_as_callee
-    counts, raw_counts = material(node.value, s.node_expected), material(node.value, node.expected)
-    call_counts = material(edge.value, s.edge_expected)
+    of_services, of_calls = mesh.repeats
+    counts, raw_counts = (
+        material(node.value, expected, of_services, mesh.latency_floor) for expected in (s.node_expected, node.expected)
+    )
+    call_counts = material(edge.value, s.edge_expected, of_calls, mesh.latency_floor)
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((len(state.node_ids), K), np.float32)
     own = s.node[:, OWN_TIME]

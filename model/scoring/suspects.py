@@ -72,4 +72,5 @@ def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: Verd
 
 def _deviating_since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
     """Return the first snapshot of a candidate's present deviation."""
-    return memory.above_level.get(evidence.names[row], (0, now))[1]
+    track = memory.tracks.get(evidence.names[row])
+    return track.above_since or now if track else now

@@ -57,8 +57,8 @@ class TrafficChange:
 
 
 def traffic_score(change: TrafficChange) -> float:
-    """Return the surprise of a loss, in decades; 0 for a surge, which by itself harms no one."""
-    return CHANGE_SURPRISE if change.is_far and not change.is_surge else 0.0
+    """Return the surprise of a loss or of a gross surge, in decades; 0 for another surge, which harms no one."""
+    return CHANGE_SURPRISE if change.is_far and change.is_gross else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,8 @@ from model.incidents.confirmation import confirm_services
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, advance_quiet, incident_id, is_over
 from model.incidents.policy import AlertPolicy
-from model.scoring.traffic import MESH, TrafficChange, contains
+from model.scoring.traffic import MESH, TrafficChange, contains, traffic_score
+from model.scoring.verdict_context import VerdictContext
 from model.verdict import Reason, Severity, Suspect
 
 LEAST = 3  # snapshots that confirm a change, however long they are
@@ -20,11 +21,13 @@ HALF = 0.5  # of the usual requests of a namespace or an entry point, below whic
 
 @dataclass(frozen=True, slots=True)
 class FollowedTraffic:
-    """The memory with the newest streaks, and the open incidents of traffic: alerts, and notices."""
+    """The memory with the newest streaks, the open incidents of traffic that raise an alert and those that do not, and
+    the decisive score of traffic."""
 
     memory: IncidentMemory
     alerts: tuple[OpenIncident, ...]
     notices: tuple[OpenIncident, ...]
+    score: float
 
 
 def follow_traffic(
@@ -33,7 +36,7 @@ def follow_traffic(
     alerted: AbstractSet[str],
     silent: AbstractSet[str],
     policy: AlertPolicy,
-    now: datetime,
+    when: VerdictContext,
 ) -> FollowedTraffic:
     """Match the changes of traffic in a snapshot with the open incidents of traffic.
 
@@ -43,8 +46,9 @@ def follow_traffic(
         alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
         silent: services whose telemetry is missing. A service that cannot be seen is not back to normal.
         policy: how many snapshots confirm a change, and end an incident.
-        now: time of the snapshot.
+        when: time and threshold of the snapshot.
     """
+    now = when.observed_at
     by_scope = {change.scope: change for change in changes}
     muted = memory.active_mutes
     far = {
@@ -54,6 +58,7 @@ def follow_traffic(
     }
     names = tuple(far)
     scores = np.ones(len(names), np.float32)
+    surprise = {scope: traffic_score(change) * when.raised for scope, change in far.items()}
     lasting = replace(policy, confirm=max(policy.confirm, LEAST), confirm_of=max(policy.confirm_of, LEAST + 1))
     above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, lasting, now)
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
@@ -61,6 +66,7 @@ def follow_traffic(
         _start(far[scope], above[scope][1])
         for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True)
         if is_confirmed
+        and (surprise[scope] >= when.level or not far[scope].is_gross)
         and not any(contains(one.scope, scope) for one in open_now)
         and not alerted >= set(far[scope].entry_points)
     ]
@@ -68,7 +74,8 @@ def follow_traffic(
     alive = [one for one in (*_distinct(followed), *new) if not is_over(one, policy.clear)]
     described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
     alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
-    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices)
+    score = max((surprise[s] for s, sure in zip(names, confirmed.tolist(), strict=True) if sure), default=0.0)
+    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices, score)
 
 
 def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenIncident:
@@ -95,6 +102,8 @@ def _start(change: TrafficChange, since: datetime) -> OpenIncident:
 
 
 def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: bool, policy: AlertPolicy) -> OpenIncident:
+    if change is not None and change.is_surge != _is_surge(incident):
+        change = None  # what was lost is back, and more
     is_far = change is not None and change.is_far
     incident = advance_quiet(incident, is_far, change is not None or is_silent, policy.clear)
     if change is None or not is_far:
@@ -122,7 +131,7 @@ def _is_surge(incident: OpenIncident) -> bool:
 def _with_suspects(incident: OpenIncident, change: TrafficChange | None, now: datetime) -> OpenIncident:
     """Return the incident with the entry points that changed most. The first one has the requests of the whole scope
     as its reason."""
-    if change is None or (incident.suspects and not change.is_far):
+    if change is None or (incident.suspects and (not change.is_far or change.is_surge != _is_surge(incident))):
         return incident
     reason = Reason("request_rate", change.observed, change.expected, incident.since)
     share = 1 / len(change.entry_points)

@@ -6,29 +6,29 @@ from dataclasses import replace
 import numpy as np
 
 from model.features import Array
-from model.incidents.confirmation import confirm_services, is_confirmed
 from model.incidents.continuity import PastNotice
+from model.incidents.decision import LASTING_DECADES, decisive_scores, follow_scores
 from model.incidents.feedback import preference
 from model.incidents.groups import Group, groups, split_muted
 from model.incidents.kind import incident_kind
-from model.incidents.memory import SUSPICIOUS_SHARE, IncidentMemory
+from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
-from model.incidents.policy import LASTING_DECADES, AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
 from model.scoring.alerts import find_lost, follow_alerts
 from model.scoring.evidence import Evidence
 from model.scoring.independent import find_independent, independent_of
-from model.scoring.lasting import add_lasting, is_clear, with_lasting_since
 from model.scoring.level_shifts import excess, lower_evidence, notice_excess
 from model.scoring.meta_model import MetaModel
 from model.scoring.notices import drop_repeated, follow_notices, open_notices, remember_notices, short_services
+from model.scoring.page_score import led_by_resources
 from model.scoring.ranking import probability, with_neighbours
 from model.scoring.suspects import reasons_of, suspects
 from model.scoring.traffic import traffic_score
 from model.scoring.traffic_incidents import follow_traffic
 from model.scoring.verdict_context import VerdictContext
 from model.scoring.watching import watch
-from model.snapshot import IntArray
+from model.snapshot import BoolArray, IntArray
 from model.verdict import Incident, Severity, Status, Verdict, Watched
 
 MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
@@ -52,22 +52,20 @@ def build_verdict(
     """
     policy = policy.at_interval(when.interval_seconds)
     warming = when.learned < policy.warm_up
-    if not warming:
-        memory, evidence = add_lasting(evidence, memory, policy, when)
-        memory = replace(memory, schedule=evidence.schedule or memory.schedule)
-    mesh_score = max(float(evidence.page.max(initial=0.0)), *map(traffic_score, evidence.traffic), 0.0)
+    memory = replace(memory, threshold=(when.level, when.observed_at.timestamp()))
     if warming:
         evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
+    else:
+        memory = replace(memory, schedule=evidence.schedule or memory.schedule)
     score = np.zeros_like(evidence.page) if warming else evidence.page
-    above_level, confirmed = confirm_services(
-        memory.above_level, evidence.names, score, when.level, policy, when.observed_at, is_clear(evidence, when.level)
-    )
-    above_level = with_lasting_since(above_level, memory.above_lasting, policy, when)
-    memory = replace(memory, above_level=above_level).without_muted()
+    tracks = follow_scores(memory.tracks, evidence.names, score, when.level, policy, when.observed_at)
+    memory = replace(memory, tracks=tracks).without_muted()
+    decisive = decisive_scores(tracks, evidence.names, policy, _may_last(evidence))
+    confirmed = decisive >= when.level
     affected = (evidence.affected > AFFECTED_SHARE * when.level) & (not warming)
     muted = memory.active_mutes.is_muted(evidence.names)
     found, hidden = split_muted(
-        groups((score > when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
+        groups((score >= when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
     )
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
     earlier = open_notices(memory.open, when)
@@ -79,14 +77,12 @@ def build_verdict(
     memory = memory.forget_ended(alerting.open)
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
-    of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when.observed_at)
+    of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when)
     memory, noticing = follow_notices(evidence, of_traffic.memory, alerting.open, muted, policy, when)
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
     memory, incidents = _describe_open(meta, evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
-    threshold = memory.threshold(policy.percentile, SUSPICIOUS_SHARE * when.level)
-    unmuted_score = (
-        float(evidence.page[~muted].max(initial=0.0)) if len(hidden) else mesh_score
-    )  # a muted incident is not normal either
+    mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
+    unmuted_score = max(float(decisive[~muted].max(initial=0.0)), of_traffic.score)
     is_anomalous = any(i.is_alert for i in memory.open)
     memory = memory.add_score(unmuted_score, when.observed_at, alerted=is_anomalous, keep=policy.history)
     memory = memory.record_hidden(mutes, when.observed_at)
@@ -100,7 +96,7 @@ def build_verdict(
         when.sequence,
         _status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MOST_SILENT),
         mesh_score,
-        threshold,
+        when.level,
         probability(meta, evidence, memory, when.level),
         suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
         incidents,
@@ -164,7 +160,7 @@ def _find_own_faults(
     own = {i.id: none for i in memory.open}
     alerts = [i.id for i in memory.open if i.is_alert and i.id in groups_now]
     if alerts:
-        independent = find_independent(evidence, memory.above_level, when.level, policy)
+        independent = find_independent(evidence, memory.tracks, when.level, policy)
         own |= {i: independent_of(evidence, groups_now[i].rows, independent) for i in alerts}
     return own
 
@@ -193,8 +189,19 @@ def add_reconstruction(
         return verdict, replace(memory, reconstruction=history)
     found, history = follow_reconstruction(history, loss, embedding, policy, when, alerted=bool(verdict.alerts))
     raises = found.exceeded and policy.reconstruction == "alert" and verdict.status is not Status.WARMING_UP
-    status = Status.ANOMALOUS if raises else verdict.status
-    return replace(verdict, status=status, reconstruction=found), replace(memory, reconstruction=history)
+    if raises:
+        verdict = replace(verdict, status=Status.ANOMALOUS, mesh_score=max(verdict.mesh_score, verdict.threshold))
+    return replace(verdict, reconstruction=found), replace(memory, reconstruction=history)
+
+
+def _may_last(evidence: Evidence) -> BoolArray:
+    """Return for which candidates ``[M]`` the duration of the deviation counts.
+
+    Users are not affected if a service needs more of a resource for minutes, and a notice reports it. A rollout lasts,
+    too.
+    """
+    may_last = ~led_by_resources(evidence.kinds)
+    return may_last if evidence.rolling is None else may_last & ~evidence.rolling
 
 
 def _watch(
@@ -202,15 +209,7 @@ def _watch(
 ) -> tuple[Watched, ...]:
     """Return what is unusual, and not confirmed."""
     row = {name: i for i, name in enumerate(evidence.names)}
-    page = evidence.page if evidence.lasting is None else evidence.page - evidence.lasting
-    return watch(
-        dict(zip(evidence.names, page.tolist(), strict=True)),
-        dict(zip(evidence.names, is_clear(evidence, when.level).tolist(), strict=True)),
-        memory,
-        when.level,
-        policy,
-        lambda name: reasons_of(evidence, row[name], memory, when),
-    )
+    return watch(evidence.names, memory, when.level, policy, lambda name: reasons_of(evidence, row[name], memory, when))
 
 
 def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext) -> Array:
@@ -218,8 +217,11 @@ def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, whe
     notice, by ``feedback.SYMPTOMS``."""
     shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
     short = notice_excess(evidence.notice, memory, evidence.names, when.notice_level)
-    lasting = is_confirmed(memory.above_lasting, evidence.names, policy.lasting)
-    return np.column_stack([excess(shown, when.level - np.float32(LASTING_DECADES) * lasting), short])
+    watched = when.level - LASTING_DECADES
+    known = (memory.tracks.get(name) for name in evidence.names)
+    lasts = [one is not None and one.count(watched, policy.lasting_of) >= policy.lasting for one in known]
+    levels = when.level - np.float32(LASTING_DECADES) * np.array(lasts, np.float32)
+    return np.column_stack([excess(shown, levels), short])
 
 
 def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:

@@ -13,8 +13,9 @@ class VerdictContext:
         sequence: snapshots counted, this one included.
         learned: snapshots learned from, this one included.
         interval_seconds: between snapshots, s.
-        level, notice_level: page level and level of notices, surprise.
+        level, notice_level: threshold of alerts and level of notices, surprise.
         missing_parts: parts that did not answer.
+        raised: how many times higher the threshold is because of the mesh's own history.
     """
 
     observed_at: datetime
@@ -24,3 +25,4 @@ class VerdictContext:
     level: float
     notice_level: float
     missing_parts: tuple[int, ...] = ()
+    raised: float = 1.0

@@ -211,7 +211,7 @@ def observe(
     late = state.memory.has_late_change(state.node_ids) | (arriving & ~changed)
     # What began before a planned change is not its effect. A member of an incident that is not far from its own past
     # is there because its neighbours are.
-    changed = (changed | arriving) & ~(alerted & state.memory.is_above_level(state.node_ids))
+    changed = (changed | arriving) & ~(alerted & state.memory.is_above_threshold(state.node_ids))
     exposure, edge_exposure = exposures(changed, late, state.edge_index)
     suspicious = state.memory.is_suspicious(state.node_ids, snapshot.observed_at) & (exposure == UNEXPOSED)
     another_load = _find_another_load(state, values, alerted, snapshot.observed_at)

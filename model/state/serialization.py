@@ -32,6 +32,7 @@ from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.incidents.confirmation import Streaks
 from model.incidents.continuity import Lead, PastNotice
+from model.incidents.decision import Track, Tracks
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute
@@ -331,8 +332,10 @@ def _memory_arrays(memory: IncidentMemory) -> dict[str, NDArray[Any]]:
 
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
     return {
-        "hot": memory.above_level,
-        "above_lasting": memory.above_lasting,
+        "threshold": memory.threshold,
+        "tracks": {
+            name: [track.scores, track.unusual_since, track.above_since] for name, track in memory.tracks.items()
+        },
         "above_notice": memory.above_notice,
         "above_traffic": memory.above_traffic,
         "open": [
@@ -417,8 +420,8 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         alerted_scores=tuple((at, score) for at, score in tensors["withheld"].tolist())
         if "withheld" in tensors
         else (),
-        above_level=_decode_streaks(document["hot"]),
-        above_lasting=_decode_streaks(document.get("above_lasting", {})),
+        threshold=_read_threshold(document.get("threshold")),
+        tracks=_read_tracks(document.get("tracks", {})),
         above_notice=_decode_streaks(document.get("above_notice", {})),
         above_traffic=_decode_streaks(document.get("above_traffic", {})),
         open=tuple(map(_read_open_incident, document["open"])),
@@ -439,6 +442,19 @@ def _read_reconstruction(document: dict[str, Any] | None, tensors: dict[str, Any
     since = document["since"] and datetime.fromisoformat(document["since"])
     numbers = document["pending"], document["above"]
     return ReconstructionHistory(document["model"], tensors["reconstruction"], tensors["embedding"], *numbers, since)
+
+
+def _read_threshold(document: list[float] | None) -> tuple[float, float] | None:
+    """Read the threshold and its time. Version 0.2.0 stored none."""
+    return None if document is None else (document[0], document[1])
+
+
+def _read_tracks(document: dict[str, Any]) -> Tracks:
+    """Read the scores of the last snapshots. Version 0.2.0 stored only whether they were above a level."""
+    return {
+        name: Track(tuple(scores), datetime.fromisoformat(unusual), datetime.fromisoformat(above) if above else None)
+        for name, (scores, unusual, above) in document.items()
+    }
 
 
 def _decode_streaks(document: dict[str, Any]) -> Streaks:

@@ -1,0 +1,172 @@
+"""The decision: one score, one threshold, both in decades of improbability.
+
+Every service that could raise an alert has a *page score* in each snapshot: how improbable its symptoms are, after what
+its neighbours explain, and after how much they matter. Chance gives a high page score now and then, but not again and
+again. So the *decisive score* of a service is the page score that it has now and had in most of the last snapshots:
+
+    s = max(min(now, 4th of the last 5), min(now / 1.5, 3rd of the last 4), min(now, 12th of the last 16) + 2.5)
+
+in descending order, with the numbers of :class:`~model.incidents.policy.AlertPolicy`. A score far above the threshold
+needs a snapshot less, and a moderate one that lasts for minutes counts more. The score of the mesh is the largest one
+of its services and of its traffic.
+
+An alert opens if and only if the score of the mesh reaches the *threshold*. That is the higher one of what the promised
+number of false alerts asks for (``AlertPolicy.page_level`` and the offset of the weights), and ``MARGIN`` decades above
+a percentile of the mesh's own scores without alerts. It ends when none of its services is above ``CLOSES`` times the
+threshold any more, see :mod:`model.incidents.open_incident`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.features import Array
+from model.incidents.policy import AlertPolicy
+from model.snapshot import BoolArray
+
+SEVERE = 1.5  # times the threshold, from which an alert needs a snapshot less
+LASTING_DECADES = 2.5  # that a page score gains when the deviation lasts
+CLOSES = 0.5  # of the threshold, below which a service is back to normal
+MARGIN = 2.0  # decades between the percentile of the mesh's own scores and its threshold
+MOST_ABOVE = 1.0  # decades by which the mesh's own scores can raise the threshold
+SETTLES_SECONDS = 3600.0  # of scores, after which the threshold moves slowly
+MOVES_PER_HOUR = 0.2  # of the threshold
+REMEMBERED = 2.0  # page score from which a service is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """The page scores of a service in the last snapshots.
+
+    Attributes:
+        scores: newest first.
+        unusual_since: first snapshot of the present streak within ``LASTING_DECADES`` of the threshold.
+        above_since: first snapshot of the present streak above the threshold; None: there is none.
+    """
+
+    scores: tuple[float, ...]
+    unusual_since: datetime
+    above_since: datetime | None = None
+
+    def count(self, level: float, snapshots: int) -> int:
+        """Return in how many of the last snapshots the score was at or above a level."""
+        return sum(score >= level for score in self.scores[:snapshots])
+
+
+Tracks = dict[str, Track]  # by service
+
+
+def follow_scores(
+    tracks: Tracks, names: Sequence[str], scores: Array, threshold: float, policy: AlertPolicy, at: datetime
+) -> Tracks:
+    """Add a snapshot to the tracks, and forget the services whose scores were low for long.
+
+    Args:
+        tracks: before it.
+        names, scores: of M candidates; all other services score 0.
+        threshold: of the snapshot.
+        policy: how many snapshots count.
+        at: time of the snapshot.
+    """
+    now = dict(zip(names, np.round(scores.astype(np.float64), 2).tolist(), strict=True))
+    watched = threshold - LASTING_DECADES
+    lately = policy.confirm_of + policy.doubtful
+    followed = {}
+    for name in tracks.keys() | {name for name, score in now.items() if score >= REMEMBERED}:
+        before, score = tracks.get(name), now.get(name, 0.0)
+        earlier = before.scores if before else ()
+        kept = (score, *earlier)[: policy.lasting_of]
+        if max(kept) < REMEMBERED:
+            continue
+        unusual, above = at, None
+        if before and (score < watched or max(earlier[:lately]) >= watched):
+            unusual = before.unusual_since
+        if before and before.above_since and max(kept[:lately]) >= threshold:
+            above = before.above_since
+        elif score >= threshold:
+            above = at
+        followed[name] = Track(kept, unusual, above)
+    return followed
+
+
+def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, may_last: BoolArray) -> Array:
+    """Return the decisive score ``[M]`` of each candidate.
+
+    Args:
+        tracks: this snapshot included.
+        names: of the candidates.
+        policy: how many snapshots count.
+        may_last: ``[M]`` whether the duration of its deviation counts.
+    """
+    table = np.zeros((len(names), policy.lasting_of), np.float32)
+    for row, name in enumerate(names):
+        if name in tracks:
+            scores = tracks[name].scores
+            table[row, : len(scores)] = scores
+    now = table[:, 0]
+    usual = np.minimum(now, _nth(table, policy.confirm + policy.doubtful, policy.confirm_of + policy.doubtful))
+    severe = np.minimum(now / np.float32(SEVERE), _nth(table, policy.confirm, policy.confirm_of))
+    lasts = np.minimum(now, _nth(table, policy.lasting, policy.lasting_of))
+    lasts = (lasts + np.float32(LASTING_DECADES)) * (may_last & (lasts > 0))
+    decisive: Array = np.maximum.reduce([usual, severe, lasts])
+    return decisive
+
+
+def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now: datetime, interval: float) -> datetime:
+    """Return when the present deviation of a service began: with the first snapshot above the threshold, or with the
+    first of those that count as lasting.
+
+    Args:
+        tracks: this snapshot included.
+        name: of the service.
+        threshold, policy: of the snapshot.
+        now: its time.
+        interval: between snapshots, s.
+    """
+    track = tracks.get(name)
+    if track is None:
+        return now
+    first = track.above_since or now
+    watched = threshold - LASTING_DECADES
+    if track.count(watched, policy.lasting_of) < policy.lasting:
+        return first
+    oldest = max(age for age, score in enumerate(track.scores) if score >= watched)
+    return min(first, now - timedelta(seconds=oldest * interval))
+
+
+def next_threshold(
+    base: float, scores: NDArray[np.float64], before: tuple[float, float] | None, policy: AlertPolicy, now: float
+) -> float:
+    """Return the threshold of a snapshot.
+
+    Args:
+        base: decades that the promised number of false alerts asks for.
+        scores: decisive scores of the mesh without alerts.
+        before: threshold of the snapshot before, and its time; None while the mesh is younger than
+            ``SETTLES_SECONDS``.
+        policy: with the percentile.
+        now: time, Unix, s.
+    """
+    wanted = base
+    if len(scores):
+        wanted = float(np.percentile(scores, policy.percentile)) + MARGIN
+    if before is not None:
+        level, at = before
+        most = MOVES_PER_HOUR * max(now - at, 0.0) / 3600
+        wanted = min(max(wanted, level * (1 - most)), level * (1 + most))
+    return float(min(max(wanted, base), base + MOST_ABOVE))
+
+
+def forget(tracks: Tracks, names: Iterable[str]) -> Tracks:
+    """Return the tracks without some services."""
+    gone = set(names)
+    return tracks if gone.isdisjoint(tracks) else {name: track for name, track in tracks.items() if name not in gone}
+
+
+def _nth(table: Array, n: int, of: int) -> Array:
+    """Return the n-th largest of the first ``of`` columns, ``[M]``."""
+    largest: Array = np.sort(table[:, :of], axis=1)[:, of - n]
+    return largest
