@@ -193,12 +193,12 @@ def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray
     candidate[keep] = True
     into = np.flatnonzero(candidate[state.edge_index[1]])
     of_services, of_calls = mesh.repeats
-    p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.latency_floor)
+    p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.floors)
     return Strength(
         s.node[keep],
-        matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.latency_floor),
+        matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.floors),
         into,
-        s.edge[into][:, SYMPTOMS],
+        s.edge[into][:, SYMPTOMS] * np.where(mesh.slow_by_caller[into, None], [1, 0, 0], 1).astype(np.float32),
         np.stack([errors, p50, p99], axis=1),
         kinds[keep, EvidenceKind.VANISHED],
         mesh.new_calls,

@@ -1,9 +1,12 @@
 """How much a deviation matters: rare alone is not enough.
 
 A deviation matters by the harm that it can do. Latency has to rise by a share of what is usual, and by an amount that a
-user notices: the floor of the policy, for each request of the caller that waits. It also has to rise by more than the
-width of a usual bucket of a histogram, because a quantile inside a bucket is a guess.
+user notices: the floor of the policy, for each request of the caller that waits, and a share of what a request takes
+at the front door. It also has to rise by more than the width of a usual bucket of a histogram, because a quantile
+inside a bucket is a guess.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,10 +14,28 @@ from model.features import CPU, ERROR, MEMORY, P50, P99, RATE, Array
 
 IN_FULL, TAIL_IN_FULL = 0.3, 0.7  # logarithms of how much slower counts in full: p50 and other times; p99
 FROM = 0.5  # of the least amount that counts in full, from which it counts
+SHARE, TAIL_SHARE = 0.1, 0.25  # of the front door's p50 and p99, that a rise has to reach
 BUCKETS = np.array([1.0, 2.5, 5.0, 10.0], np.float32)  # bounds of the buckets in each decade
 
 
-def material(value: Array, expected: Array, repeats: Array, floor: float) -> tuple[Array, Array, Array]:
+class Floors(NamedTuple):
+    """Least rise of a service's or call's p50 and p99 that counts in full, s."""
+
+    p50: float
+    p99: float
+
+
+def floors(least: float, p50: float, p99: float) -> Floors:
+    """Return the floors of a mesh.
+
+    Args:
+        least: of the policy, s.
+        p50, p99: usual latencies at the front door, s; 0: unknown.
+    """
+    return Floors(max(least, SHARE * p50), max(least, TAIL_SHARE * p99))
+
+
+def material(value: Array, expected: Array, repeats: Array, floor: Floors) -> tuple[Array, Array, Array]:
     """Return how much p50, p99 and errors matter, 0 to 1 for each of N rows, because rare alone is not enough.
 
     The median latency counts in full from 35% above expectation, p99 from twice the expectation, both only if they rise
@@ -24,19 +45,19 @@ def material(value: Array, expected: Array, repeats: Array, floor: float) -> tup
     Args:
         value, expected: ``[N, C]`` transformed units.
         repeats: ``[N]`` how often a caller waits for it for each of its own requests, at least 1.
-        floor: least rise of a latency that counts in full, s.
+        floor: of the mesh.
     """
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
     p50, p99 = (
-        _slower(value[:, c] - expected[:, c], full) * _noticed(value[:, c], expected[:, c], repeats, floor)
-        for c, full in ((P50, IN_FULL), (P99, TAIL_IN_FULL))
+        _slower(value[:, c] - expected[:, c], full) * _noticed(value[:, c], expected[:, c], repeats, least)
+        for c, full, least in ((P50, IN_FULL, floor.p50), (P99, TAIL_IN_FULL, floor.p99))
     )
     errors: Array = (more * relative).astype(np.float32)
     return p50, p99, errors
 
 
-def matters(value: Array, expected: Array, repeats: Array, floor: float) -> Array:
+def matters(value: Array, expected: Array, repeats: Array, floor: Floors) -> Array:
     """Return how much each deviation of a service's own series matters, ``[M, 9]``, 0 to 1.
 
     Latency and errors count as for alerts, counts and times like latency, and shares of a resource from one percentage

@@ -5,9 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from model.features import CONNECTIONS, CPU, MEMORY, RATE, Array
+from model.features import CONNECTIONS, CPU, MEMORY, NODE_CHANNELS, P50, P99, RATE, Array
 from model.ordering import largest_of_rows
 from model.scoring.calls import rerouting_age, young_calls
+from model.scoring.common_cause import find_slow_callers
+from model.scoring.materiality import Floors, floors
 from model.scoring.strongest import largest_of_group
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
@@ -45,6 +47,32 @@ class ScoredMesh:
         resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
         remote: BoolArray = makes_no_calls & ~resources
         return remote
+
+    @cached_property
+    def floors(self) -> Floors:
+        """Least rise of a latency that counts in full.
+
+        The front door are the services that no other one calls. A gateway often has no metrics, but its calls do.
+        """
+        node, edge, source = self.observation.node, self.observation.edge, self.state.edge_index[0]
+        is_entry = topology_of(self.state).incoming_counts == 0
+        own = node.observed[:, [RATE, P50, P99]].all(axis=1)
+        calls = edge.observed[:, [RATE, P50, P99]].all(axis=1) & is_entry[source] & ~own[source]
+        usual = np.concatenate(
+            [node.expected[is_entry & own][:, [RATE, P50, P99]], edge.expected[calls][:, [RATE, P50, P99]]]
+        )
+        if not len(usual):
+            return floors(self.latency_floor, 0.0, 0.0)
+        requests, p50, p99 = (NODE_CHANNELS[c].invert(usual[:, i]) for i, c in enumerate((RATE, P50, P99)))
+        weights = np.maximum(requests, 1e-6)
+        return floors(
+            self.latency_floor, float(np.average(p50, weights=weights)), float(np.average(p99, weights=weights))
+        )
+
+    @cached_property
+    def slow_by_caller(self) -> BoolArray:
+        """Which calls ``[E]`` are slow because of their caller."""
+        return find_slow_callers(self.state, self.observation, self.floors.p50)
 
     @cached_property
     def repeats(self) -> tuple[Array, Array]:

@@ -20,9 +20,9 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     by, to = topology.chances_as_caller, topology.chances_as_callee
     of_services, of_calls = mesh.repeats
     counts, raw_counts = (
-        material(node.value, expected, of_services, mesh.latency_floor) for expected in (s.node_expected, node.expected)
+        material(node.value, expected, of_services, mesh.floors) for expected in (s.node_expected, node.expected)
     )
-    call_counts = material(edge.value, s.edge_expected, of_calls, mesh.latency_floor)
+    call_counts = material(edge.value, s.edge_expected, of_calls, mesh.floors)
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((len(state.node_ids), K), np.float32)
     own = s.node[:, OWN_TIME]
@@ -37,7 +37,12 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = either(s.edge[:, P50] * call_counts[0], s.edge[:, P99] * call_counts[1])
-    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency, destination, to)
+    by_caller = mesh.slow_by_caller
+    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency * ~by_caller, destination, to)
+    if by_caller.any():
+        waits = worst_of_group(call_latency * by_caller, source, by)
+        for kind in (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.OWN_TIME):
+            np.maximum(kinds[:, kind], waits, out=kinds[:, kind])
     kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, to)
     kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, by)
     symptom = largest_of_rows(kinds[:, CALLED_SYMPTOMS])

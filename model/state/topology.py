@@ -102,6 +102,11 @@ class Topology:
         return np.bincount(self.edge_index[0], minlength=self.services)
 
     @cached_property
+    def incoming_counts(self) -> IntArray:
+        """Number of calls to each service, ``[N]``."""
+        return np.bincount(self.edge_index[1], minlength=self.services)
+
+    @cached_property
     def chances_as_caller(self) -> Array:
         """``log10`` of the number of calls that each service makes, ``[N]``; 0 if it makes none."""
         return _decades(self.outgoing_counts)
@@ -109,7 +114,7 @@ class Topology:
     @cached_property
     def chances_as_callee(self) -> Array:
         """``log10`` of the number of calls to each service, ``[N]``; 0 if there are none."""
-        return _decades(np.bincount(self.edge_index[1], minlength=self.services))
+        return _decades(self.incoming_counts)
 
 
 def _decades(counts: NDArray[np.integer]) -> Array:
