@@ -488,6 +488,7 @@ def build_meta_input(
         calibrated.decoded,
         calibrated.surprise,
         options.policy,
+        level,
         raised,
     )
     when = VerdictContext(

@@ -92,9 +92,9 @@ def score_run(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | No
         everyone, every_call = np.arange(len(state.node_ids)), np.arange(state.edge_index.shape[1])
         decoded = assemble_scores(state, [(everyone, every_call, part_score)], NO_CALLS_BETWEEN_PARTS)
         surprise = surprises(moment.observation, decoded, checkpoint.node_tail, checkpoint.edge_tail)
-        evidence = gather(state, moment.observation, decoded, surprise, policy)
         size = len(state.node_ids), state.interval_seconds
         level, notice_level = policy.page_level(*size), policy.notice_level(*size)
+        evidence = gather(state, moment.observation, decoded, surprise, policy, level)
         at = moment.snapshot.observed_at
         when = VerdictContext(at, index + 1, index + 1, state.interval_seconds, level, notice_level)
         _, memory = build_verdict(checkpoint.meta, evidence, state.memory, policy, when)

@@ -28,7 +28,7 @@ from model.scoring.finders.structure import find_unlikely_calls
 from model.scoring.kinds import AFFECTED, WORTH_A_LOOK, EvidenceKind
 from model.scoring.level_shifts import apply_level_shifts, apply_notice_shifts
 from model.scoring.materiality import material, matters
-from model.scoring.page_score import led_by_resources, page_score, without_resources
+from model.scoring.page_score import led_by_resources, page_score, symptoms, without_resources
 from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.scored_mesh import ScoredMesh
@@ -60,14 +60,16 @@ def gather(
     decoded: MeshScores,
     surprise: Surprises,
     policy: AlertPolicy,
+    threshold: float,
     raised: float = 1.0,
 ) -> Evidence:
     """Compute the evidence of every service and select the candidates.
 
     Args:
         state, observation, decoded, surprise, policy: of the snapshot.
-        raised: how many times higher the page level is because the mesh is restless. Events that normal traffic never
-            shows count as many times more, since a restless mesh does not show them either.
+        threshold: of alerts.
+        raised: how many times higher it is because of the mesh's own history. Events that normal traffic never shows
+            count as many times more, since a restless mesh does not show them either.
     """
     surprise = with_rare_failures(observation, surprise)
     mesh = ScoredMesh(state, observation, decoded, surprise, policy.latency_floor_seconds)
@@ -78,7 +80,8 @@ def gather(
     short[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
     short = np.maximum(short * observation.presence.measured, pressure(state, observation, unusual))
     resources = kinds[:, EvidenceKind.RESOURCES], short >= SHORTAGE_SURPRISE, kinds[:, EvidenceKind.CALLERS]
-    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources)
+    others = largest_of_rows(symptoms(kinds)[:, :-1])
+    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources, others, threshold)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = largest_of_rows(shifted[:, AFFECTED]) * decoded.scored

@@ -8,6 +8,7 @@ from model.scoring.kinds import EvidenceKind
 from model.snapshot import BoolArray
 
 RESOURCES = 0.6  # weight of a surprise in resources relative to one in latency or errors
+SECOND = 0.3  # weight of the second symptom
 
 
 def page_score(kinds: Array) -> Array:
@@ -17,7 +18,7 @@ def page_score(kinds: Array) -> Array:
     resources. Load is context and never raises an alert.
     """
     strong = np.sort(symptoms(kinds), axis=1)
-    score: Array = strong[:, -1] + np.float32(0.3) * strong[:, -2]
+    score: Array = strong[:, -1] + np.float32(SECOND) * strong[:, -2]
     return score
 
 

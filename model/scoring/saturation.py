@@ -8,12 +8,13 @@ probable.
 import numpy as np
 
 from model.features import EDGE_CHANNELS, ERROR, P50, P99, Array
+from model.scoring.page_score import RESOURCES, SECOND
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import Deviation
 from model.state.mesh_state import MeshState, Observation
 
 ERRORS = EDGE_CHANNELS[ERROR]  # the same channel for services and calls
-HARMFUL_SURPRISE = 12.0  # of a short resource that harms its users in full; resources count 0.6
+HARMFUL = 1.1  # of the threshold: the page score of a short resource that harms its users in full
 HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no request
 LEAST = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
@@ -23,15 +24,26 @@ CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
 
 
 def weigh_resources(
-    state: MeshState, observation: Observation, resources: Array, is_short: BoolArray, callers: Array
+    state: MeshState,
+    observation: Observation,
+    resources: Array,
+    is_short: BoolArray,
+    callers: Array,
+    others: Array,
+    threshold: float,
 ) -> Array:
     """Return the evidence of resources ``[N]``, weighed by the harm to its users.
+
+    A short resource that harms its users is enough for an alert, whatever else shows. It does not lift a page score
+    beyond that: how strongly a service deviates is for the measurements to say.
 
     Args:
         state, observation: of the mesh.
         resources: ``[N]`` surprise.
         is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
         callers: ``[N]`` surprise of the symptoms of the worst caller.
+        others: ``[N]`` the strongest other symptom of the service.
+        threshold: of alerts.
     """
     rows = np.flatnonzero(is_short | (resources >= LEAST))
     if not len(rows):
@@ -39,7 +51,8 @@ def weigh_resources(
     harm, measured = _harm(state, observation, rows, callers[rows])
     share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
     weighed = resources.copy()
-    weighed[rows] = np.maximum(resources[rows] * share, HARMFUL_SURPRISE * harm * is_short[rows])
+    enough = (HARMFUL * threshold * harm - SECOND * others[rows]) / RESOURCES  # for that page score
+    weighed[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
     return weighed
 
 
