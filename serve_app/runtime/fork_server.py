@@ -32,6 +32,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
+
 from serve_app.runtime import forked_worker
 from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.runtime.forked_worker import ADDRESS, default_worker
@@ -137,7 +139,7 @@ def serve(address: str) -> WorkerRequest:
         In each forked process: the request.
 
     Raises:
-        SystemExit: the process that started this one has ended, or Ray was started again.
+        SystemExit: the process that started this one has ended, and now all that was forked; or Ray was started again.
         RuntimeError: forked processes would draw the same ids.
     """
     with socket.socket(socket.AF_UNIX) as listener:
@@ -185,8 +187,21 @@ def become_worker(request: WorkerRequest) -> NoReturn:
 def _accept(listener: socket.socket) -> socket.socket:
     ready, _, _ = select.select([listener.fileno(), STDIN], [], [])
     if listener.fileno() not in ready:  # nothing is ever written there, so it was closed
+        _kill_forked()  # after the last answer, since a client without one becomes a worker itself
         sys.exit()
     return listener.accept()[0]
+
+
+def _kill_forked() -> None:
+    """Kill what this process forked. The service has ended, and Ray with it.
+
+    Ray's workers end without their raylet, but only once they have reached it: until then they would wait half a minute
+    for it. A signal at the end of their parent (PR_SET_PDEATHSIG) would not do. They outlive this process if it is
+    killed while the service runs.
+    """
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 def _is_ours(client: socket.socket) -> bool:

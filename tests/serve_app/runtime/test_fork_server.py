@@ -38,6 +38,15 @@ AT_REST = [  # the process that deployed the application has ended
     "gcs_server",
     "raylet",
 ]
+WITHOUT_RAY = """
+from serve_app.runtime import fork_server
+
+fork_server.LIBRARIES = ()
+fork_server._import_with_ray = lambda request: None
+fork_server.default_worker = lambda: "worker.py"
+fork_server._main()
+"""
+ACCEPTS = "00010000"  # flag of a socket in /proc/net/unix
 
 
 def test_a_worker_is_requested_with_all_that_it_inherits(tmp_path: Path) -> None:
@@ -68,6 +77,28 @@ def test_a_worker_starts_alone_without_a_server(address: str) -> None:
     command = [sys.executable, forked_worker.__file__, "--worker-id=7"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS)
     assert "default_worker.py: error: the following arguments are required" in done.stderr
+
+
+def test_a_forked_worker_that_never_reaches_ray_ends_with_the_service(tmp_path: Path) -> None:
+    """The program of this worker asks Ray for nothing. Ray's own waits for half a minute if Ray has ended."""
+    (tmp_path / "worker.py").write_text("import os, signal; print(os.getpid(), flush=True); signal.pause()")
+    address = str(tmp_path / "server")
+    environment = {**os.environ, forked_worker.ADDRESS: address, fork_server.RAYLET: str(os.getpid())}
+    environment["PYTHONPATH"] = str(fork_server.ROOT)
+    serving, asking = [sys.executable, "-c", WITHOUT_RAY], [sys.executable, forked_worker.__file__]
+    with subprocess.Popen(serving, env=environment, cwd=tmp_path, stdin=subprocess.PIPE) as server:
+        assert eventually(lambda: accepts(address))
+        with subprocess.Popen(asking, env=environment, cwd=tmp_path, stdout=subprocess.PIPE) as client:
+            assert client.stdout is not None
+            forked = psutil.Process(int(client.stdout.readline()))
+            try:
+                assert forked.ppid() == server.pid
+                assert server.stdin is not None
+                server.stdin.close()  # as the end of the service does
+                assert eventually(lambda: not is_running(forked))
+            finally:
+                kill_all(forked)
+    assert (server.returncode, client.returncode) == (0, 0)
 
 
 def test_ids_of_forked_processes_differ_only_if_nothing_drew_one_before() -> None:
@@ -134,9 +165,10 @@ def test_a_killed_session_is_forked_again_and_starts_alone_once_the_server_is_ki
 def test_no_forked_process_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
     with start_service("--port", "0", "--set", f"store.path={tmp_path}") as (process, url):
         assert httpx.get(f"{url}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
-        below = process.children(recursive=True)
         # Ray's agents end by themselves a minute later. Before they have a title, their programs are named after them.
-        ours = [psutil.Process(pid) for pid, title in titles_below(process).items() if "agent" not in title.lower()]
+        agents = {pid for pid, title in titles_below(process).items() if "agent" in title.lower()}
+        below = process.children(recursive=True)
+        ours = [one for one in below if one.pid not in agents]  # some may have ended: what deployed the application
         try:
             process.kill()
             assert eventually(lambda: not any(is_running(one) for one in ours))
@@ -145,13 +177,19 @@ def test_no_forked_process_outlives_a_service_that_is_killed(tmp_path: Path) -> 
                 kill_all(one)
 
 
+def accepts(address: str) -> bool:
+    """Return whether a process accepts connections at this abstract address."""
+    sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return any(one[-1] == f"@{address}" and one[3] == ACCEPTS for one in sockets)
+
+
 def titles_below(process: psutil.Process) -> dict[int, str]:
     """Return the titles of the processes below one, by process id."""
     titles = {}
     for child in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            if is_running(child):
-                titles[child.pid] = " ".join(child.cmdline()).strip()
+            if is_running(child) and (title := " ".join(child.cmdline()).strip()):  # a process that ends has none
+                titles[child.pid] = title
     return titles
 
 
@@ -172,5 +210,7 @@ def raylets(process: psutil.Process) -> list[int]:
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Return whether a process has not ended."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    """Return whether a process has not ended. It may end at any time, also while it is asked."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
