@@ -17,6 +17,8 @@ from model.scoring.ranking import root_cause_shares, with_neighbours
 from model.scoring.verdict_context import VerdictContext
 from model.verdict import Severity
 
+UNSEEN_SECONDS = 900.0  # without telemetry of its services, after which an incident is given up
+
 
 def follow_alerts(
     meta: MetaModel,
@@ -52,11 +54,12 @@ def follow_alerts(
 def find_lost(
     evidence: Evidence, incidents: Sequence[OpenIncident], policy: AlertPolicy, when: VerdictContext
 ) -> tuple[str, ...]:
-    """Return the ids of the incidents of which nothing was seen for too long."""
+    """Return the ids of the incidents of which nothing was seen for too long, although snapshots come."""
+    longest = min(UNSEEN_SECONDS, policy.longest_gap_seconds)
     return tuple(
         incident.id
         for incident in incidents
-        if is_unseen(incident, evidence.unseen) and incident.quiet * when.interval_seconds > policy.longest_gap_seconds
+        if is_unseen(incident, evidence.unseen) and incident.quiet * when.interval_seconds > longest
     )
 
 

@@ -81,7 +81,7 @@ def gather(
     short = np.maximum(short * observation.presence.measured, pressure(state, observation, unusual))
     resources = kinds[:, EvidenceKind.RESOURCES], short >= SHORTAGE_SURPRISE, kinds[:, EvidenceKind.CALLERS]
     others = largest_of_rows(symptoms(kinds)[:, :-1])
-    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources, others, threshold)
+    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources, others, threshold, mesh.floors)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
     page = page_score(shifted) * _leniency(state, policy) * decoded.scored
     affected = largest_of_rows(shifted[:, AFFECTED]) * decoded.scored

@@ -8,6 +8,7 @@ probable.
 import numpy as np
 
 from model.features import EDGE_CHANNELS, ERROR, P50, P99, Array
+from model.scoring.materiality import Floors
 from model.scoring.page_score import RESOURCES, SECOND
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import Deviation
@@ -18,6 +19,7 @@ HARMFUL = 1.1  # of the threshold: the page score of a short resource that harms
 HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no request
 LEAST = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
+LEAST_SHARE = 0.1  # of the rise of a latency that matters by itself, from which it is harm
 FAILS = 0.005, 0.02  # more of the requests: from, in full
 LEAST_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot does no harm
 CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
@@ -31,6 +33,7 @@ def weigh_resources(
     callers: Array,
     others: Array,
     threshold: float,
+    floors: Floors,
 ) -> Array:
     """Return the evidence of resources ``[N]``, weighed by the harm to its users.
 
@@ -44,11 +47,12 @@ def weigh_resources(
         callers: ``[N]`` surprise of the symptoms of the worst caller.
         others: ``[N]`` the strongest other symptom of the service.
         threshold: of alerts.
+        floors: least rise of a latency that harms in full.
     """
     rows = np.flatnonzero(is_short | (resources >= LEAST))
     if not len(rows):
         return resources
-    harm, measured = _harm(state, observation, rows, callers[rows])
+    harm, measured = _harm(state, observation, rows, callers[rows], floors)
     share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
     weighed = resources.copy()
     enough = (HARMFUL * threshold * harm - SECOND * others[rows]) / RESOURCES  # for that page score
@@ -56,14 +60,16 @@ def weigh_resources(
     return weighed
 
 
-def _harm(state: MeshState, observation: Observation, rows: IntArray, callers: Array) -> tuple[Array, BoolArray]:
+def _harm(
+    state: MeshState, observation: Observation, rows: IntArray, callers: Array, floors: Floors
+) -> tuple[Array, BoolArray]:
     """Return how much the users of n services suffer, ``[n]`` from 0 to 1, and where that is measured."""
     place = np.full(len(state.node_ids), -1)
     place[rows] = np.arange(len(rows))
     calls = np.flatnonzero(place[state.edge_index[1]] >= 0)
     to = place[state.edge_index[1, calls]]
-    most, measured = _suffering(observation.node, rows)
-    of_calls, calls_measured = _suffering(observation.edge, calls)
+    most, measured = _suffering(observation.node, rows, floors)
+    of_calls, calls_measured = _suffering(observation.edge, calls, floors)
     np.maximum.at(most, to, of_calls)
     measured[to[calls_measured]] = True
     start, full = CALLERS
@@ -71,7 +77,7 @@ def _harm(state: MeshState, observation: Observation, rows: IntArray, callers: A
     return harm, measured
 
 
-def _suffering(past: Deviation, rows: IntArray) -> tuple[Array, BoolArray]:
+def _suffering(past: Deviation, rows: IntArray, floors: Floors) -> tuple[Array, BoolArray]:
     """Return how much slower the requests of n rows are, or how many more of them fail, ``[n]`` from 0 to 1, and where
     that is measured."""
     value: Array = past.value[rows]
@@ -81,6 +87,9 @@ def _suffering(past: Deviation, rows: IntArray) -> tuple[Array, BoolArray]:
     more = ERRORS.invert(value[:, ERROR]) - ERRORS.invert(expected[:, ERROR])
     most = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]
     for channel, (start, full) in SLOWER.items():
+        least = LEAST_SHARE * (floors.p50 if channel == P50 else floors.p99)
+        amount = (np.exp(value[:, channel]) - np.exp(expected[:, channel])) / least
         share = np.clip((value[:, channel] - expected[:, channel] - start) / (full - start), 0, 1)
+        share = np.minimum(share, np.clip(2 * amount - 1, 0, 1))
         most = np.maximum(most, share * lasts[:, channel])
     return most.astype(np.float32), np.asarray(observed[:, [ERROR, P50, P99]].any(axis=1))

@@ -16,6 +16,8 @@ from model.snapshot import BoolArray
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation, topology_of
 
+_FRONT_DOOR = [RATE, P50, P99]  # channels of services and calls
+
 
 @dataclass(frozen=True)
 class ScoredMesh:
@@ -55,12 +57,10 @@ class ScoredMesh:
         The front door are the services that no other one calls. A gateway often has no metrics, but its calls do.
         """
         node, edge, source = self.observation.node, self.observation.edge, self.state.edge_index[0]
-        is_entry = topology_of(self.state).incoming_counts == 0
-        own = node.observed[:, [RATE, P50, P99]].all(axis=1)
-        calls = edge.observed[:, [RATE, P50, P99]].all(axis=1) & is_entry[source] & ~own[source]
-        usual = np.concatenate(
-            [node.expected[is_entry & own][:, [RATE, P50, P99]], edge.expected[calls][:, [RATE, P50, P99]]]
-        )
+        is_entry: BoolArray = topology_of(self.state).incoming_counts == 0
+        own, of_calls = (table.observed[:, _FRONT_DOOR].all(axis=1) for table in (node, edge))
+        calls = of_calls & (is_entry & ~own)[source]
+        usual = np.concatenate([node.expected[is_entry & own][:, _FRONT_DOOR], edge.expected[calls][:, _FRONT_DOOR]])
         if not len(usual):
             return floors(self.latency_floor, 0.0, 0.0)
         requests, p50, p99 = (NODE_CHANNELS[c].invert(usual[:, i]) for i, c in enumerate((RATE, P50, P99)))

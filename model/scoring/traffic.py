@@ -145,7 +145,8 @@ def _judge(state: MeshState, scope: str, rows: BoolArray, observed: Array, expec
     far_below = min(LOST if scope == MESH or scope.endswith("/*") else LOST_AT_ONE, float(np.exp(-margin)))
     is_young = bool((rows & (traffic.seconds < LONG_KNOWN)).any())
     far_above = np.inf if is_young else max(SURGE, float(np.exp(margin)))
-    is_far = ratio < far_below or ratio > far_above
+    low = float((np.exp(np.nan_to_num(traffic.low)) - OFFSET)[rows].sum())
+    is_far = now < far_below * min(low, usual) or ratio > far_above
     if not is_far and min(RETURNED, np.exp(-margin)) <= ratio <= 1 / RETURNED:
         return None
     if scope != MESH and ratio < 1 and _has_moved(rows, observed, expected):

@@ -1,5 +1,6 @@
 """Incidents of traffic: changes of the requests from outside, followed from snapshot to snapshot."""
 
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ import numpy as np
 
 from model.incidents.confirmation import confirm_services
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident, advance_quiet, incident_id, is_over
+from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over
 from model.incidents.policy import AlertPolicy
 from model.scoring.traffic import MESH, TrafficChange, contains, traffic_score
 from model.scoring.verdict_context import VerdictContext
@@ -71,7 +72,12 @@ def follow_traffic(
         and not alerted >= set(far[scope].entry_points)
     ]
     followed = [_follow(one, by_scope.get(one.scope), silent >= set(one.members), policy) for one in open_now]
-    alive = [one for one in (*_distinct(followed), *new) if not is_over(one, policy.clear)]
+    fades_after = max(FADED_SECONDS / when.interval_seconds, policy.clear)
+    alive = [
+        one
+        for one in (*_distinct(followed), *new)
+        if not is_over(one, policy.clear, math.inf if silent >= set(one.members) else fades_after)
+    ]
     described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
     alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
     score = max((surprise[s] for s, sure in zip(names, confirmed.tolist(), strict=True) if sure), default=0.0)

@@ -311,7 +311,8 @@ def _traffic_arrays(traffic: EntryTraffic) -> dict[str, NDArray[Any]]:
 
 
 def _traffic(document: dict[str, Any], tensors: dict[str, Any]) -> EntryTraffic:
-    arrays = {key: tensors[f"traffic_{key}"] for key in (*ROWS, *PROFILES)}
+    later = {"traffic_low": tensors["traffic_level"]}  # than 0.2.0
+    arrays = {key: (later | tensors)[f"traffic_{key}"] for key in (*ROWS, *PROFILES)}
     return EntryTraffic(names=tuple(document["names"]), slot=document["slot"], **arrays)
 
 

@@ -3,7 +3,8 @@
 An entry point is a service that no other service calls. Its usual level follows the day, which changes slowly, and not
 a sudden fall or rise. The level moves by at most ``SLEW`` in a minute. It holds still while traffic is further away
 than ``HELD``, so a loss does not become normal by itself; a surge becomes normal after ``SURGE_SECONDS``. The end of a
-surge is not a loss: the level before it is remembered for a day.
+surge is not a loss: the level before it is remembered for a day. Neither is the end of a shorter one: a second level,
+``low``, follows a fall at once and a rise by ``RISE`` an hour, and traffic is lost only if it is below that one too.
 
 Where the history is long enough, the time of day and of the week counts: a level that is usual at this time is normal,
 however suddenly it comes, even if it raised alerts before. That takes the same half hour on three earlier days, or on
@@ -24,6 +25,7 @@ from model.state.presence import Presence
 
 SLEW = 0.02  # logarithm by which the usual level moves in a minute; a day with a ratio of 8 needs 0.005
 HELD = 0.4  # logarithm of the distance from which the usual level holds still: a third less, or half as much again
+RISE = 0.2  # logarithm by which ``low`` can rise in an hour
 SURGE_SECONDS = 1800.0  # after which a higher level is usual
 LOSS_SECONDS = 86_400.0  # after which a lower level is
 UNSEEN_SECONDS = 3600.0  # without a snapshot, after which the present level is usual, unless it was not before
@@ -54,6 +56,7 @@ class EntryTraffic:
     Attributes:
         names: node ids, in the order in which they were first seen.
         level: ``[S]`` usual level; not a number before the first measurement.
+        low: ``[S]`` the lowest usual level lately.
         variance: ``[S]`` of the present traffic around it.
         seen: ``[S]`` snapshots with a measurement.
         seconds: ``[S]`` of measurements.
@@ -69,6 +72,7 @@ class EntryTraffic:
 
     names: tuple[str, ...] = ()
     level: Array = field(default_factory=_numbers)
+    low: Array = field(default_factory=_numbers)
     variance: Array = field(default_factory=_numbers)
     seen: Array = field(default_factory=_numbers)
     seconds: Array = field(default_factory=_numbers)
@@ -89,9 +93,26 @@ class EntryTraffic:
         return known
 
 
-ROWS = ("level", "variance", "seen", "seconds", "lately", "away", "before", "before_age", "slot_sum", "slot_count")
+ROWS = (
+    "level",
+    "low",
+    "variance",
+    "seen",
+    "seconds",
+    "lately",
+    "away",
+    "before",
+    "before_age",
+    "slot_sum",
+    "slot_count",
+)
 PROFILES = ("profile", "weeks")
-_FIRST = {"level": np.nan, "lately": np.nan, "before": np.nan}  # values of new entry points; 0 in other arrays
+_FIRST = {
+    "level": np.nan,
+    "low": np.nan,
+    "lately": np.nan,
+    "before": np.nan,
+}  # values of new entry points; 0 in other arrays
 
 
 def find_entry_points(edge_index: IntArray, named: BoolArray) -> IntArray:
@@ -165,6 +186,7 @@ def observe_traffic(
     step = np.clip(distance, -SLEW * elapsed / 60, SLEW * elapsed / 60)
     step = np.where(young, distance / np.maximum(traffic.seen + 1, 1), step)
     moved = np.where(accepted, smooth, level + np.where(far & ~young, 0, step))
+    risen = np.where(np.isfinite(traffic.low) & ~young, traffic.low + RISE * elapsed / 3600, np.inf)
     before_age = np.where(surged, 0, traffic.before_age + elapsed)
     before = np.where(surged, level, np.where(before_age > REMEMBERED_SECONDS, np.nan, traffic.before))
     near = known & (np.abs(x - level) <= HELD)
@@ -174,6 +196,7 @@ def observe_traffic(
     traffic = replace(
         traffic,
         level=moved.astype(np.float32),
+        low=np.minimum(moved, risen).astype(np.float32),
         variance=variance.astype(np.float32),
         seen=(traffic.seen + known).astype(np.float32),
         seconds=(traffic.seconds + np.where(known & (traffic.seen > 0), measured_seconds, 0)).astype(np.float32),
@@ -189,6 +212,8 @@ def accept_traffic(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
     """Return the traffic to which the present level of some entry points is usual."""
     chosen = np.isin(np.array(traffic.names, object), list(names)) & np.isfinite(traffic.lately)
     level = np.where(chosen, np.log(np.where(chosen, traffic.lately, 1) + OFFSET), traffic.level)
+    low = np.where(chosen, level, traffic.low)
+    traffic = replace(traffic, low=low.astype(np.float32))
     return replace(traffic, level=level.astype(np.float32), away=np.where(chosen, 0, traffic.away).astype(np.float32))
 
 

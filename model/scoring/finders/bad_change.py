@@ -42,22 +42,23 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
     lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)
     destination = state.edge_index[1, calls]
     for surprise, found in (
-        (slow, _is_slow(observation.node, own, NODE_LATENCIES, lasted)),
+        (slow, _is_slow(observation.node, own, NODE_LATENCIES, lasted, mesh.floors.p50)),
         (failing, _is_failing(observation.node, own, NODE_CHANNELS[ERROR], lasted)),
     ):
         surprise[np.flatnonzero(own)[found]] = WORSE_SURPRISE
     for surprise, found in (
-        (slow, _is_slow(observation.edge, calls, EDGE_LATENCIES, lasted)),
+        (slow, _is_slow(observation.edge, calls, EDGE_LATENCIES, lasted, mesh.floors.p50)),
         (failing, _is_failing(observation.edge, calls, EDGE_CHANNELS[ERROR], lasted)),
     ):
         surprise[destination[found]] = WORSE_SURPRISE
     return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
 
 
-def _is_slow(past: Deviation, rows: BoolArray, channels: list[int], lasted: float) -> BoolArray:
-    """Return which of n rows have a latency that is far higher for long, ``[n]``."""
-    over = past.value[rows][:, channels] - past.expected[rows][:, channels]
-    found: BoolArray = (_lasts(past, rows, channels, lasted) & (over >= SLOWER)).any(axis=1)
+def _is_slow(past: Deviation, rows: BoolArray, channels: list[int], lasted: float, floor: float) -> BoolArray:
+    """Return which of n rows have a latency that is far higher for long, ``[n]``, by at least ``floor`` s."""
+    now, usual = past.value[rows][:, channels], past.expected[rows][:, channels]
+    far = (now - usual >= SLOWER) & (np.exp(now) - np.exp(usual) >= floor)
+    found: BoolArray = (_lasts(past, rows, channels, lasted) & far).any(axis=1)
     return found
 
 
