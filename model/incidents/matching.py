@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,6 +18,7 @@ from model.incidents.open_incident import (
     is_over,
     likely_services,
     onset_of,
+    reopen,
 )
 from model.snapshot import namespace_of
 from model.verdict import Severity
@@ -41,10 +42,17 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class MatchedIncidents:
-    """Open incidents, and the group of each in this snapshot, by incident id."""
+    """Incidents after a snapshot.
+
+    Attributes:
+        open: those that are open.
+        groups: of each in this snapshot, by incident id.
+        ended: those that ended with this snapshot.
+    """
 
     open: tuple[OpenIncident, ...]
     groups: dict[str, Group]
+    ended: tuple[OpenIncident, ...] = ()
 
 
 def match_incidents(
@@ -58,7 +66,8 @@ def match_incidents(
     interval_seconds: float = 15.0,
     deviating: AbstractSet[str] = frozenset(),
     unseen: AbstractSet[str] = frozenset(),
-) -> tuple[tuple[OpenIncident, ...], dict[str, Group]]:
+    lately: Sequence[OpenIncident] = (),
+) -> MatchedIncidents:
     """Match groups with open incidents by shared services or a shared culprit. Incidents start, grow, merge into the
     oldest, and end.
 
@@ -78,9 +87,7 @@ def match_incidents(
         interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
         unseen: ids of the incidents of which nothing was seen.
-
-    Returns:
-        The incidents open now, and the group of each in this snapshot, by incident id.
+        lately: that ended so short a time ago that the same fault would be the same incident.
     """
     open_now = {incident.id: incident for incident in before}
     culprit_of = {i.id: i.suspects[0].service for i in before if i.suspects and i.suspects[0].score >= CLEAR_SHARE}
@@ -105,7 +112,8 @@ def match_incidents(
             continue
         continued, same, others = _divide(touched, culprit, culprit_of, onset)
         arose = culprit.arose if touched and culprit.arose else began
-        first = _absorb(continued or _start_incident(names, group, arose, severity), same)
+        returned = None if continued else _find_returned(lately, members, culprit, open_now)
+        first = _absorb(continued or returned or _start_incident(names, group, arose, severity), same)
         others = [i for i in others if likely_services(i) & involved]
         goes_on = not continued or same or likely_services(first) & involved
         homes = [first, *others] if goes_on or not others else others
@@ -128,7 +136,8 @@ def match_incidents(
                 quiet=0 if seen[home.id].confirmed else home.quiet,
             )
     fades_after = max(FADED_SECONDS / interval_seconds, clear_after)
-    aged = []
+    alive: list[OpenIncident] = []
+    over: list[OpenIncident] = []
     for one in open_now.values():
         now, is_unseen = seen.get(one.id), one.id in unseen
         deviates = is_unseen or not deviating.isdisjoint(one.members)
@@ -136,11 +145,30 @@ def match_incidents(
         if not is_unseen:
             present = {names[i] for i in now.rows} if now else set()
             one = advance_members(one, present | deviating)
-        if not is_over(one, clear_after, math.inf if is_unseen else fades_after):
-            aged.append(one)
-    alive = tuple(aged)
-    ended = open_now.keys() - {one.id for one in alive}
-    return alive, {i: group for i, group in seen.items() if i not in ended}
+        (over if is_over(one, clear_after, math.inf if is_unseen else fades_after) else alive).append(one)
+    ended = {one.id for one in over}
+    return MatchedIncidents(tuple(alive), {i: group for i, group in seen.items() if i not in ended}, tuple(over))
+
+
+def _find_returned(
+    ended: Iterable[OpenIncident], members: AbstractSet[str], culprit: Culprit, open_now: Mapping[str, OpenIncident]
+) -> OpenIncident | None:
+    """Return the incident that began anew with a group: one that ended shortly before, with the same first suspect."""
+    for one in ended:
+        first = one.suspects[0].service if one.suspects else ""
+        if one.id not in open_now and first and first in ({culprit.service} if culprit.service else members):
+            return replace(
+                one,
+                members=(),
+                calm=(),
+                quiet=0,
+                returned=0,
+                unseen=0,
+                peak=0.0,
+                ended_at=None,
+                recurrences=one.recurrences + 1,
+            )
+    return None
 
 
 def _divide(

@@ -13,7 +13,7 @@ from model.incidents.confirmation import Streaks
 from model.incidents.decision import LASTING_DECADES, SETTLES_SECONDS, Tracks, forget
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute, patterns
-from model.incidents.open_incident import OpenIncident, with_changes
+from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident, with_changes
 from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Schedule
@@ -38,6 +38,7 @@ class IncidentMemory:
         above_notice: services above the level of notices in one of the last n snapshots.
         above_traffic: scopes whose traffic is not as usual, likewise.
         open: open incidents, notices included.
+        ended: alerts that ended in the last minutes.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
             neighbours.
@@ -63,6 +64,7 @@ class IncidentMemory:
     above_notice: Streaks = field(default_factory=dict)
     above_traffic: Streaks = field(default_factory=dict)
     open: tuple[OpenIncident, ...] = ()
+    ended: tuple[OpenIncident, ...] = ()
     changes: tuple[tuple[PlannedChange, int], ...] = ()
     past: tuple[PastIncident, ...] = ()
     feedback: tuple[Feedback, ...] = ()
@@ -192,6 +194,17 @@ class IncidentMemory:
         if not self.feedback:
             return np.array(self.scores)
         return normal_scores(self.scores, self.times, self.alerted_scores, self.past, self.feedback)
+
+    def ended_lately(self, now: datetime) -> tuple[OpenIncident, ...]:
+        """Return the alerts that ended so short a time ago that the same fault would be the same incident."""
+        limit = timedelta(seconds=REOPENS_SECONDS)
+        return tuple(one for one in self.ended if one.ended_at and now - one.ended_at <= limit)
+
+    def end(self, incidents: Iterable[OpenIncident], now: datetime) -> "IncidentMemory":
+        """Remember the alerts that ended with this snapshot, for some minutes."""
+        still_open = {one.id for one in self.open}
+        kept = tuple(one for one in self.ended_lately(now) if one.id not in still_open)
+        return replace(self, ended=(*kept, *(replace(one, ended_at=now) for one in incidents)))
 
     def settled_threshold(self) -> tuple[float, float] | None:
         """Return the threshold of the snapshot before, and its time; None while it still follows the first scores."""

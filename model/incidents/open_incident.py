@@ -13,7 +13,8 @@ from model.verdict import NearbyChange, Severity, Suspect
 
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 RECOVERS = 3  # snapshots in a row in which its services are back to normal, after which an incident recovers
-RETURNED = 6  # such snapshots in a row, after which a service leaves it, and after which it is over
+RETURNED = 4  # such snapshots in a row, after which a service leaves it
+REOPENS_SECONDS = 360.0  # after its end, in which the same fault is the same incident
 FADED_SECONDS = 600.0  # without a confirmed service, after which it is over although something still deviates
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
@@ -39,6 +40,8 @@ class OpenIncident:
         leads: suspects that led in some snapshot, the present one first if there is one.
         notices: that were open at its services or suspects, before it or beside it.
         spent: of error budgets, as ``objectives.Spent``.
+        recurrences: how often it ended and began anew within ``REOPENS_SECONDS``.
+        ended_at: after its end, the time of that; None while it is open.
     """
 
     id: str
@@ -57,6 +60,8 @@ class OpenIncident:
     leads: tuple[Lead, ...] = ()
     notices: tuple[PastNotice, ...] = ()
     spent: tuple[tuple[str, float, float], ...] = ()
+    recurrences: int = 0
+    ended_at: datetime | None = None
 
     @property
     def is_alert(self) -> bool:
@@ -149,6 +154,12 @@ def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenInc
     return replace(incident, members=tuple(kept), calm=tuple(kept.values()), peak=peak)
 
 
+def reopen(incident: OpenIncident) -> OpenIncident:
+    """Return an incident that ended, and begins anew."""
+    again = replace(incident, members=(), calm=(), quiet=0, returned=0, unseen=0, peak=0.0, ended_at=None)
+    return replace(again, recurrences=incident.recurrences + 1)
+
+
 def is_recovering(incident: OpenIncident, clear_after: int) -> bool:
     """Return whether an incident's services have been back to normal for several snapshots."""
     return incident.returned >= min(RECOVERS, max(clear_after - 1, 1))
@@ -170,7 +181,7 @@ def is_over(incident: OpenIncident, clear_after: int, fades_after: float = math.
             that would not open one now.
     """
     return (
-        incident.returned >= min(RETURNED, clear_after)
+        incident.returned >= clear_after
         or incident.quiet >= fades_after
         or (incident.quiet >= clear_after and is_recovering(incident, clear_after))
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
 DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
-CLEAR_SECONDS = 120.0  # without evidence, after which an incident ends
+CLEAR_SECONDS = 60.0  # without evidence, after which an incident ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class AlertPolicy:
     doubtful: int = 1
     lasting: int = 12
     lasting_of: int = 16
-    clear: int = 8
+    clear: int = 4
     percentile: float = 99.0
     reconstruction: Literal["context", "alert"] = "context"
     latency_floor_seconds: float = 0.02
@@ -75,7 +75,7 @@ class AlertPolicy:
         """Return the policy for snapshots of this interval, s.
 
         Evidence for 45 s confirms a service, but at least two snapshots and at most ``confirm``. If it is doubtful, it
-        takes up to a minute. Two quiet minutes end an incident, but at least two snapshots and at most ``clear``.
+        takes up to a minute. A quiet minute ends an incident, but at least two snapshots and at most ``clear``.
         """
         confirm = min(self.confirm, max(2, round(CONFIRM_SECONDS / interval_seconds)))
         return replace(

@@ -35,20 +35,9 @@ def follow_alerts(
     before = [i for i in memory.open if i.is_alert and not i.scope]
     high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > CLOSES * when.level}
     unseen = {one.id for one in before if is_unseen(one, evidence.unseen)}
-    return MatchedIncidents(
-        *match_incidents(
-            before,
-            found,
-            evidence.names,
-            since,
-            severities,
-            culprits,
-            policy.clear,
-            when.interval_seconds,
-            high,
-            unseen,
-        )
-    )
+    interval, lately = when.interval_seconds, memory.ended_lately(when.observed_at)
+    names, clear = evidence.names, policy.clear
+    return match_incidents(before, found, names, since, severities, culprits, clear, interval, high, unseen, lately)
 
 
 def find_lost(

@@ -62,7 +62,7 @@ def follow_notices(
         [Culprit()] * len(found),
         max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
-    return replace(memory, above_notice=above), MatchedIncidents(*followed)
+    return replace(memory, above_notice=above), followed
 
 
 def drop_repeated(incidents: Sequence[OpenIncident]) -> tuple[OpenIncident, ...]:

@@ -74,7 +74,7 @@ def build_verdict(
     if lost:
         alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
         memory = replace(memory, lost=(*memory.lost, *lost))
-    memory = memory.forget_ended(alerting.open)
+    memory = memory.forget_ended(alerting.open).end(alerting.ended, when.observed_at)
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
     of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when)
@@ -262,6 +262,7 @@ def _describe(
         ranked,
         tuple(evidence.names[i] for i in rows) if group else incident.members,
         incident.changes,
+        recurrences=incident.recurrences,
         # What cannot be seen is shown as such, by its kind, and does not end.
         recovering=is_recovering(incident, policy.clear)
         or (incident.quiet > 0 and is_unseen(incident, evidence.unseen)),

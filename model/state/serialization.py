@@ -339,12 +339,8 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         },
         "above_notice": memory.above_notice,
         "above_traffic": memory.above_traffic,
-        "open": [
-            _document(i)
-            | {"changes": [_near(change) for change in i.changes], "suspects": [_suspect(one) for one in i.suspects]}
-            | {"leads": [_with_suspect(one) for one in i.leads], "notices": [_with_suspect(one) for one in i.notices]}
-            for i in memory.open
-        ],
+        "open": [_incident_document(one) for one in memory.open],
+        "ended": [_incident_document(one) for one in memory.ended],
         "changes": [[_document(change), age] for change, age in memory.changes],
         "past": [_document(i) for i in memory.past],
         "feedback": [_document(one) for one in memory.feedback],
@@ -353,6 +349,14 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "schedule": _schedule_document(memory.schedule),
         "reconstruction": {key: getattr(memory.reconstruction, key) for key in ("model", "pending", "above", "since")},
     }
+
+
+def _incident_document(one: OpenIncident) -> dict[str, Any]:
+    return (
+        _document(one)
+        | {"changes": [_near(change) for change in one.changes], "suspects": [_suspect(each) for each in one.suspects]}
+        | {"leads": [_with_suspect(each) for each in one.leads], "notices": [_with_suspect(e) for e in one.notices]}
+    )
 
 
 def _schedule_document(schedule: Schedule) -> dict[str, Any]:
@@ -426,6 +430,7 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         above_notice=_decode_streaks(document.get("above_notice", {})),
         above_traffic=_decode_streaks(document.get("above_traffic", {})),
         open=tuple(map(_read_open_incident, document["open"])),
+        ended=tuple(map(_read_open_incident, document.get("ended", ()))),
         changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
         feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
@@ -469,12 +474,13 @@ def _read_open_incident(document: dict[str, Any]) -> OpenIncident:
         for near in document.get("changes", ())
     )
     suspects = tuple(map(_read_suspect, document.get("suspects", ())))
-    at = document.get("suspects_at")
+    at, ended = document.get("suspects_at"), document.get("ended_at")
     read = {
         "severity": Severity(document["severity"]),
         "changes": changes,
         "suspects": suspects,
         "suspects_at": at and datetime.fromisoformat(at),
+        "ended_at": ended and datetime.fromisoformat(ended),
         "leads": tuple(
             Lead(_read_suspect(lead["suspect"]), lead["snapshots"], lead["age"]) for lead in document.get("leads", ())
         ),

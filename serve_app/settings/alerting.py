@@ -27,9 +27,9 @@ class AlertSettings(SettingsGroup):
     )
     window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
     clear_snapshots: int = Field(
-        8,
+        4,
         ge=1,
-        description="normal snapshots in a row that close an incident; fewer, at least 2, if they cover two minutes",
+        description="normal snapshots in a row that close an incident; fewer, at least 2, if they cover a minute",
     )
     longest_gap_minutes: float = Field(
         30.0,
