@@ -157,17 +157,7 @@ def _find_returned(
     for one in ended:
         first = one.suspects[0].service if one.suspects else ""
         if one.id not in open_now and first and first in ({culprit.service} if culprit.service else members):
-            return replace(
-                one,
-                members=(),
-                calm=(),
-                quiet=0,
-                returned=0,
-                unseen=0,
-                peak=0.0,
-                ended_at=None,
-                recurrences=one.recurrences + 1,
-            )
+            return reopen(one)
     return None
 
 
