@@ -19,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate false-green generalize ablations evaluation-set help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
+.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate gate false-green generalize ablations evaluation-set help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -88,6 +88,9 @@ fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to 
 
 evaluate: .venv/.stamp  ## score all recordings with the detector and its contenders, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
+
+gate: .venv/.stamp  ## compare the detector with its recorded figures, and fail if one fell; six minutes at most; ARGS="--parts quiet" or --record
+	$(BIN)/python -m benchmarks.gate $(ARGS)
 
 false-green: .venv/.stamp  ## measure calm while users suffer, and alerts while no one does; ten minutes; ARGS="--groups traffic deploys"
 	$(BIN)/python -m benchmarks.bench_false_green --json benchmarks/results/false_green.jsonl $(ARGS); code=$$?; $(BIN)/python -m benchmarks.figures && exit $$code

@@ -15,6 +15,7 @@ from benchmarks.generalization.generators import OTHER
 from benchmarks.generalize import LEFT_OUT, SHIPPED_NAME
 from benchmarks.pictures import draw_speed, draw_throughput
 from lab.comparison.cases import EVEN, ODD
+from lab.comparison.digest import SHORT
 from lab.comparison.plan import LOUD, OURS
 from serve_app.settings.scorer import ScorerSettings
 
@@ -825,6 +826,14 @@ def detection(chosen: tuple[Line, ...] = DETECTION) -> str:
     return table("| | TAGAE | strongest contender |", lines)
 
 
+def digest_line() -> str:
+    """Which detector the figures of detection are of: the first digits of its digest."""
+    digests = {
+        str(row.get("digest", "unknown"))[:SHORT] for row in rows("detection") if row["detector"] in (OURS, LOUD)
+    }
+    return f"Figures of detector {', '.join(sorted(digests))}."
+
+
 def ablations() -> str:
     """Compare all variants with the full detector."""
     results = rows("ablations")
@@ -1207,7 +1216,8 @@ def tables() -> list[tuple[Path, str, str]]:
     if (results / "page.jsonl").exists():  # made by `python -m benchmarks.bench_page`
         found.append((docs / "results.md", "page", page()))
     if (results / "detection.jsonl").exists():  # made by `make evaluate`, in half an hour
-        found += [(readme, "detection", detection(BRIEF)), (docs / "model-card.md", "detection", detection())]
+        brief, whole = (f"{digest_line()}\n\n{detection(lines)}" for lines in (BRIEF, DETECTION))
+        found += [(readme, "detection", brief), (docs / "model-card.md", "detection", whole)]
     if (results / "generalize.jsonl").exists():  # made by `make generalize`, in half an hour
         found.append((docs / "model-card.md", "generalization", generalization()))
     if (results / "unseen.jsonl").exists():  # made by `python -m benchmarks.bench_unseen`

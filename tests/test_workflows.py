@@ -62,7 +62,8 @@ def test_both_supported_versions_of_python_run_what_make_check_runs() -> None:
     )
     assert job["strategy"]["matrix"]["python"] == [f"3.{minor}" for minor in range(int(lowest), int(above))]
     assert {"run": "make check"} in job["steps"]
-    assert "exec make check" in (ROOT / ".ci/run").read_text()
+    assert "make gate </dev/null\nexec make check </dev/null\n" in (ROOT / ".ci/run").read_text()
+    assert any("make gate" in step.get("run", "") for step in steps(document(ROOT / ".github/workflows/check.yml")))
     recipes = dict(re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert "$(MAKE) --no-print-directory test-all" in recipes["check"]
     assert "-m " not in recipes["test-all"], "it runs every test that runs by default"

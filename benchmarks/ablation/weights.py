@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from benchmarks.ablation.variants import VARIANTS, Variant
-from lab.comparison.lines import ROOT, Tagae
+from lab.comparison.digest import ROOT
+from lab.comparison.lines import Tagae
 from lab.comparison.lines import code_digest as digest_of_detector
 from lab.comparison.plan import OURS, SHARED
 from lab.training.dataset import TrainingRun

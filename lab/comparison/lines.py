@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import torch
 
+from lab.comparison.digest import ROOT, detector_digest
 from lab.comparison.plan import ALERTS, LOUD, OURS, Job
 from lab.contenders import Contender, contender
-from model.checkpoint import SHIPPED, Checkpoint, load
+from model.checkpoint import Checkpoint, load
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.api.codec import verdict_line
@@ -21,16 +22,8 @@ from serve_app.pipeline import Mesh, Options, advance, options
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings, Settings
 
-ROOT = Path(__file__).resolve().parents[2]
 EVERY = 16  # snapshots between two reports of progress
-OUR_CODE = (
-    "model",
-    "kernels",
-    "partitioning",
-    "serve_app/pipeline.py",
-    "serve_app/settings/model.py",
-    "serve_app/settings/settings.py",
-)
+COMPILED = "kernels/csrc"
 THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
 ALL_CODE = (
     "serve_app/recordings/format.py",
@@ -165,13 +158,11 @@ def cache_key(name: str, recording: Path, job: Job, digest: Code | None = None) 
 
 @cache
 def code_digest(name: str) -> str:
-    """Return a digest of everything that determines a detector's verdicts, including its weights."""
+    """Return a digest of everything that determines the lines of a detector, including its weights."""
+    is_ours = name in (OURS, LOUD)
     files = [ROOT / path for path in ALL_CODE]
-    if name in (OURS, LOUD):
-        files += [SHIPPED, *(one for path in OUR_CODE for one in _sources(ROOT / path))]
-    else:
-        files += [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
-    digest = hashlib.sha256(str(ALERTS.get(name, "")).encode())
+    files += _compiled() if is_ours else [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
+    digest = hashlib.sha256(f"{ALERTS.get(name, '')}{detector_digest() if is_ours else ''}".encode())
     for path in sorted(set(files)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
@@ -213,11 +204,9 @@ def _modules(name: str) -> list[Path]:
     return [every[one] for one in sorted(found)]
 
 
-def _sources(path: Path) -> list[Path]:
-    """Return the source files that scoring uses."""
-    if path.is_file():
-        return [path]
-    return [one for pattern in ("*.py", "*.cpp", "*.h", "*.cu") for one in path.rglob(pattern)]
+def _compiled() -> list[Path]:
+    """Return the sources of the compiled ops."""
+    return [one for pattern in ("*.cpp", "*.h", "*.cu") for one in (ROOT / COMPILED).rglob(pattern)]
 
 
 def _identity(recording: Path) -> str:

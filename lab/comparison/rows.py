@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from lab.comparison.digest import detector_digest
 from lab.comparison.parts import Part
+from lab.comparison.plan import LOUD, OURS
 from lab.comparison.simulated import LEVELS
 from lab.contenders import NAMES, contender
 from lab.evaluation.measures.intervals import Estimate, per_day
@@ -28,7 +30,7 @@ def label(name: str) -> str:
 
 
 def rows(part: Part) -> list[dict[str, Any]]:
-    """Return all measures of all detectors on a part."""
+    """Return all measures of all detectors on a part. Ours also have the digest of the code that they measure."""
     found = []
     swept = {name: sweep_thresholds(verdicts) for name, verdicts in part.verdicts.items()}
     for name, one in part.pool.metrics.items():
@@ -36,8 +38,11 @@ def rows(part: Part) -> list[dict[str, Any]]:
         measured += part.noticed.get(name, {}).items()
         if part.controls and name in part.controls[0].results:
             measured += _due_to_churn(name, part)
+        digest = {"digest": detector_digest()} if name in (OURS, LOUD) else {}
         found += [
-            _row(part.name, measure, label(name), estimate) for measure, estimate in measured if estimate is not None
+            _row(part.name, measure, label(name), estimate) | digest
+            for measure, estimate in measured
+            if estimate is not None
         ]
     return found
 

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import figures
 from lab.comparison import lines, simulated
+from lab.comparison.digest import ROOT, decisive_files
 from lab.comparison.lines import code_digest, missing_work, score, verdict_path
 from lab.comparison.parts import evaluate_task, group_parts, recording_tasks
 from lab.comparison.plan import CONTROLLED, DETECTORS, OURS, Job, shared_jobs, simulated_jobs
@@ -136,9 +137,9 @@ def test_the_digest_covers_the_code_of_the_detector_and_its_imports() -> None:
         "paging",
         "past",
     }
-    ours = {path.as_posix() for root in lines.OUR_CODE for path in lines._sources(lines.ROOT / root)}
-    assert any(path.endswith("model/scoring/meta_model.py") for path in ours)
-    assert not any("/lab/" in path.removeprefix(lines.ROOT.as_posix()) for path in ours)
+    ours = {path.relative_to(ROOT).as_posix() for path in (*decisive_files(ROOT), *lines._compiled())}
+    assert {"model/scoring/meta_model.py", "model/weights/tagae.safetensors", "kernels/csrc/passes.cpp"} <= ours
+    assert not any(path.startswith("lab/") for path in ours)
 
 
 def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:

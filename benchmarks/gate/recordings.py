@@ -1,0 +1,146 @@
+"""Figures of recordings of real systems, and of a recording of the other simulator.
+
+The rules of `make evaluate` judge them. Verdict lines are kept below ``out/gate`` until the detector changes.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.gate.measured import Measured
+from benchmarks.generalization.generators import other_recording
+from lab.comparison.cases import EVEN
+from lab.comparison.lines import missing_work, score, verdict_path
+from lab.comparison.parts import evaluate_task, recording_tasks
+from lab.comparison.plan import OURS, SHARED, Job
+from lab.evaluation.load import read_series, read_truth
+from lab.evaluation.measures.alarms import AlarmCount
+from lab.evaluation.measures.metrics import DetectorMetrics
+from lab.evaluation.measures.recording import evaluate_recording
+from lab.evaluation.measures.truth import UNSCORED, Flags, Ints, microseconds
+from model.snapshot import MeshSnapshot, NodeMetric
+from serve_app.cli.workers import report_steps
+from serve_app.recordings.reader import RecordingReader
+from serve_app.settings import AlertSettings
+
+FOLDER = Path("out/gate")
+VERDICTS = FOLDER / "verdicts"
+BOUTIQUE, SHOP = SHARED / "nezha-onlineboutique/2022-08-22", SHARED / "rcaeval-sockshop/re1"
+AUTOSCALED = SHARED / "scalereval-sockshop/autoscaled"
+FRONT_END, HARM_SECONDS, AFTER_HARM = "sockshop/front-end", 1.0, timedelta(minutes=3)
+OTHER_SERVICES, OTHER_HOURS = 300, 4
+OTHER_OPTIONS = f"--services {OTHER_SERVICES} --hours {OTHER_HOURS} --churn high --incidents 24".split()
+OTHER_FOLDER = FOLDER / f"other-{OTHER_SERVICES}-{OTHER_HOURS}h"
+
+
+def snapshot_count(recording: Path) -> int:
+    """Number of snapshots of a recording, by its meta.json."""
+    return int(RecordingReader(recording).meta["counts"]["snapshots"])
+
+
+def measure_stream(part: str, recording: Path) -> list[Measured]:
+    """Recall, false alarms and ranking on a recording from a cold start. Even cases of a split recording do not count.
+
+    Args:
+        part: name of the figures.
+        recording: its folder.
+    """
+    found = _metrics(Job("shared", (OURS,), (recording,)))
+    alarms, ranking = found.false_alarms, found.ranking
+    assert alarms is not None  # a stream has all three
+    assert ranking is not None
+    assert found.recall is not None
+    one_incident = 1 / found.incidents
+    shares = {f"recall at {budget} false alarms": recall for budget, recall in found.at_budget.items()}
+    shares |= {"recall at the default threshold": found.recall, "root cause first": ranking.top1}
+    return [
+        *(Measured(f"{part}: {what}", one.value or 0.0, True, one_incident) for what, one in shares.items()),
+        Measured(f"{part}: strict false alarms at the default threshold", alarms.count.strict, noise=1.0),
+        _alarm_share(f"{part}: share of normal time in alarm", alarms.count),
+    ]
+
+
+def measure_calm(part: str, recording: Path) -> list[Measured]:
+    """Share of time in alarm on a recording without faults, outside the time in which the front end is slow.
+
+    Args:
+        part: name of the figure.
+        recording: its folder.
+    """
+    job = Job("shared", (OURS,), (recording,))
+    _score(job)
+    truth = read_truth(recording)
+    harmed = harmed_times(truth.times, slow_times(recording))
+    truth = replace(truth, labels=np.where(harmed, UNSCORED, truth.labels))
+    series = read_series(verdict_path(VERDICTS, OURS, recording), truth)
+    alarms = evaluate_recording(truth, series, AlertSettings().budget(len(truth.services))).labelled
+    assert alarms is not None  # a recording of normal traffic has them
+    return [_alarm_share(f"{part}: share of time in alarm without harm", alarms)]
+
+
+def measure_other(part: str, seed: int) -> list[Measured]:
+    """Recall and false alerts on a recording of the other simulator, which is made if it is missing.
+
+    Args:
+        part: name of the figures.
+        seed: of the recording.
+    """
+    path = other_recording(seed, OTHER_OPTIONS, OTHER_FOLDER)
+    reader = RecordingReader(path)
+    warm_up = datetime.fromisoformat(reader.meta["warmup_end"]) - next(reader.snapshots()).observed_at
+    found = _metrics(Job("shared", (OURS,), (path,), judged_after=warm_up)).pages
+    assert found is not None  # its incidents are located
+    return [
+        Measured(f"{part}: recall", found.overall.recall.value or 0.0, True, join="mean"),
+        Measured(f"{part}: false alerts per hour", found.false_pages_an_hour.value or 0.0, join="mean"),
+    ]
+
+
+def slow_times(recording: Path) -> Ints:
+    """Times at which the front end is slow, microseconds since 1970, ``[S]``."""
+    slow = [one.observed_at for one in RecordingReader(recording).snapshots() if _front_p99(one) > HARM_SECONDS]
+    return np.array([microseconds(time) for time in slow], np.int64)
+
+
+def harmed_times(times: Ints, slow: Ints) -> Flags:
+    """Whether each time is at a slow one, or up to three minutes after it.
+
+    Args:
+        times: ``[T]``, microseconds.
+        slow: ``[S]``, sorted, microseconds.
+
+    Returns:
+        ``[T]``.
+    """
+    if not len(slow):
+        return np.zeros(len(times), np.bool_)
+    before = np.searchsorted(slow, times, side="right") - 1  # the latest slow time
+    since = times - slow[np.maximum(before, 0)]
+    return np.asarray((before >= 0) & (since <= AFTER_HARM / timedelta(microseconds=1)), np.bool_)
+
+
+def _front_p99(snapshot: MeshSnapshot) -> float:
+    """99th percentile of the latency of the front end, s; NaN if it is not measured."""
+    return float(snapshot.node_features[snapshot.node_ids.index(FRONT_END), NodeMetric.P99_LATENCY])
+
+
+def _metrics(job: Job) -> DetectorMetrics:
+    """The metrics of our detector on the recording of a job."""
+    _score(job)
+    (task,) = [one for one in recording_tasks([job], VERDICTS) if one.cases != EVEN]
+    return evaluate_task(task).metrics[OURS]
+
+
+def _score(job: Job) -> None:
+    """Write the verdict lines of a job if they are missing or out of date."""
+    due = missing_work(job, VERDICTS)
+    if due is not None:
+        score(due, VERDICTS, report_steps)
+
+
+def _alarm_share(figure: str, count: AlarmCount) -> Measured:
+    """Share of normal snapshots in alarm. Its noise is one false alarm of mean length, at least one snapshot."""
+    least = max(count.alarmed / max(count.strict, 1), 1.0)
+    return Measured(figure, count.alarmed / count.snapshots, noise=least / count.snapshots)

@@ -1,0 +1,51 @@
+"""A digest of everything that decides the verdicts of the shipped detector, so that figures can name what they measure.
+
+Equal digests mean: the same reference code, the same weights, the same default options. Compiled ops are left out,
+because they compute what the reference does.
+"""
+
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+from serve_app.pipeline import options
+from serve_app.settings import AlertSettings, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+DECISIVE = (  # patterns of files
+    "model/**/*.py",
+    "model/weights/*.safetensors",
+    "partitioning/**/*.py",
+    "kernels/*.py",
+    "serve_app/pipeline.py",
+)
+SHORT = 12  # hex digits in documents
+BYTES = 16
+
+
+@cache
+def detector_digest() -> str:
+    """The digest of this code, in hex; read once for each process."""
+    return compute_digest(ROOT)
+
+
+def compute_digest(root: Path) -> str:
+    """The digest of a checkout, in hex.
+
+    It covers the names and contents of the files in ``DECISIVE``, and the values that ``pipeline.options`` takes from
+    the settings.
+
+    Args:
+        root: folder of a checkout.
+    """
+    digest = blake2b(digest_size=BYTES)
+    for path in decisive_files(root):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root).as_posix()} {len(content)}\n".encode() + content)
+    digest.update(repr(options(Settings(alert=AlertSettings()))).encode())
+    return digest.hexdigest()
+
+
+def decisive_files(root: Path) -> list[Path]:
+    """The files that the digest covers, sorted."""
+    return sorted({path for pattern in DECISIVE for path in root.glob(pattern)})
