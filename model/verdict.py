@@ -28,8 +28,8 @@ class Status(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much of the mesh an incident affects, and how far it is from expectation. It only rises while the incident is
-    open.
+    """How much harm an incident does to users; :mod:`model.incidents.harm` has the rule. It only rises while the
+    incident is open.
 
     ``NOTICE``: a resource is running out, but users are not affected yet. A notice raises no alert. It ends when an
     incident at its services begins.
@@ -169,10 +169,12 @@ class Impact:
         services: number of affected services.
         front_door_share: of the requests that enter the mesh, the share that reaches an origin of the incident, 0..1;
             None: unknown.
+        harmed_share: of the same requests, the share that fails or is slow because of it, 0..1; None: unknown.
     """
 
     services: int
     front_door_share: float | None = None
+    harmed_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

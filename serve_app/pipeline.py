@@ -26,6 +26,7 @@ from model.drift.sketch import Embeddings
 from model.features import RATE, Array
 from model.incidents.context import add_context
 from model.incidents.decision import next_threshold
+from model.incidents.harm import add_severity
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
@@ -275,7 +276,10 @@ async def run_stages(
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
     calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
     window = prepared.mesh.state.window
-    verdict = sort_by_urgency(add_impact(add_context(verdict, window, events), window))
+    verdict = add_impact(add_context(verdict, window, events), window)
+    if counted:
+        verdict, memory = add_severity(verdict, memory, window, options.policy.latency_floor_seconds)
+    verdict = sort_by_urgency(verdict)
     verdict = add_trends(verdict, window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
     if counted:

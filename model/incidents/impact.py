@@ -91,9 +91,16 @@ def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -
     Returns:
         The impact. Its share is None if no entry point has requests.
     """
-    count = len(traffic.node_ids)
     if not traffic.entry.sum() > 0:
         return Impact(len(affected))
+    reaching = find_reaching(traffic, affected, suspect)
+    return Impact(len(affected), float(traffic.entry @ reaching / traffic.entry.sum()))
+
+
+def find_reaching(traffic: Traffic, affected: Collection[str], suspect: str) -> Rates:
+    """Return the share ``[N]`` of each service's requests that reach an origin; arguments as in
+    :func:`estimate_impact`."""
+    count = len(traffic.node_ids)
     row = find_rows(traffic.node_ids, {*affected, suspect})
     is_affected, is_origin = np.zeros(count, bool), np.zeros(count, bool)
     is_affected[[row[name] for name in affected if name in row]] = True
@@ -109,7 +116,7 @@ def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -
         if np.array_equal(farther, reaching):
             break
         reaching = farther
-    return Impact(len(affected), float(traffic.entry @ reaching / traffic.entry.sum()))
+    return reaching
 
 
 def _have_calls(traffic: Traffic, chosen: BoolArray) -> BoolArray:

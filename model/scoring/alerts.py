@@ -30,7 +30,7 @@ def follow_alerts(
 ) -> MatchedIncidents:
     """Match the groups of this snapshot with the open incidents that raise an alert."""
     since = [first_evidence(evidence, g, memory, policy, when) for g in found]
-    severities = [_severity(evidence, g, when.level) for g in found]
+    severities = [Severity.MINOR] * len(found)  # until its harm is known
     culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
     before = [i for i in memory.open if i.is_alert and not i.scope]
     high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > CLOSES * when.level}
@@ -50,13 +50,6 @@ def find_lost(
         for incident in incidents
         if is_unseen(incident, evidence.unseen) and incident.quiet * when.interval_seconds > longest
     )
-
-
-def _severity(evidence: Evidence, group: Group, level: float) -> Severity:
-    """Critical: twice the page level over three services; major: either of them; else minor."""
-    strong = bool(evidence.page[group.rows].max() > 2 * level)
-    wide = len(group.rows) >= 3
-    return Severity.CRITICAL if strong and wide else Severity.MAJOR if strong or wide else Severity.MINOR
 
 
 def _culprit(

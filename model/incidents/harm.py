@@ -1,0 +1,141 @@
+"""The severity of an alert: the harm to users.
+
+Harm is the share of the requests at the front door that fail or are slow because of an incident. Only entry points
+whose requests reach the incident count; see :mod:`model.incidents.impact`. For each of them
+
+    harm = (errors now - errors before) + (share of slow requests now - the same before)
+
+where a request is slow if it takes longer than the usual p99 and than the usual median plus the floor of the policy.
+Between the median and the p99, latencies are taken to be lognormal. *Now* is the median of the last ``NOW`` snapshots,
+*before* that of the last ``BEFORE`` snapshots before the incident.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.incidents.impact import Traffic, find_reaching, measure_traffic
+from model.incidents.memory import IncidentMemory
+from model.incidents.objectives import slow_share
+from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric, find_rows
+from model.verdict import Impact, Incident, Severity, Verdict
+
+NOW, BEFORE = 4, 20  # snapshots
+CRITICAL, MAJOR = 0.2, 0.05  # harm, from which an alert is critical or major
+LASTING_MINUTES, LASTING = 15.0, 0.02  # for which this harm makes it major, too
+CALL_METRICS = [EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY]
+METRICS = [NodeMetric.ERROR_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]
+Values = NDArray[np.float64]
+
+
+def add_severity(
+    verdict: Verdict, memory: IncidentMemory, window: Sequence[MeshSnapshot], floor: float
+) -> tuple[Verdict, IncidentMemory]:
+    """Return the verdict with the harm and the severity of its alerts, and the memory with these severities. An alert
+    about traffic has its severity from the requests that are missing.
+
+    Args:
+        verdict: of the newest snapshot, with the impact of its incidents.
+        memory: after it.
+        window: the last snapshots, oldest first, the newest included.
+        floor: least rise of a latency that matters, s.
+    """
+    alerts = [one for one in verdict.alerts if not one.scope]
+    if not alerts or not window:
+        return verdict, memory
+    found = {one.id: _judge(one, window, floor) for one in alerts}
+    severity = {id: _severity(harm, one.since, verdict.observed_at) for id, (one, harm) in found.items()}
+    severity = {
+        one.id: max(one.severity, severity[one.id], key=list(Severity).index)
+        for one in memory.open
+        if one.id in severity
+    }
+    incidents = tuple(
+        replace(one, severity=severity.get(one.id, one.severity), impact=found[one.id][0].impact)
+        if one.id in found
+        else one
+        for one in verdict.incidents
+    )
+    still_open = tuple(replace(one, severity=severity.get(one.id, one.severity)) for one in memory.open)
+    return replace(verdict, incidents=incidents), replace(memory, open=still_open)
+
+
+def _judge(incident: Incident, window: Sequence[MeshSnapshot], floor: float) -> tuple[Incident, float]:
+    """Return the incident with its harm in the impact, and the harm; 0 if it cannot be measured."""
+    earlier = [one for one in window if one.observed_at < incident.since][-BEFORE:]
+    if not earlier or incident.impact is None:
+        return incident, 0.0
+    harm = measure_harm(measure_traffic(earlier[-1]), incident, earlier, window[-NOW:], floor)
+    return replace(incident, impact=Impact(incident.impact.services, incident.impact.front_door_share, harm)), harm
+
+
+def measure_harm(
+    traffic: Traffic,
+    incident: Incident,
+    earlier: Sequence[MeshSnapshot],
+    newest: Sequence[MeshSnapshot],
+    floor: float,
+) -> float:
+    """Return the share of front-door requests that fail or are slow because of an incident, 0 to 1.
+
+    Args:
+        traffic: of the last snapshot before it.
+        incident: with its suspects and affected services.
+        earlier, newest: snapshots before it, and the last ones.
+        floor: least rise of a latency that matters, s.
+    """
+    suspect = incident.suspects[0].service if incident.suspects else ""
+    share = find_reaching(traffic, incident.affected, suspect)
+    rows = np.flatnonzero((traffic.entry > 0) & (share > 0))
+    if not len(rows):
+        return 0.0
+    names = [traffic.node_ids[row] for row in rows.tolist()]
+    before, now = _medians(earlier, names), _medians(newest, names)
+    bad = [_harm(usual, present, floor) for usual, present in zip(before, now, strict=True)]
+    return float(np.minimum(bad, 1.0) @ traffic.entry[rows] / traffic.entry.sum())
+
+
+def _harm(usual: Values, now: Values, floor: float) -> float:
+    """Return the harm at one entry point, from its ``METRICS`` before and now."""
+    failing = max(0.0, float(now[0] - usual[0])) if np.isfinite([now[0], usual[0]]).all() else 0.0
+    if not np.isfinite([*usual[1:], *now[1:]]).all():
+        return failing
+    limit = max(float(usual[2]), float(usual[1]) + floor)
+    slow, before = (slow_share(float(of[1]), float(of[2]), limit) for of in (now, usual))
+    return failing + max(0.0, slow - before)
+
+
+def _medians(snapshots: Sequence[MeshSnapshot], names: Sequence[str]) -> Values:
+    """Return the median ``METRICS`` ``[n, 3]`` of entry points over snapshots; not a number where none was measured."""
+    found = np.full((len(snapshots), len(names), len(METRICS)), np.nan)
+    row: dict[str, int] = {}
+    for at, snapshot in enumerate(snapshots):
+        row = find_rows(snapshot.node_ids, names, row)
+        for place, name in enumerate(names):
+            if name in row:
+                found[at, place] = _metrics(snapshot, row[name])
+    known = np.isfinite(found).any(axis=0)
+    middle = np.full(found.shape[1:], np.nan)
+    middle[known] = np.nanmedian(found[:, known], axis=0)
+    return middle
+
+
+def _metrics(snapshot: MeshSnapshot, row: int) -> Values:
+    """Return the ``METRICS`` of an entry point. A gateway often has none of its own; then it has those of its calls."""
+    if snapshot.node_observed[row, METRICS].any():
+        return np.where(snapshot.node_observed[row, METRICS], snapshot.node_features[row, METRICS], np.nan)
+    calls = np.flatnonzero(snapshot.edge_index[0] == row)
+    weight = np.where(snapshot.edge_observed[calls, 0], snapshot.edge_features[calls, 0], 0)[:, None]
+    seen = snapshot.edge_observed[calls][:, CALL_METRICS] * weight
+    total = (np.where(seen > 0, snapshot.edge_features[calls][:, CALL_METRICS], 0) * seen).sum(axis=0)
+    return np.where(seen.sum(axis=0) > 0, total / np.maximum(seen.sum(axis=0), 1e-9), np.nan)
+
+
+def _severity(harm: float, since: datetime, now: datetime) -> Severity:
+    if harm >= CRITICAL:
+        return Severity.CRITICAL
+    lasts = now - since >= timedelta(minutes=LASTING_MINUTES) and harm >= LASTING
+    return Severity.MAJOR if harm >= MAJOR or lasts else Severity.MINOR
