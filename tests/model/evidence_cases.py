@@ -21,17 +21,21 @@ from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, 
 
 CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
 NEW = "shop/store-v2"
+POLICY = AlertPolicy()
+THRESHOLD = 6.0
 
 
 def tail(channels: int) -> Tail:
     return Tail(*(np.full((EXPOSURES, SCALES, channels), x, np.float32) for x in (0.001, 0.8, 0.15)))
 
 
-def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, raised: float = 1.0) -> Evidence:
+def evidence_of(
+    *snapshots: MeshSnapshot, state: MeshState | None = None, raised: float = 1.0, policy: AlertPolicy = POLICY
+) -> Evidence:
     """Return evidence of the last snapshot, for a network without expectations."""
     observation, state = watch(snapshots, state or settled_state())
     mesh = scored_mesh(state, observation)
-    return gather(state, observation, mesh.scores, mesh.surprise, AlertPolicy(), raised)
+    return gather(state, observation, mesh.scores, mesh.surprise, policy, THRESHOLD, raised)
 
 
 def scored_mesh(state: MeshState, observation: Observation) -> ScoredMesh:
@@ -45,7 +49,7 @@ def scored_mesh(state: MeshState, observation: Observation) -> ScoredMesh:
         np.ones(nodes, bool),
     )
     surprise = surprises(observation, decoded, tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)))
-    return ScoredMesh(state, observation, decoded, surprise)
+    return ScoredMesh(state, observation, decoded, surprise, POLICY.latency_floor_seconds)
 
 
 def surprise_of(finder: Finder, state: MeshState, observation: Observation) -> dict[EvidenceKind, Array]:

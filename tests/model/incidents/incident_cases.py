@@ -1,5 +1,6 @@
 """Incidents that are tracked from snapshot to snapshot."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -35,30 +36,36 @@ class Watch:
         self.memory = IncidentMemory()
         self.index = 0
         self.now: dict[str, Group] = {}
+        self.ended: tuple[OpenIncident, ...] = ()
 
     def see(
         self,
         *found: Group,
         severity: Severity = Severity.MINOR,
         culprits: tuple[Culprit, ...] = (),
-        deviates: bool = False,
+        deviating: AbstractSet[str] = frozenset(),
+        unseen: AbstractSet[str] = frozenset(),
     ) -> tuple[OpenIncident, ...]:
-        """Follow these groups. ``deviates``: services of the open incidents are not back to normal."""
+        """Follow these groups. ``deviating``: services that are not back to normal; ``unseen``: ids of incidents."""
         ordered = sorted(found, key=lambda g: not g.confirmed)
         count = len(found)
-        alive, self.now = match_incidents(
+        now = at(self.index)
+        matched = match_incidents(
             self.memory.open,
             ordered,
             self.names,
-            [at(self.index)] * count,
+            [now] * count,
             [severity] * count,
             culprits or [Culprit()] * count,
             CLEAR,
-            deviating={one.id for one in self.memory.open} if deviates else frozenset(),
+            deviating=deviating,
+            unseen=unseen,
+            lately=self.memory.ended_lately(now),
         )
-        self.memory = replace(self.memory, open=alive)
+        self.now, self.ended = matched.groups, matched.ended
+        self.memory = replace(self.memory.end(matched.ended, now), open=matched.open)
         self.index += 1
-        return alive
+        return matched.open
 
 
 def suspects(service: str) -> tuple[Suspect, ...]:

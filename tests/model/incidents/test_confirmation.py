@@ -1,11 +1,9 @@
 """Services above a level, and how many snapshots confirm them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from model.incidents.confirmation import confirm_services
+from model.incidents.confirmation import Streaks, confirm_services
 from model.incidents.matching import Culprit, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
@@ -26,39 +24,35 @@ from tests.model.incidents.incident_cases import CLEAR, LEVEL, NAMES, POLICY, at
 def test_services_above_the_level_are_confirmed_by_k_of_the_last_n_snapshots(
     hot: list[int], confirmed: list[bool]
 ) -> None:
-    memory, found = IncidentMemory(), []
+    bits: Streaks = {}
+    found = []
     for i, warm in enumerate(hot):
-        bits, sure = confirm_services(
-            memory.above_level, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i)
-        )
-        memory = replace(memory, above_level=bits)
+        bits, sure = confirm_services(bits, NAMES[:1], np.array([LEVEL + 1 if warm else 1.0]), LEVEL, POLICY, at(i))
         found.append(bool(sure[0]))
     assert found == confirmed
 
 
 def test_a_streak_has_its_beginning_and_is_forgotten_at_its_end() -> None:
-    memory = IncidentMemory()
+    bits: Streaks = {}
     began = []
     for i, score in enumerate([9, 0, 9, 0, 0, 0, 9]):
-        bits, _ = confirm_services(memory.above_level, NAMES[:1], np.array([float(score)]), LEVEL, POLICY, at(i))
-        memory = replace(memory, above_level=bits)
+        bits, _ = confirm_services(bits, NAMES[:1], np.array([float(score)]), LEVEL, POLICY, at(i))
         began.append(bits[NAMES[0]][1] if bits else None)
     assert began == [at(0), at(0), at(0), at(0), at(0), None, at(6)]
 
 
 def test_a_service_that_is_no_candidate_cools_down_too() -> None:
-    memory = IncidentMemory(above_level={NAMES[0]: (0b001, at(0))})
+    bits: Streaks = {NAMES[0]: (0b001, at(0))}
     for i in range(1, 4):
-        bits, _ = confirm_services(memory.above_level, NAMES[1:2], np.array([0.0]), LEVEL, POLICY, at(i))
-        memory = replace(memory, above_level=bits)
-    assert memory.above_level == {}
+        bits, _ = confirm_services(bits, NAMES[1:2], np.array([0.0]), LEVEL, POLICY, at(i))
+    assert bits == {}
 
 
 def test_the_argument_is_unchanged() -> None:
     memory = IncidentMemory(
-        above_level={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
+        above_notice={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
     )
-    confirm_services(memory.above_level, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
+    confirm_services(memory.above_notice, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
     match_incidents(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [Culprit()], CLEAR)
-    assert memory.above_level == {NAMES[0]: (1, at(0))}
+    assert memory.above_notice == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.incidents.decision import Track
 from model.incidents.feedback import (
     LOWERED,
     LOWERED_AT_MOST,
@@ -25,14 +26,14 @@ from tests.model.model_cases import at
 
 NAMES = ("shop/cart", "shop/store", "shop/pay", "shop/front")
 LEVEL = 5.0
-ANY = 100.0  # score up to which no run is suspicious
+CART = Track((6.0,), at(20), at(20))
 PAGED = PastIncident("i-1", at(5), at(9), NAMES[:2], {"shop/cart": (1.4, 0.1, 0.0, 0.0)})
 OPEN = PastIncident("i-2", at(16), at(20), NAMES[2:], {"shop/pay": (0.0, 1.8, 0.0, 0.0)})
 MEMORY = IncidentMemory(
     scores=tuple(float(i) for i in range(1, 9)),
     times=tuple(at(i).timestamp() for i in (0, 1, 2, 3, 10, 11, 12, 13)),
     alerted_scores=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
-    above_level={"shop/pay": (0b111, at(15)), "shop/cart": (0b1, at(20))},
+    tracks={"shop/pay": Track((6.0, 7.0, 6.0), at(15), at(15)), "shop/cart": CART},
     open=(OpenIncident("i-2", at(16), Severity.MAJOR, NAMES[2:]),),
     past=(PAGED, OPEN),
 )
@@ -121,7 +122,7 @@ def test_missed_incidents_lower_the_level_up_to_a_bound() -> None:
 
 def test_a_false_alarm_closes_the_incident_and_its_services_learn_again() -> None:
     memory = memory_with(feedback_on(OPEN, was_incident=False))
-    assert (memory.open, memory.above_level) == ((), {"shop/cart": (0b1, at(20))})
+    assert (memory.open, memory.tracks) == ((), {"shop/cart": CART})
     assert not memory.is_in_incident(NAMES).any()
     assert memory_with(feedback_on(OPEN, was_incident=True)).open == MEMORY.open
 
@@ -134,13 +135,13 @@ def test_the_last_feedback_on_an_incident_counts_until_it_is_removed() -> None:
     assert MEMORY.remove_feedback("i-1") == MEMORY
 
 
-def test_the_threshold_includes_scores_of_false_alarms_and_excludes_missed_incidents() -> None:
-    assert MEMORY.threshold(100, ANY) == 8.0
-    assert memory_with(NONE).threshold(100, ANY) == 59.0
-    assert memory_with(feedback_on(PAGED, was_incident=True)).threshold(100, ANY) == 8.0
-    assert memory_with(missed("shop/front", since=12, until=14)).threshold(100, ANY) == 6.0
+def test_normal_scores_include_those_of_false_alarms_and_exclude_missed_incidents() -> None:
+    assert MEMORY.normal_scores().max() == 8.0
+    assert memory_with(NONE).normal_scores().max() == 59.0
+    assert memory_with(feedback_on(PAGED, was_incident=True)).normal_scores().max() == 8.0
+    assert memory_with(missed("shop/front", since=12, until=14)).normal_scores().max() == 6.0
     crossed = replace(MEMORY, past=(PAGED, replace(OPEN, since=at(7))))
-    assert crossed.add_feedback(NONE).threshold(100, ANY) == 56.0, "another incident was open from 7 on"
+    assert crossed.add_feedback(NONE).normal_scores().max() == 56.0, "another incident was open from 7 on"
 
 
 def test_a_limited_number_of_scores_is_kept_with_their_times() -> None:

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from model.incidents.groups import Group
 from model.incidents.matching import AT_ONCE_SECONDS, Culprit
-from model.incidents.open_incident import ONSET_SECONDS, RETURNED, OpenIncident
+from model.incidents.open_incident import ONSET_SECONDS, REOPENS_SECONDS, RETURNED, OpenIncident
 from model.verdict import Severity
 from tests.model.incidents.incident_cases import NAMES, Watch, at, group, suspects
 
@@ -29,7 +30,103 @@ def test_an_incident_begins_grows_and_ends_with_one_id() -> None:
         assert quiet.id == born.id
     assert watch.see() == ()
     (other,) = watch.see(group(1))
-    assert other.id != born.id
+    assert other.id != born.id, "nobody knows that it is the same fault"
+
+
+def test_services_that_are_back_to_normal_leave_and_the_incident_goes_on() -> None:
+    watch = Watch()
+    (born,) = watch.see(group(1, 2))
+    for _ in range(RETURNED - 1):
+        (held,) = watch.see(group(2))
+        assert held.members == (NAMES[1], NAMES[2])
+    (left,) = watch.see(group(2))
+    assert (left.id, left.members, left.calm) == (born.id, (NAMES[2],), (0,))
+    (back,) = watch.see(group(1, 2))
+    assert (back.id, back.members) == (born.id, (NAMES[2], NAMES[1]))
+
+
+def test_a_service_near_its_level_stays_without_a_group() -> None:
+    watch = Watch()
+    watch.see(group(1, 2))
+    for _ in range(2 * RETURNED):
+        (held,) = watch.see(group(2), deviating={NAMES[1], NAMES[2]})
+    assert held.members == (NAMES[1], NAMES[2])
+
+
+def test_services_of_two_incidents_are_counted_apart() -> None:
+    watch = Watch()
+    _, second = watch.see(group(1, 2), group(5))
+    for _ in range(RETURNED):
+        watch.see(group(5))
+    assert [one.id for one in watch.memory.open] == [second.id]
+    assert [one.members for one in watch.ended] == [(NAMES[1], NAMES[2])]
+
+
+def watch_with_ended(service: str = NAMES[1], *found: Group) -> tuple[Watch, OpenIncident]:
+    """Return an incident that suspects a service and ended with the newest snapshot."""
+    watch = Watch()
+    (born,) = watch.see(*(found or (group(1),)))
+    born = born.with_strongest(9.0, suspects(service), at(0), 15.0)
+    watch.memory = replace(watch.memory, open=(born,))
+    for _ in range(RETURNED):
+        watch.see()
+    assert watch.memory.open == ()
+    (ended,) = watch.memory.ended
+    assert (ended.id, ended.ended_at) == (born.id, at(watch.index - 1))
+    return watch, ended
+
+
+MINUTES = int(REOPENS_SECONDS / 15)  # snapshots in which a fault that returns is the same one
+
+
+@pytest.mark.parametrize(("snapshots", "same"), [(1, True), (MINUTES, True), (MINUTES + 1, False)])
+def test_a_fault_that_returns_within_six_minutes_is_the_same_incident(snapshots: int, same: bool) -> None:
+    watch, ended = watch_with_ended()
+    assert ended.ended_at is not None
+    watch.index = round((ended.ended_at - at(0)).total_seconds() / 15) + snapshots
+    (again,) = watch.see(group(1, 3))
+    assert (again.id == ended.id, again.recurrences) == (same, int(same))
+    assert again.since == (ended.since if same else at(watch.index - 1))
+    assert (again.members, again.quiet, again.ended_at) == ((NAMES[1], NAMES[3]), 0, None)
+    assert again.id not in {one.id for one in watch.memory.end((), at(watch.index)).ended}
+
+
+@pytest.mark.parametrize(
+    ("rows", "culprit", "same"),
+    [
+        ((2, 3), Culprit(), False),  # other services
+        ((2, 3), Culprit(NAMES[1]), True),  # which the same one made fail
+        ((1, 2), Culprit(NAMES[2]), False),  # another first suspect
+        ((1, 2), Culprit(NAMES[1]), True),
+    ],
+)
+def test_a_fault_of_another_suspect_is_another_incident(rows: tuple[int, ...], culprit: Culprit, same: bool) -> None:
+    watch, ended = watch_with_ended()
+    (other,) = watch.see(group(*rows), culprits=(culprit,))
+    assert (other.id == ended.id, other.recurrences) == (same, int(same))
+
+
+def test_an_unconfirmed_group_reopens_nothing() -> None:
+    watch, _ = watch_with_ended()
+    assert watch.see(group(1, confirmed=False)) == ()
+
+
+def test_a_fault_that_returns_again_and_again_is_counted() -> None:
+    watch, ended = watch_with_ended()
+    for number in (1, 2, 3):
+        (again,) = watch.see(group(1))
+        assert (again.id, again.recurrences) == (ended.id, number)
+        for _ in range(RETURNED):
+            watch.see()
+        assert watch.memory.open == ()
+
+
+def test_an_incident_that_goes_on_is_not_joined_by_one_that_ended() -> None:
+    watch, ended = watch_with_ended()
+    (other,) = watch.see(group(4))
+    (going_on,) = watch.see(group(1, 4))
+    assert (going_on.id, going_on.recurrences) == (other.id, 0)
+    assert other.id != ended.id
 
 
 def test_an_unconfirmed_group_keeps_its_services_but_the_incident_still_ends() -> None:

@@ -1,13 +1,19 @@
 """What is remembered of incidents, planned changes and mesh scores."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from model.incidents.memory import IncidentMemory
+from model.incidents.decision import LASTING_DECADES, SETTLES_SECONDS, Track
+from model.incidents.memory import SUSPICIOUS_SECONDS, IncidentMemory
+from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident
 from model.snapshot import PlannedChange
+from model.verdict import Severity
 from tests.model.incidents.incident_cases import LEVEL, NAMES, POLICY, Watch, at, group
+from tests.model.model_cases import START
+
+WATCHED = LEVEL - LASTING_DECADES
 
 
 def test_services_of_an_open_incident_are_not_learned_from() -> None:
@@ -17,9 +23,9 @@ def test_services_of_an_open_incident_are_not_learned_from() -> None:
     assert not IncidentMemory().is_in_incident(NAMES).any()
 
 
-def test_a_service_is_above_its_level_if_it_was_so_lately() -> None:
-    memory = IncidentMemory(above_level={NAMES[2]: (0b100, at(0))})
-    np.testing.assert_array_equal(memory.is_above_level(NAMES), [i == 2 for i in range(8)])
+def test_a_service_is_above_the_threshold_if_it_was_so_lately() -> None:
+    tracks = {NAMES[2]: Track((0.0, 0.0, LEVEL), at(0), at(0)), NAMES[3]: Track((LEVEL - 1,), at(0))}
+    np.testing.assert_array_equal(IncidentMemory(tracks=tracks).is_above_threshold(NAMES), [i == 2 for i in range(8)])
 
 
 def test_changes_are_remembered_for_a_number_of_snapshots() -> None:
@@ -85,35 +91,76 @@ def test_deletions_are_remembered_while_the_service_counts_as_missing() -> None:
     assert lengths == [2, 2, 1, 1, 1, 0]
 
 
-def test_the_threshold_is_a_percentile_of_scores_without_alerts() -> None:
-    assert IncidentMemory().threshold(99, LEVEL) == 0
-    scores = np.random.default_rng(0).permutation(101)
-    assert IncidentMemory(scores=tuple(scores.astype(float))).threshold(99, suspicious=100.0) == 99
+def test_scores_of_snapshots_with_an_alert_are_not_normal() -> None:
+    assert IncidentMemory().normal_scores().tolist() == []
+    memory = IncidentMemory()
+    for i, score in enumerate([1.0, 9.0, 2.0]):
+        memory = memory.add_score(score, at(i), alerted=score > LEVEL, keep=10)
+    assert memory.normal_scores().tolist() == [1.0, 2.0]
+
+
+def test_the_threshold_is_settled_after_an_hour_of_scores() -> None:
+    def settled(seconds: float, scores: int = 1) -> tuple[float, float] | None:
+        times = (START.timestamp(),) * scores
+        newest = (LEVEL, START.timestamp() + seconds)
+        return IncidentMemory(scores=(1.0,) * scores, times=times, threshold=newest).settled_threshold()
+
+    assert settled(SETTLES_SECONDS - 1) is None
+    assert settled(SETTLES_SECONDS) == (LEVEL, START.timestamp() + SETTLES_SECONDS)
+    assert settled(SETTLES_SECONDS, scores=0) is None
+    assert IncidentMemory(scores=(1.0,), times=(START.timestamp(),)).settled_threshold() is None
+
+
+SINCE = at(0)
 
 
 @pytest.mark.parametrize(
-    ("scores", "highest"),
+    ("track", "suspicious"),
     [
-        ((1, 9, 1), 9),  # by chance
-        ((1, 9, 8, 1), 9),
-        ((1, 9, 8, 7, 1), 1),  # an anomaly that raised no alert
-        ((1, LEVEL, LEVEL, LEVEL, 1), LEVEL),  # not above it
-        ((2, 1, 9), 2),  # it may become one
-        ((2, 1, 9, 8), 2),
-        ((9, 9, 9, 2, 9, 1), 9),
-        ((9, 9), 0),
+        (Track((WATCHED, WATCHED), SINCE), True),
+        (Track((WATCHED, 0.0, WATCHED), SINCE), True),
+        (Track((WATCHED,), SINCE), False),
+        (Track((WATCHED, 0.0, 0.0, WATCHED), SINCE), False),
+        (Track((0.0, WATCHED, WATCHED), SINCE), False),
+        (Track((WATCHED - 0.1, WATCHED - 0.1), SINCE), False),
     ],
 )
-def test_runs_of_suspicious_scores_and_the_newest_run_do_not_count_for_the_threshold(
-    scores: tuple[float, ...], highest: float
-) -> None:
-    assert IncidentMemory(scores=tuple(map(float, scores))).threshold(100, LEVEL) == highest
+def test_a_service_is_suspicious_that_is_unusual_and_was_so_shortly_before(track: Track, suspicious: bool) -> None:
+    memory = IncidentMemory(threshold=(LEVEL, 0.0), tracks={NAMES[2]: track})
+    assert memory.is_suspicious(NAMES, at(2)).tolist() == [suspicious and i == 2 for i in range(8)]
+    assert not replace(memory, threshold=None).is_suspicious(NAMES, at(2)).any()
 
 
-@given(st.lists(st.floats(0, 4), min_size=1, max_size=30), st.integers(1, 40))
-def test_the_threshold_holds_still_during_an_anomaly(usual: list[float], length: int) -> None:
-    before = IncidentMemory(scores=tuple(usual)).threshold(99, LEVEL)
-    assert IncidentMemory(scores=(*usual, *[9.0] * length)).threshold(99, LEVEL) == before
+def test_a_service_that_is_unusual_for_an_hour_is_no_longer_suspicious() -> None:
+    memory = IncidentMemory(threshold=(LEVEL, 0.0), tracks={NAMES[2]: Track((9.0,) * 16, SINCE, SINCE)})
+    hour = int(SUSPICIOUS_SECONDS / 15)
+    assert memory.is_suspicious(NAMES, at(hour)).any()
+    assert not memory.is_suspicious(NAMES, at(hour + 1)).any()
+
+
+def test_an_alert_that_ended_is_remembered_for_some_minutes() -> None:
+    ended = OpenIncident("x", SINCE, Severity.MAJOR, NAMES[:1])
+    memory = IncidentMemory().end([ended], at(10))
+    assert memory.ended == (replace(ended, ended_at=at(10)),)
+    last = 10 + int(REOPENS_SECONDS / 15)
+    assert memory.ended_lately(at(last)) == memory.ended
+    assert memory.ended_lately(at(last + 1)) == ()
+    assert memory.end([], at(last)).ended == memory.ended
+    assert memory.end([], at(last + 1)).ended == ()
+    other = replace(ended, id="y")
+    assert [one.id for one in memory.end([other], at(11)).ended] == ["x", "y"]
+    assert replace(memory, open=(ended,)).end([], at(11)).ended == (), "it began anew"
+
+
+def test_the_tracks_of_services_whose_alerts_all_ended_are_forgotten() -> None:
+    """What they do next lasts from then on."""
+    one, other = (OpenIncident(i, SINCE, Severity.MAJOR, names) for i, names in (("x", NAMES[:2]), ("y", NAMES[1:3])))
+    notice = OpenIncident("z", SINCE, Severity.NOTICE, NAMES[3:4])
+    of_traffic = OpenIncident("w", SINCE, Severity.MAJOR, NAMES[4:5], scope="*")
+    tracks = {name: Track((9.0,), SINCE, SINCE) for name in NAMES}
+    memory = IncidentMemory(tracks=tracks, open=(one, other, notice, of_traffic))
+    assert memory.forget_ended([other]).tracks.keys() == tracks.keys() - {NAMES[0]}
+    assert memory.forget_ended([]).tracks.keys() == tracks.keys() - set(NAMES[:3])
 
 
 def test_a_planned_change_exposes_its_service_while_it_is_remembered() -> None:

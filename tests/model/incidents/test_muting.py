@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.incidents.confirmation import confirm_services
+from model.incidents.decision import Track, decisive_scores, follow_scores
 from model.incidents.groups import Group, groups, split_muted
 from model.incidents.matching import Culprit, match_incidents
 from model.incidents.memory import IncidentMemory
@@ -142,19 +142,20 @@ def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime)
     """Track incidents as the meta-model does, and return the services that mutes hide."""
     scores, affected, muted_rows = np.array(inputs[0], np.float32), np.array(inputs[1]), np.array(inputs[2])
     who = tuple(name for name, is_it in zip(NAMES, muted_rows, strict=True) if is_it)
-    hot, confirmed = confirm_services(memory.above_level, NAMES, scores, LEVEL, POLICY, now)
-    memory = replace(memory, above_level=hot, active_mutes=muted(*who) if who else ActiveMutes()).without_muted()
+    tracks = follow_scores(memory.tracks, NAMES, scores, LEVEL, POLICY, now)
+    confirmed = decisive_scores(tracks, NAMES, POLICY, np.ones(len(NAMES), bool)) >= LEVEL
+    memory = replace(memory, tracks=tracks, active_mutes=muted(*who) if who else ActiveMutes()).without_muted()
     found, hidden = split_muted(
         groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, muted_rows
     )
-    alive, seen = match_incidents(
+    matched = match_incidents(
         memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [Culprit()] * len(found), 4
     )
-    for group in seen.values():
+    for group in matched.groups.values():
         assert not muted_rows[group.rows].any()
-    for incident in alive:
+    for incident in matched.open:
         assert not set(incident.members) & set(who)
-    return replace(memory, open=alive), {NAMES[i] for i in hidden}
+    return replace(memory, open=matched.open), {NAMES[i] for i in hidden}
 
 
 @settings(max_examples=150, deadline=None)
@@ -166,7 +167,7 @@ def test_a_muted_service_is_never_part_of_an_incident(drawn_steps: list[Step], p
         memory, hidden = step(memory, one, index, at(i))
         unmuted = (*one[:2], [False] * len(NAMES))
         plain, hidden_unmuted = step(plain, unmuted, index, at(i))
-        assert memory.above_level == plain.above_level, "a muted service is still tracked"
+        assert memory.tracks == plain.tracks, "a muted service is still tracked"
         assert hidden <= {name for name, is_it in zip(NAMES, one[2], strict=True) if is_it}
         assert not hidden_unmuted
 
@@ -200,8 +201,12 @@ def open_incident(*members: str) -> OpenIncident:
 
 def test_an_incident_ends_when_none_of_its_services_is_above_the_level() -> None:
     several = (("shop/cart", "shop/store"), ("shop/cart", "pay/bank"), ("shop/store", "edge/front"), ("pay/card",))
-    hot = {"pay/bank": (0b100, at(0)), "shop/store": (0b111, at(0))}
-    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), above_level=hot)
+    tracks = {
+        "pay/bank": Track((1.0, 1.0, LEVEL), at(0), at(0)),
+        "shop/store": Track((9.0, 9.0, 9.0), at(0), at(0)),
+        "edge/front": Track((LEVEL - 1,), at(0)),  # unusual only
+    }
+    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), tracks=tracks)
     left = replace(memory, active_mutes=muted("shop/*")).without_muted().open
     assert [incident.members for incident in left] == [("pay/bank",), ("pay/card",)]
     assert [incident.id for incident in left] == ["shop/cart", "pay/card"]

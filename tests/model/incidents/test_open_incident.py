@@ -7,16 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.incidents.open_incident import (
+    FADED_SECONDS,
     ONSET_SECONDS,
     RECOVERS,
     RETURNED,
     OpenIncident,
+    advance_members,
     advance_quiet,
     is_over,
     is_recovering,
+    reopen,
 )
 from model.snapshot import PlannedChange
-from model.verdict import NearbyChange, Severity
+from model.verdict import NearbyChange, Reason, Severity, Suspect
 from tests.model.incidents.incident_cases import CLEAR, NAMES, Watch, at, group, suspects
 
 
@@ -31,11 +34,75 @@ def test_services_that_still_deviate_hold_an_incident_open() -> None:
     watch = Watch()
     (born,) = watch.see(group(1))
     for _ in range(5 * CLEAR):
-        (held,) = watch.see(deviates=True)
+        (held,) = watch.see(deviating={NAMES[1]})
         assert (held.id, held.returned, is_recovering(held, CLEAR)) == (born.id, 0, False)
     for _ in range(RECOVERS - 1):
         assert [is_recovering(one, CLEAR) for one in watch.see()] == [False]
     assert watch.see() == (), "quiet for long before, it ends as soon as it recovers"
+
+
+def test_an_incident_ends_after_ten_minutes_without_a_confirmed_service() -> None:
+    """Nothing holds an alert open for long that would not open one now."""
+    watch = Watch()
+    watch.see(group(1))
+    faded = int(FADED_SECONDS / 15)
+    held = [len(watch.see(group(1, confirmed=False), deviating={NAMES[1]})) for _ in range(faded)]
+    assert held == [*[1] * (faded - 1), 0]
+    (born,) = watch.see(group(1))
+    for confirmed in [*[False] * (faded - 1), True] * 2:
+        (again,) = watch.see(group(1, confirmed=confirmed), deviating={NAMES[1]})
+        assert again.id == born.id, "a confirmed snapshot starts the ten minutes again"
+
+
+def test_an_incident_of_which_nothing_is_seen_does_not_fade() -> None:
+    watch = Watch()
+    (born,) = watch.see(group(1))
+    for _ in range(2 * int(FADED_SECONDS / 15)):
+        (held,) = watch.see(unseen={born.id})
+    assert (held.id, held.members, held.calm, held.returned) == (born.id, (NAMES[1],), (0,), 0)
+
+
+def test_a_service_that_is_back_to_normal_leaves_after_four_snapshots() -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:3], peak=9.0, suspects=suspects(NAMES[0]))
+    for number in range(1, RETURNED):
+        incident = advance_members(incident, {NAMES[0], NAMES[2]})
+        assert (incident.members, incident.calm) == (NAMES[:3], (0, number, 0))
+    incident = advance_members(incident, {NAMES[0]})
+    assert (incident.members, incident.calm) == ((NAMES[0], NAMES[2]), (0, 1))
+    incident = advance_members(incident, {NAMES[0], NAMES[2]})
+    assert incident.calm == (0, 0), "a snapshot that deviates starts the count again"
+    assert (incident.peak, incident.suspects) == (9.0, suspects(NAMES[0])), "its first suspect still deviates"
+
+
+def test_with_its_first_suspect_an_incident_loses_its_suspects() -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:2], peak=9.0, suspects=suspects(NAMES[0]))
+    for _ in range(RETURNED):
+        assert incident.peak == 9.0
+        incident = advance_members(incident, {NAMES[1]})
+    assert (incident.members, incident.peak) == ((NAMES[1],), 0.0)
+    late = int(ONSET_SECONDS / 15) + 1
+    assert incident.with_strongest(6.0, suspects(NAMES[1]), at(late), 15.0).suspects == suspects(NAMES[1])
+
+
+def test_the_last_services_of_an_incident_stay_until_it_ends() -> None:
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:2], peak=9.0, suspects=suspects(NAMES[0]))
+    for _ in range(RETURNED + 2):
+        incident = advance_members(incident, set())
+    assert (incident.members, incident.calm, incident.peak) == (NAMES[:2], (RETURNED + 2,) * 2, 9.0)
+
+
+def test_an_incident_that_is_stored_without_counts_of_its_services_counts_from_now_on() -> None:
+    incident = advance_members(OpenIncident("x", at(0), Severity.MINOR, NAMES[:2]), {NAMES[0]})
+    assert incident.calm == (0, 1)
+
+
+def test_an_incident_that_begins_anew_keeps_its_id_beginning_and_suspects() -> None:
+    ended = OpenIncident(
+        "x", at(0), Severity.MAJOR, NAMES[:2], (4, 4), 5, 4, 1, peak=9.0, suspects=suspects("cause"), ended_at=at(9)
+    )
+    again = reopen(ended)
+    assert again == OpenIncident("x", at(0), Severity.MAJOR, (), suspects=suspects("cause"), recurrences=1)
+    assert reopen(again).recurrences == 2
 
 
 def test_a_snapshot_that_deviates_starts_the_count_again() -> None:
@@ -44,11 +111,11 @@ def test_a_snapshot_that_deviates_starts_the_count_again() -> None:
     for _ in range(RECOVERS):
         (recovering,) = watch.see()
     assert is_recovering(recovering, CLEAR)
-    (relapsed,) = watch.see(deviates=True)
+    (relapsed,) = watch.see(deviating={NAMES[1]})
     assert (relapsed.returned, relapsed.quiet, is_recovering(relapsed, CLEAR)) == (0, RECOVERS + 1, False)
 
 
-@pytest.mark.parametrize(("clear", "recovers", "ends"), [(8, 3, 6), (6, 3, 6), (4, 3, 4), (2, 1, 2), (1, 1, 1)])
+@pytest.mark.parametrize(("clear", "recovers", "ends"), [(8, 3, 8), (6, 3, 6), (4, 3, 4), (2, 1, 2), (1, 1, 1)])
 def test_an_incident_of_a_longer_interval_recovers_and_ends_after_fewer_snapshots(
     clear: int, recovers: int, ends: int
 ) -> None:
@@ -74,13 +141,13 @@ def test_an_incident_ends_only_while_it_recovers(course: list[str], clear: int) 
 
 
 def test_missing_snapshots_count_as_quiet_if_the_next_one_is() -> None:
-    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1], quiet=1, returned=1, unseen=4)
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1], quiet=1, returned=1, unseen=CLEAR - 1)
     confirmed = advance_quiet(incident, is_confirmed=True, deviates=True, clear_after=CLEAR)
     assert (confirmed.quiet, confirmed.returned, confirmed.unseen) == (0, 0, 0)
     deviating = advance_quiet(incident, is_confirmed=False, deviates=True, clear_after=CLEAR)
-    assert (deviating.quiet, deviating.returned, deviating.unseen) == (6, 0, 0)
+    assert (deviating.quiet, deviating.returned, deviating.unseen) == (CLEAR + 1, 0, 0)
     normal = advance_quiet(incident, is_confirmed=False, deviates=False, clear_after=CLEAR)
-    assert (normal.quiet, normal.returned, normal.unseen) == (6, 2, 0)
+    assert (normal.quiet, normal.returned, normal.unseen) == (CLEAR + 1, 2, 0)
 
 
 def test_an_incident_that_may_have_ended_in_a_long_gap_ends_with_the_first_normal_snapshot() -> None:
@@ -114,6 +181,19 @@ def test_after_the_onset_only_a_far_stronger_snapshot_names_other_suspects() -> 
     assert incident.with_strongest(9.5, suspects("other"), at(late), 15.0).suspects == suspects("cause")
     assert incident.with_strongest(9.5, suspects("other"), at(late - 1), 15.0).suspects == suspects("other")
     assert incident.with_strongest(12.0, suspects("other"), at(late), 15.0).suspects == suspects("other")
+
+
+def test_the_numbers_of_a_suspect_are_the_newest_ones_of_the_same_symptom() -> None:
+    def failing(errors: float, metric: str = "error_rate") -> tuple[Suspect, ...]:
+        return (Suspect("cause", 1.0, (Reason(metric, errors, 0.01, at(0)),)),)
+
+    incident = OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]).with_strongest(9.0, failing(0.5), at(0), 15.0)
+    weaker = incident.with_strongest(7.0, failing(0.3), at(1), 15.0)
+    assert (weaker.suspects, weaker.suspects_at, weaker.peak) == (failing(0.3), at(1), 9.0)
+    other = weaker.with_strongest(7.0, failing(0.4, "p99_latency"), at(2), 15.0)
+    assert (other.suspects, other.suspects_at) == (failing(0.3), at(1)), "another symptom says nothing about this one"
+    quiet = replace(weaker, quiet=1).with_strongest(2.0, failing(0.02), at(2), 15.0)
+    assert quiet.suspects == failing(0.3), "a recovering incident shows what it was about"
 
 
 def test_an_incident_without_suspects_takes_the_first() -> None:

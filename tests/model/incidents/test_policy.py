@@ -19,9 +19,9 @@ def test_the_page_level_follows_the_budget() -> None:
 
 @pytest.mark.parametrize(
     ("interval", "confirm", "confirm_of", "clear"),
-    [(5.0, 3, 4, 8), (15.0, 3, 4, 8), (20.0, 2, 3, 6), (30.0, 2, 3, 4), (60.0, 2, 3, 2), (300.0, 2, 3, 2)],
+    [(5.0, 3, 4, 4), (15.0, 3, 4, 4), (20.0, 2, 3, 3), (30.0, 2, 3, 2), (60.0, 2, 3, 2), (300.0, 2, 3, 2)],
 )
-def test_an_alert_needs_45_seconds_and_ends_after_two_minutes_but_both_need_two_snapshots(
+def test_an_alert_needs_45_seconds_and_ends_after_a_minute_but_both_need_two_snapshots(
     interval: float, confirm: int, confirm_of: int, clear: int
 ) -> None:
     policy = AlertPolicy().at_interval(interval)

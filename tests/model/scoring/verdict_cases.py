@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
+from model.incidents.decision import LASTING_DECADES
 from model.incidents.memory import IncidentMemory
-from model.incidents.policy import LASTING_DECADES, AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import SERIES, Explanation
 from model.scoring.kinds import EvidenceKind, K
