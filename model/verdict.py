@@ -9,6 +9,7 @@ from model.snapshot import Owner, PlannedChange
 # Reasons that are not metrics.
 VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
 OVERDUE = "overdue_work"  # of a notice
+WAITS = "outgoing_latency"  # of all calls that a service makes, though what it calls is as fast as ever
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
 
 
@@ -90,8 +91,9 @@ class Reason:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
             ``new_calls``, ``lost_calls``, ``dropped_calls``: calls into it that are new, that go elsewhere now, or that
             their caller suddenly no longer makes. ``moved_calls``: new calls that it makes. The values of these five
-            are requests, 1/s. ``overdue_work``: work that it does at regular times did not run; the values are seconds
-            since it last began, and between two such times, and ``since`` is when it last began.
+            are requests, 1/s. ``outgoing_latency``: the median latency of the calls that it makes, which are all slow,
+            though what it calls is as fast as ever. ``overdue_work``: work that it does at regular times did not run;
+            the values are seconds since it last began, and between two such times, and ``since`` is when it last began.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.
         since: first snapshot of the present deviation.
@@ -368,8 +370,9 @@ class Verdict:
         observed_at: the snapshot's time, UTC.
         sequence: counted snapshots of this mesh, this one included.
         status: see :class:`Status`.
-        mesh_score: strongest calibrated evidence in the mesh, in decades of improbability (``-log10 p``).
-        threshold: percentile of ``mesh_score`` over the history without alerts; for display, raises no alert by itself.
+        mesh_score: the largest decisive score of the mesh's services and of its traffic, in decades of improbability;
+            see :mod:`model.incidents.decision`.
+        threshold: that ``mesh_score`` has to reach to open an alert.
         probability: calibrated probability that an incident is in progress, 0..1.
         suspects: of the whole mesh, best first; always filled.
         incidents: open ones, the most urgent first, notices last; see ``model/incidents/urgency.py``.

@@ -110,6 +110,7 @@ def options(settings: Settings, mesh: str = "") -> Options:
         confirm=alert.confirm_snapshots,
         confirm_of=alert.window_snapshots,
         clear=alert.clear_snapshots,
+        latency_floor_seconds=alert.latency_floor_ms / 1000,
         percentile=alert.percentile or model.anomaly_percentile,
         reconstruction=alert.reconstruction,
         mute_intervals=alert.mute_after_deletion_intervals,

@@ -26,25 +26,28 @@ from model.features import (
 )
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
-from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED
+from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, WAITS
 
 MOST = 3  # reasons of a suspect
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
 _CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
-SERIES = (*(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED)
+SERIES = (
+    *(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED, WAITS,
+)  # fmt: skip
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
 # Of each series: its channel, and the offset of that. A service that vanished has no requests.
-_CHANNEL = np.array([*range(OWN), *SYMPTOMS, *[RATE] * (len(SERIES) - OWN - CALLS)])
+_CHANNEL = np.array([*range(OWN), *SYMPTOMS, *[RATE] * (len(SERIES) - OWN - CALLS - 1), P50])
 _OFFSET = np.array(
     [*(c.offset for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].offset for c in SYMPTOMS)]
-    + [NODE_CHANNELS[RATE].offset] * (len(SERIES) - OWN - CALLS)
+    + [NODE_CHANNELS[RATE].offset] * (len(SERIES) - OWN - CALLS - 1)
+    + [NODE_CHANNELS[P50].offset]
 )
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
 RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
 LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
 ALIKE = (  # series of the same symptom: a slow service is slow at the median, at p99 and for its callers
     [ERROR, OWN + SYMPTOMS.index(ERROR)],
-    [P50, P99, OWN_TIME, OWN + SYMPTOMS.index(P50), OWN + SYMPTOMS.index(P99)],
+    [P50, P99, OWN_TIME, OWN + SYMPTOMS.index(P50), OWN + SYMPTOMS.index(P99), SERIES.index(WAITS)],
     [CPU, CPU_PER_REQUEST],
 )
 REPEATED = np.float32(0.5)  # weight of all but the strongest of them
@@ -65,6 +68,8 @@ class Strength:
         vanished: ``[M]`` surprise of a disappearance, or of calls that moved or dropped.
         young: bool ``[E]`` calls that are new.
         dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
+        waits: ``[M]`` surprise of calls that are slow because of their caller.
+        waiting: ``[M]`` twice: latency of these calls now and usually, s.
         sends_more: bool ``[M]`` candidates that make more calls than their requests explain.
     """
 
@@ -76,6 +81,8 @@ class Strength:
     vanished: Array
     young: BoolArray
     dropped: BoolArray
+    waits: Array
+    waiting: tuple[Array, Array]
     sends_more: BoolArray
 
 
@@ -150,6 +157,8 @@ def explain(
     discount = np.array([CONTEXT.get(c, 1.0) for c in range(OWN)], np.float32)
     table.surprise[:, :OWN], table.worth[:, :OWN] = strength.node, strength.node * strength.node_matters * discount
     _add_calls(state, strength, keep, table)
+    waiting = np.flatnonzero(strength.waits)
+    table.add(waiting, WAITS, strength.waits[waiting], strength.waits[waiting])
     gone = observation.presence.gone[keep]
     _add_moved_calls(state, observation, strength, keep, table, gone)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
@@ -166,6 +175,8 @@ def explain(
     observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
     is_moved = of_call & (series >= OWN + CALLS)
     observed[is_moved], expected[is_moved] = _traffic(observation, strength.young, call[is_moved])
+    for shown, values in zip((observed, expected), strength.waiting, strict=True):
+        np.copyto(shown, values[:, None], where=series == SERIES.index(WAITS))
     names = tuple(state.node_ids[row] for row in named.tolist())
     gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
     load = _load(observation, keep)

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from model.features import Array
+from model.features import P50, Array
 from model.incidents.planned_changes import DELETIONS
 from model.incidents.policy import AlertPolicy
 from model.incidents.schedule import Use, follow_work
 from model.ordering import largest_of_rows
 from model.scoring.attribution import attribute
+from model.scoring.common_cause import waiting_of
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import SYMPTOMS, Strength, explain
 from model.scoring.filling import find_filling
@@ -35,6 +36,7 @@ from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.series_evidence import series_evidence
 from model.scoring.signals import impatience, merge_facts, pressure, signal_reasons, unusual_signals
 from model.scoring.silence import silence_of, silent_services, unseen_services
+from model.scoring.strongest import largest_of_group
 from model.scoring.surprises import MeshScores, Surprises, with_rare_failures
 from model.scoring.traffic import traffic_changes
 from model.snapshot import BoolArray, IntArray
@@ -206,5 +208,19 @@ def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray
         kinds[keep, EvidenceKind.VANISHED],
         mesh.new_calls,
         dropped,
+        _waits(mesh)[keep],
+        _waiting(mesh, keep),
         kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
     )
+
+
+def _waits(mesh: ScoredMesh) -> Array:
+    """Return the surprise ``[N]`` of calls that are slow because of their caller."""
+    waits = mesh.surprise.edge[:, P50] * mesh.slow_by_caller
+    return largest_of_group(waits, mesh.state.edge_index[0], len(mesh.state.node_ids))
+
+
+def _waiting(mesh: ScoredMesh, keep: IntArray) -> tuple[Array, Array]:
+    """Return the latency of these calls now and usually, ``[M]`` in s."""
+    now, usual = waiting_of(mesh.state, mesh.observation, mesh.slow_by_caller)
+    return now[keep], usual[keep]

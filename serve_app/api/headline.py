@@ -14,6 +14,7 @@ from model.verdict import (
     NEW,
     SENT,
     VANISHED,
+    WAITS,
     ErrorBudget,
     Impact,
     Incident,
@@ -62,6 +63,7 @@ _OWN = {  # by metric
     "active_connections": f"{{who}} has more connections: {_NUMBERS}",
     VANISHED: "{who} has disappeared: no requests, usually {usual}",
     SENT: "{who} sends {times} times its usual calls",
+    WAITS: f"All calls out of {{who}} are slow, though what it calls is as fast as ever: {_NUMBERS}",
 }
 _OF_A_CALL = {
     "error_rate": "{who} is failing: {observed} of the calls from {source}, usually {usual}",
@@ -138,12 +140,24 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     if unclear:
         names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
         return f"Cause uncertain, {names}: {text}. {impact}."
-    return f"{_capitalized(text) if text.startswith('calls ') else text}. {impact}."
+    return f"{_capitalized(text) if text.startswith('calls ') else text}. {impact}.{_returns(incident)}"
+
+
+def _returns(incident: Incident) -> str:
+    """How often it came back; empty if it did not."""
+    if not incident.recurrences:
+        return ""
+    return (
+        " It has come back once." if incident.recurrences == 1 else f" It has come back {incident.recurrences} times."
+    )
 
 
 def impact_text(impact: Impact) -> str:
-    """``4 services affected, 12% of front-door requests``."""
+    """``4 services affected, 12% of front-door requests fail or are slow``; without known harm, how many requests reach
+    it: ``4 services affected, 12% of front-door requests``."""
     services = f"{impact.services:,} service{'' if impact.services == 1 else 's'} affected"
+    if impact.harmed_share:
+        return f"{services}, {share_text(impact.harmed_share)} of front-door requests fail or are slow"
     if impact.front_door_share is None:
         return services
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"

@@ -17,6 +17,7 @@ from model.verdict import (
     OVERDUE,
     SENT,
     VANISHED,
+    WAITS,
     Incident,
     IncidentKind,
     LimitForecast,
@@ -204,6 +205,13 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
         return _Advice(
             f"Check the network and the policies between {ends}",
             f"{_symptom(cause[0], case.who)}, while {case.who} itself shows nothing unusual",
+        )
+    waits = case.strongest(WAITS)
+    if waits is not None:
+        return _Advice(
+            f"Look at the network, the node and the proxy of {case.who}",
+            f"all its calls take {observed_text(waits)}, usually {usual_text(waits)}, though what it calls is as fast "
+            "as ever",
         )
     own = case.strongest("own_time")
     evidence = _symptom((cause or case.facts)[0], case.who) if case.facts else "it deviates most"

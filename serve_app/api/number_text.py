@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from model.snapshot import RATIOS, SHARES_OF_ONE
-from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, SENT, VANISHED
+from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, SENT, VANISHED, WAITS
 
 _TRAFFIC = frozenset({"request_rate", "requests_per_second", VANISHED, LOST, NEW, MOVED, DROPPED, SENT})
-_TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE})
+_TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE, WAITS})
 LEAST_SCORE = 0.01  # that is written; smaller ones are below it
 
 

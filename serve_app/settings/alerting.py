@@ -22,10 +22,16 @@ class AlertSettings(SettingsGroup):
     confirm_snapshots: int = Field(
         3,
         ge=1,
-        description="k: number of anomalous snapshots among the last n that opens an incident; fewer, at least 2, if "
-        "they cover 45 s; below 1.5 times the page level, k and n are one larger if that is at most a minute",
+        description="k: number of snapshots above the threshold among the last n that opens an alert; fewer, at least "
+        "2, if they cover 45 s; below 1.5 times the threshold, k and n are one larger if that is at most a minute",
     )
     window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
+    latency_floor_ms: float = Field(
+        20.0,
+        ge=0,
+        description="least rise of a latency that counts in full: less is noticed by no one; a tenth of the usual p50 "
+        "at the front door, and a quarter of the p99, if that is more",
+    )
     clear_snapshots: int = Field(
         4,
         ge=1,
@@ -41,9 +47,9 @@ class AlertSettings(SettingsGroup):
         None,
         gt=50,
         lt=100,
-        description="percentile of the mesh's own history that is its threshold: of the mesh score, of the "
-        "reconstruction loss and of the embedding displacement, the last two after ten snapshots; none: "
-        "model.anomaly_percentile, its former name",
+        description="percentile of the mesh's own history without alerts; an alert needs a score two decades above it, "
+        "if that is more than the budget asks for; also the threshold of the reconstruction loss and of the embedding "
+        "displacement; none: model.anomaly_percentile, its former name",
     )
     reconstruction: Literal["context", "alert"] = Field(
         "context",

@@ -31,8 +31,9 @@ class ReasonDocument(Document):
         description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
         "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
         "`dropped_calls`: calls into it that its caller suddenly no longer makes; `moved_calls`: calls that it did not "
-        "make before (values in requests/s); `overdue_work`: work that it does at regular times did not run (values "
-        "in seconds: since it last began, and between two such times)"
+        "make before (values in requests/s); `outgoing_latency`: all calls that it makes are slow, though what it "
+        "calls is as fast as ever (values in seconds: their median latency); `overdue_work`: work that it does at "
+        "regular times did not run (values in seconds: since it last began, and between two such times)"
     )
     source: ServiceKey | None = Field(None, description="the caller, if the evidence is a call into the suspect")
     destination: ServiceKey | None = Field(None, description="the callee, if the evidence is a call by the suspect")
@@ -94,6 +95,13 @@ class ImpactDocument(Document):
         le=1,
         description="upper estimate of the share of requests into the mesh that reach an origin of the incident (its "
         "first suspect, and affected services that call no affected one), by the calls before it; null: unknown",
+    )
+    harmed_share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="of the same requests, the share that fails or is slow because of it; it decides the severity; "
+        "null: unknown",
     )
     text: str = Field(description="the same in words", examples=["4 services affected, 12% of front-door requests"])
 
@@ -177,6 +185,7 @@ class IncidentDocument(Document):
         description="service whose calls to the first suspect fail or are slow while the suspect itself shows nothing "
         "unusual; null: there is none",
     )
+    recurrences: int = Field(0, ge=0, description="how often it ended and began anew within minutes")
     trend: str | None = Field(
         None,
         description="course of the strongest reason over the last minutes: `worsening`, `steady` or `easing`; null: it "
@@ -293,9 +302,12 @@ class VerdictDocument(Document):
         "whole exceeds its history",
         examples=["normal"],
     )
-    mesh_score: float = Field(allow_inf_nan=False, description="strongest evidence, in decades of improbability")
+    mesh_score: float = Field(
+        allow_inf_nan=False,
+        description="the strongest evidence that lasted for some snapshots, in decades of improbability",
+    )
     threshold: float | None = Field(
-        description="percentile of mesh_score over history without incidents; null while unknown"
+        description="an alert opens if and only if mesh_score reaches it; null in old verdicts that did not know it"
     )
     probability: float = Field(ge=0, le=1, description="calibrated probability that an incident is in progress")
     suspects: list[SuspectDocument] = Field(description="of the whole mesh, best first")

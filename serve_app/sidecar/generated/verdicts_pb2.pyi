@@ -254,7 +254,7 @@ class Forecast(_message.Message):
     def __init__(self, seconds: _Optional[float] = ..., soonest_seconds: _Optional[float] = ..., latest_seconds: _Optional[float] = ...) -> None: ...
 
 class Incident(_message.Message):
-    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope", "team", "contact", "teams", "error_budgets", "title", "next_step", "caller", "trend")
+    __slots__ = ("id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering", "suspects_at", "kind", "headline", "impact", "scope", "team", "contact", "teams", "error_budgets", "title", "next_step", "caller", "trend", "recurrences")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SEVERITY_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +277,7 @@ class Incident(_message.Message):
     NEXT_STEP_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     TREND_FIELD_NUMBER: _ClassVar[int]
+    RECURRENCES_FIELD_NUMBER: _ClassVar[int]
     id: str
     since: _timestamp_pb2.Timestamp
     severity: str
@@ -299,7 +300,8 @@ class Incident(_message.Message):
     next_step: str
     caller: str
     trend: str
-    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., error_budgets: _Optional[_Iterable[_Union[ErrorBudget, _Mapping]]] = ..., title: _Optional[str] = ..., next_step: _Optional[str] = ..., caller: _Optional[str] = ..., trend: _Optional[str] = ...) -> None: ...
+    recurrences: int
+    def __init__(self, id: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., severity: _Optional[str] = ..., score: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., affected: _Optional[_Iterable[str]] = ..., changes: _Optional[_Iterable[_Union[NearbyChange, _Mapping]]] = ..., events: _Optional[_Iterable[_Union[ClusterEvent, _Mapping]]] = ..., recovering: _Optional[bool] = ..., suspects_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., kind: _Optional[str] = ..., headline: _Optional[str] = ..., impact: _Optional[_Union[Impact, _Mapping]] = ..., scope: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., error_budgets: _Optional[_Iterable[_Union[ErrorBudget, _Mapping]]] = ..., title: _Optional[str] = ..., next_step: _Optional[str] = ..., caller: _Optional[str] = ..., trend: _Optional[str] = ..., recurrences: _Optional[int] = ...) -> None: ...
 
 class ErrorBudget(_message.Message):
     __slots__ = ("service", "objective", "target", "latency_ms", "days", "used", "bad_requests", "text")
@@ -322,14 +324,16 @@ class ErrorBudget(_message.Message):
     def __init__(self, service: _Optional[str] = ..., objective: _Optional[str] = ..., target: _Optional[float] = ..., latency_ms: _Optional[float] = ..., days: _Optional[float] = ..., used: _Optional[float] = ..., bad_requests: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
 
 class Impact(_message.Message):
-    __slots__ = ("services", "front_door_share", "text")
+    __slots__ = ("services", "front_door_share", "text", "harmed_share")
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     FRONT_DOOR_SHARE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    HARMED_SHARE_FIELD_NUMBER: _ClassVar[int]
     services: int
     front_door_share: float
     text: str
-    def __init__(self, services: _Optional[int] = ..., front_door_share: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
+    harmed_share: float
+    def __init__(self, services: _Optional[int] = ..., front_door_share: _Optional[float] = ..., text: _Optional[str] = ..., harmed_share: _Optional[float] = ...) -> None: ...
 
 class NearbyChange(_message.Message):
     __slots__ = ("kind", "service", "reason", "at", "text")
