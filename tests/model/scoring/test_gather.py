@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from model.features import P50, Array
 from model.incidents.policy import AlertPolicy
 from model.scoring.kinds import EvidenceKind
-from model.snapshot import NodeMetric, PlannedChange
-from tests.model.evidence_cases import CART, evidence_of, snapshot_with_move, with_nodes
-from tests.model.model_cases import NODE, SERVICES, settled_state, watch
+from model.snapshot import MeshSnapshot, NodeMetric, PlannedChange
+from tests.model.evidence_cases import CART, evidence_of, snapshot_with_move
+from tests.model.model_cases import SERVICES, noisy, snapshot, watch
+
+LATENCIES = [NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]
 
 
 def test_events_count_more_where_the_level_is_raised_and_deviations_do_not() -> None:
@@ -19,29 +22,34 @@ def test_events_count_more_where_the_level_is_raised_and_deviations_do_not() -> 
     np.testing.assert_allclose(restless.kinds, expected, rtol=1e-6)
 
 
-def page_scores_while_slower(*, deployed: bool) -> list[float]:
-    """Return the highest page score of each snapshot while a service is 50% slower, with or without a deploy."""
-    policy, state, scores = AlertPolicy(), settled_state(100), []
+def slow_snapshot(made: MeshSnapshot, factor: float = 1.0) -> MeshSnapshot:
+    """Return a mesh whose requests take so long that 50% more are noticed, and the cart's latency times a factor."""
+    nodes = made.node_features.copy()
+    nodes[:, LATENCIES] *= 12.0, 9.0
+    nodes[CART, LATENCIES] *= factor
+    return replace(made, node_features=nodes)
+
+
+def while_slower(*, deployed: bool) -> tuple[Array, Array]:
+    """Return the highest page score, and the sigmas of the cart's latency, of each snapshot while it is 50% slower, with
+    or without a deploy."""
+    policy, pages, sigmas, rng = AlertPolicy(), [], [], np.random.default_rng(0)
+    state = watch(slow_snapshot(noisy(i, rng, sigma=0.05)) for i in range(100))[1]
     changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if deployed else []
     for i in range(40):
         memory = state.memory.advance_changes(changes if i == 0 else (), policy.change_memory)
-        slower = with_nodes(
-            100 + i,
-            CART,
-            {
-                NodeMetric.P50_LATENCY: 1.5 * NODE[NodeMetric.P50_LATENCY],
-                NodeMetric.P99_LATENCY: 1.5 * NODE[NodeMetric.P99_LATENCY],
-            },
-        )
+        slower = slow_snapshot(snapshot(100 + i), 1.5)
         state = replace(state, memory=memory)
-        scores.append(float(evidence_of(slower, state=state).page.max()))
-        state = watch([slower], state)[1]
-    return scores
+        pages.append(evidence_of(slower, state=state).page.max())
+        observation, state = watch([slower], state)
+        sigmas.append(observation.node.now[CART, P50])
+    return np.array(pages), np.array(sigmas)
 
 
 def test_a_service_that_stays_slower_after_a_deploy_becomes_normal() -> None:
     settled = AlertPolicy().change_memory
-    with_deploy, without = (np.array(page_scores_while_slower(deployed=deployed)) for deployed in (True, False))
-    assert without[settled:].max() > 2
+    (page, with_deploy), (_, without) = (while_slower(deployed=deployed) for deployed in (True, False))
+    assert without[settled:].max() > 1, "without one, it takes longer"
     assert with_deploy[settled:].max() < 0.5
-    assert with_deploy[:settled].max() > 2, "the service deviates while the change is new"
+    assert page[settled:].max() < 0.5
+    assert page[:settled].max() > 2, "the service deviates while the change is new"

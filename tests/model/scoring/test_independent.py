@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from model.incidents.decision import Track, Tracks
 from model.incidents.open_incident import LIKELY_SHARE
 from model.scoring.attribution import Attribution
 from model.scoring.evidence import Evidence
@@ -45,9 +46,13 @@ SLOW_BY_ITSELF: Kinds = {**SLOW, (SECOND, EvidenceKind.OWN_TIME): 6.0}
 FAILS: Kinds = {(SECOND, EvidenceKind.ERROR): 8.0, (SECOND, EvidenceKind.ERROR_RAW): 8.0}
 
 
+def above(found: Evidence, *scores: float) -> Tracks:
+    """Return tracks in which every candidate has these page scores, the newest first."""
+    return {name: Track(scores, at(0), at(0)) for name in found.names}
+
+
 def is_independent(found: Evidence) -> bool:
-    above = {name: (0b111, at(0)) for name in found.names}
-    independent = find_independent(found, above, LEVEL, POLICY)
+    independent = find_independent(found, above(found, 9.0, 9.0), LEVEL, POLICY)
     return bool(SECOND in independent_of(found, ROWS, independent))
 
 
@@ -87,8 +92,10 @@ def test_a_victim_of_another_fault_is_not_a_fault_of_its_own(what: str, found: E
 def test_nothing_is_independent_before_it_is_confirmed_or_if_calls_are_unknown() -> None:
     found = scene(SLOW_BY_ITSELF)
     assert not find_independent(found, {}, LEVEL, POLICY).any()
-    above = {name: (0b111, at(0)) for name in found.names}
-    assert not find_independent(replace(found, attribution=None), above, LEVEL, POLICY).any()
+    assert not find_independent(found, above(found, 9.0), LEVEL, POLICY).any(), "it takes two snapshots"
+    assert not find_independent(found, above(found, 9.0, LEVEL - 0.1), LEVEL, POLICY).any()
+    assert find_independent(found, above(found, 9.0, LEVEL), LEVEL, POLICY).any()
+    assert not find_independent(replace(found, attribution=None), above(found, 9.0, 9.0), LEVEL, POLICY).any()
 
 
 def test_the_second_fault_is_a_likely_suspect_of_the_incident() -> None:

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.incidents.decision import LASTING_DECADES, SEVERE, Track, Tracks
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
 from model.incidents.open_incident import OpenIncident
-from model.incidents.policy import LASTING_DECADES, AlertPolicy
+from model.incidents.policy import AlertPolicy
 from model.scoring.kinds import EvidenceKind
-from model.scoring.lasting import SEVERE
 from model.scoring.verdict_building import build_verdict
 from model.scoring.watching import LEAST_SEEN, MOST_WATCHED, watch
 from model.verdict import Reason, Severity, Status, Watched
@@ -23,10 +23,14 @@ SHIPPED = AlertPolicy()
 REASON = Reason("error_rate", 0.25, 0.01, START)
 
 
-def watch_list(
-    page: dict[str, float], memory: IncidentMemory, *clear: str, policy: AlertPolicy = SHIPPED
-) -> tuple[Watched, ...]:
-    return watch(page, {name: name in clear for name in page}, memory, LEVEL, policy, lambda name: (REASON,))
+def watch_list(memory: IncidentMemory, *names: str) -> tuple[Watched, ...]:
+    """Return what is watched if these are the candidates; by default all that are remembered."""
+    return watch(names or tuple(memory.tracks), memory, LEVEL, SHIPPED, lambda name: (REASON,))
+
+
+def above(*scores: float) -> Track:
+    """Return a track of a service that was above the threshold."""
+    return Track(scores, START, START)
 
 
 def test_a_service_above_the_level_is_watched_until_it_is_confirmed() -> None:
@@ -50,10 +54,9 @@ def test_a_moderate_deviation_is_watched_from_the_second_snapshot_until_it_lasts
     expected = [[(i + 1, POLICY.lasting, LEVEL - LASTING_DECADES)] for i in range(POLICY.lasting - 1)]
     assert seen[1 : POLICY.lasting - 1] == expected[1:]
     assert seen[0] == []
-    (last,) = verdicts[POLICY.lasting - 1].watching
+    (last,) = verdicts[POLICY.lasting - 2].watching
     assert last.score == pytest.approx(MODERATE), "without the decades for its duration"
-    assert verdicts[-1].watching == ()
-    assert verdicts[-1].incidents
+    assert [(v.watching, len(v.incidents)) for v in verdicts[POLICY.lasting - 1 :]] == [((), 1)] * 2
 
 
 def test_what_is_watched_changes_no_status_and_has_its_reasons() -> None:
@@ -85,49 +88,49 @@ def test_members_of_an_incident_are_not_watched_and_other_services_are() -> None
 
 def test_members_of_an_incident_of_traffic_are_watched() -> None:
     incident = OpenIncident("x", START, Severity.CRITICAL, ("a/s0",))
-    memory = IncidentMemory(above_level={"a/s0": (1, START)}, open=(incident,))
-    assert watch_list({"a/s0": LEVEL + 1}, memory) == ()
+    memory = IncidentMemory(tracks={"a/s0": above(LEVEL + 1)}, open=(incident,))
+    assert watch_list(memory) == ()
     of_traffic = replace(memory, open=(replace(incident, scope="*"),))
-    assert [one.service for one in watch_list({"a/s0": LEVEL + 1}, of_traffic)] == ["a/s0"]
+    assert [one.service for one in watch_list(of_traffic)] == ["a/s0"]
 
 
 def test_muted_services_are_not_watched() -> None:
     mute = Mute("m", ("a/s0",), START, START + timedelta(hours=1), "a test", START)
-    memory = IncidentMemory(
-        above_level={"a/s0": (1, START), "a/s1": (1, START)}, active_mutes=active_mutes([mute], (), (), at(1))
-    )
-    assert [one.service for one in watch_list({"a/s0": 9.0, "a/s1": 9.0}, memory)] == ["a/s1"]
+    tracks = dict.fromkeys(("a/s0", "a/s1"), above(9.0))
+    memory = IncidentMemory(tracks=tracks, active_mutes=active_mutes([mute], (), (), at(1)))
+    assert [one.service for one in watch_list(memory)] == ["a/s1"]
 
 
-def test_a_service_above_both_levels_counts_towards_the_page_level() -> None:
-    memory = IncidentMemory(above_level={"a/s0": (1, at(5))}, above_lasting={"a/s0": (0b111111, START)})
-    (one,) = watch_list({"a/s0": LEVEL + 1}, memory)
+def test_a_service_that_is_no_candidate_is_not_watched() -> None:
+    memory = IncidentMemory(tracks=dict.fromkeys(("a/s0", "a/s1"), above(9.0)))
+    assert [one.service for one in watch_list(memory, "a/s1")] == ["a/s1"]
+
+
+def test_a_service_above_the_threshold_counts_towards_that() -> None:
+    track = Track((LEVEL + 1, *[MODERATE] * 5), START, at(5))
+    (one,) = watch_list(IncidentMemory(tracks={"a/s0": track}))
     assert (one.level, one.seen, one.needed, one.since) == (LEVEL, 1, 4, at(5))
 
 
 @given(
-    st.dictionaries(st.sampled_from([f"a/s{i}" for i in range(12)]), st.tuples(st.integers(1, 15), st.floats(5, 20))),
-    st.integers(0, 15),
-)
-def test_the_most_unusual_services_are_listed_first_and_few_of_them(
-    above: dict[str, tuple[int, float]], lasting: int
-) -> None:
-    page = {name: score for name, (_, score) in above.items()}
-    memory = IncidentMemory(
-        above_level={name: (bits, START) for name, (bits, _) in above.items()},
-        above_lasting=dict.fromkeys(above, (lasting, START)) if lasting else {},
+    st.dictionaries(
+        st.sampled_from([f"a/s{i}" for i in range(12)]),
+        st.lists(st.floats(0, 20), min_size=1, max_size=SHIPPED.lasting_of).map(tuple),
     )
-    found = watch_list(page, memory)
+)
+def test_the_most_unusual_services_are_listed_first_and_few_of_them(scores: dict[str, tuple[float, ...]]) -> None:
+    tracks: Tracks = {name: above(*of) for name, of in scores.items()}
+    found = watch_list(IncidentMemory(tracks=tracks))
     assert len(found) <= MOST_WATCHED
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-    newest = {name for name, (bits, _) in above.items() if bits & 1}
-    assert newest or not any(one.level == LEVEL for one in found)
     for one in found:
         assert one.reasons == (REASON,)
         assert 1 <= one.seen < one.needed
+        assert one.score == scores[one.service][0] >= one.level
         assert one.level == LEVEL or one.seen >= LEAST_SEEN
-    if len(newest) <= MOST_WATCHED and not lasting & 1:
-        assert {one.service for one in found} == newest
+        assert (one.level == LEVEL) == (one.score >= LEVEL)
+    high = {name for name, of in scores.items() if of[0] >= LEVEL}
+    assert len(found) == MOST_WATCHED or high <= {one.service for one in found}
 
 
 def test_a_resource_alone_is_watched_as_a_moderate_deviation_that_never_lasts() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from model.features import ERROR, P50, RATE
+from model.incidents.decision import Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.state.acceptance import LATELY, accept_incident, accept_services
@@ -38,8 +39,7 @@ def unusual_state(snapshots: int = 10, members: tuple[str, ...] = ("shop/store",
     opened = OpenIncident("i-1", START, Severity.MAJOR, members, suspects=(Suspect("shop/store", 1.0),))
     memory = IncidentMemory(
         open=(opened, OpenIncident("i-2", START, Severity.MINOR, ("shop/search",))),
-        above_level=dict.fromkeys(SERVICES, (7, START)),
-        above_lasting=dict.fromkeys(SERVICES, (1, START)),
+        tracks=dict.fromkeys(SERVICES, Track((7.0,), START, START)),
         above_notice=dict.fromkeys(SERVICES, (1, START)),
         above_traffic={"shop/*": (0b1, START)},
     )
@@ -122,8 +122,7 @@ def test_the_incident_is_over_and_the_others_stay() -> None:
     memory = accept_incident(state, "i-1").memory
     assert memory.open == state.memory.open[1:]
     kept = {"shop/gateway", "shop/search", "shop/idle"}
-    for above in (memory.above_level, memory.above_lasting, memory.above_notice):
-        assert above.keys() == kept
+    assert memory.tracks.keys() == memory.above_notice.keys() == kept
     assert memory.above_traffic == state.memory.above_traffic
     assert not memory.is_in_incident(["shop/cart", "shop/store"]).any()
 

@@ -16,6 +16,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import ERROR, P50, P99, RATE
+from model.incidents.decision import Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
@@ -32,6 +33,8 @@ INTO_STORE = [row for row, (_, to) in enumerate(CALLS) if to == STORE]
 LONGEST = AlertPolicy().longest_gap_seconds
 SETTLED = settled_state(60, sigma=0.03)
 ALERT = OpenIncident("i-1", START, Severity.MAJOR, ("shop/store",), quiet=1, returned=1)
+ENDED = OpenIncident("i-0", START, Severity.MINOR, ("shop/search",), ended_at=START)
+TRACKS = {"shop/store": Track((7.0, 3.0), START, START)}
 NOTICE = OpenIncident("i-2", START, Severity.NOTICE, ("shop/cart",))
 
 
@@ -57,8 +60,9 @@ def test_missing_snapshots_keep_incidents_and_streaks_and_age_planned_changes() 
     memory = IncidentMemory(
         open=(ALERT, NOTICE),
         changes=((change, 2),),
-        above_level=streaks,
-        above_lasting=streaks,
+        tracks=TRACKS,
+        threshold=(6.0, START.timestamp()),
+        ended=(ENDED,),
         above_notice=streaks,
         above_traffic={"*": (0b1, START)},
     )
@@ -69,7 +73,7 @@ def test_missing_snapshots_keep_incidents_and_streaks_and_age_planned_changes() 
 
 def test_after_too_long_a_gap_incidents_are_lost_and_their_ids_known() -> None:
     streaks = {"shop/store": (0b101, START)}
-    memory = IncidentMemory(open=(ALERT, NOTICE), above_level=streaks, above_traffic=streaks, scores=(1.0, 2.0))
+    memory = IncidentMemory(open=(ALERT, NOTICE), tracks=TRACKS, above_traffic=streaks, scores=(1.0, 2.0))
     lost = memory.forget_incidents()
     assert lost == IncidentMemory(lost=("i-1", "i-2"), scores=(1.0, 2.0))
     assert lost.drop_expired(at(1), at(0)).lost == (), "of one snapshot only"

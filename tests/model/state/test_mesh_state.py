@@ -8,6 +8,7 @@ import pytest
 
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
+from model.incidents.decision import LASTING_DECADES, Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.network.contract import NODE_PAST
@@ -67,7 +68,10 @@ def test_low_traffic_widens_the_spread() -> None:
 def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
     _, state = watch([slow_store(30), slow_store(31)], settled_state())
     memory = replace(
-        state.memory, open=(incident("shop/store"),), above_level={"shop/store": (3, START)}, scores=(1.0, 2.0)
+        state.memory,
+        open=(incident("shop/store"),),
+        tracks={"shop/store": Track((9.0, 8.0), START, START)},
+        scores=(1.0, 2.0),
     )
     state = replace(state, memory=memory)
     assert state.node_filters[SHORT, STORE, P50] > 0.5
@@ -82,7 +86,7 @@ def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
         np.testing.assert_allclose(past, filters[slot] * (1 - rate) ** missing, rtol=1e-4, atol=1e-12)
     (waiting,) = after.memory.open
     assert waiting == replace(incident("shop/store"), unseen=round(missing))
-    assert (after.memory.above_level, after.memory.scores, after.memory.lost) == (memory.above_level, (1.0, 2.0), ())
+    assert (after.memory.tracks, after.memory.scores, after.memory.lost) == (memory.tracks, (1.0, 2.0), ())
     # One snapshot moves baselines a little. A reset would have moved them all the way.
     np.testing.assert_allclose(after.node_filters[SLOW_CENTRE], state.node_filters[SLOW_CENTRE], atol=0.02)
     np.testing.assert_array_equal(after.node_filters[SEEN], state.node_filters[SEEN] + 1)
@@ -132,19 +136,26 @@ def test_a_service_with_a_new_load_learns_after_half_an_hour_of_its_alert(
 
 
 SUSPICIOUS = {"shop/store": (0b11, at(60))}
+LEVEL = 6.0
+WATCHED = LEVEL - LASTING_DECADES
+
+
+def unusual(*scores: float, service: str = "shop/store") -> dict[str, Any]:
+    """Return fields of a memory in which a service has these page scores, the newest first."""
+    return {"threshold": (LEVEL, at(60).timestamp()), "tracks": {service: Track(scores, at(60))}}
 
 
 @pytest.mark.parametrize(
     ("above", "pauses"),
     [
-        ({"above_lasting": SUSPICIOUS}, True),
+        (unusual(WATCHED, WATCHED), True),
         ({"above_notice": SUSPICIOUS}, True),
-        ({"above_lasting": {"shop/store": (0b101, at(60))}}, True),
-        ({"above_lasting": {"shop/store": (0b1, at(60))}}, False),
-        ({"above_lasting": {"shop/store": (0b1001, at(60))}}, False),
-        ({"above_lasting": {"shop/store": (0b110, at(60))}}, False),
-        ({"above_level": SUSPICIOUS}, False),
-        ({"above_lasting": {"shop/cart": (0b11, at(60))}}, False),
+        (unusual(9.0, 0.0, 9.0), True),
+        (unusual(9.0), False),
+        (unusual(9.0, 0.0, 0.0, 9.0), False),
+        (unusual(0.0, 9.0, 9.0), False),
+        (unusual(*[WATCHED - 0.1] * 3), False),
+        (unusual(9.0, 9.0, service="shop/cart"), False),
     ],
 )
 def test_baselines_of_suspicious_services_pause(above: dict[str, Any], pauses: bool) -> None:
@@ -162,16 +173,25 @@ def test_a_short_resource_is_suspicious_for_half_an_hour_only() -> None:
     names = ["shop/store", "shop/cart"]
     assert memory.is_suspicious(names, at(60 + 120)).tolist() == [True, False]
     assert not memory.is_suspicious(names, at(60 + 121)).any()
-    lasting = IncidentMemory(above_lasting=SUSPICIOUS)
-    assert lasting.is_suspicious(names, at(10_000)).tolist() == [True, False]
+
+
+def test_what_is_unusual_for_an_hour_without_an_alert_becomes_normal() -> None:
+    names = ["shop/store", "shop/cart"]
+    memory = IncidentMemory(**unusual(9.0, 9.0))
+    assert memory.is_suspicious(names, at(60 + 240)).tolist() == [True, False]
+    assert not memory.is_suspicious(names, at(60 + 241)).any()
+    state = settled_state(60, sigma=0.03)
+    state = replace(state, memory=replace(state.memory, **unusual(9.0, 9.0)))
+    _, paused = watch([slow_store(60 + i) for i in range(240)], state)
+    assert usual_p50(paused) < 1.1
+    _, after = watch([slow_store(300 + i) for i in range(60)], paused)
+    assert usual_p50(after) > 2
 
 
 def test_a_suspicious_service_near_a_planned_change_learns() -> None:
     """After a change a service is unusual for a while; what it did is counted as the effect of the change."""
     state = settled_state(60, sigma=0.03)
-    memory = replace(state.memory, above_lasting=SUSPICIOUS).advance_changes(
-        [PlannedChange("scale_out", "shop/store")], 500
-    )
+    memory = replace(state.memory, **unusual(9.0, 9.0)).advance_changes([PlannedChange("scale_out", "shop/store")], 500)
     observation, after = watch([slow_store(60 + i) for i in range(60)], replace(state, memory=memory))
     assert observation.node_exposure[STORE] == OWN
     assert usual_p50(after) > 2

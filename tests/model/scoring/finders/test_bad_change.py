@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, P99, RATE
+from model.incidents.decision import Track
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
 from model.scoring.finders.bad_change import FAILS, SLOWER, WORSE_SURPRISE, find_bad_changes
@@ -80,7 +81,7 @@ def first(found: list[tuple[float, float]], which: int) -> int:
     return next((i + 1 for i, one in enumerate(found) if one[which]), 0)
 
 
-@pytest.mark.parametrize(("node", "edge"), [({P50: 3.0}, {}), ({}, {P50: 3.0})])
+@pytest.mark.parametrize(("node", "edge"), [({P50: 3.0}, {}), ({}, {P50: 4.0})])
 def test_a_service_that_stays_far_slower_since_its_deploy_is_found(node: Change, edge: Change) -> None:
     found = Rollout().run(REMEMBERED, node, edge, [DEPLOY])
     assert first(found, 0) in (LASTS - 1, LASTS)
@@ -137,8 +138,8 @@ def test_what_began_before_a_change_is_not_its_effect() -> None:
     """A service that raises an alert is not exposed to a change, so its alert is judged as ever."""
     mesh = Rollout()
     opened = OpenIncident("x", START, Severity.MAJOR, ("shop/store",))
-    above = {"shop/store": (1, START)}
-    mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), above_level=above))
+    above = {"shop/store": Track((9.0,), START, START)}
+    mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), tracks=above))
     observation = mesh.see({P50: 3.0}, changes=[DEPLOY])
     assert (observation.node_exposure == UNEXPOSED).all()
     assert observation.node.now[STORE, P50] > 8
@@ -151,8 +152,8 @@ def test_what_began_before_a_change_is_not_its_effect() -> None:
 def test_a_service_in_an_alert_of_its_neighbours_is_exposed_to_its_own_change() -> None:
     mesh = Rollout()
     opened = OpenIncident("x", START, Severity.MAJOR, ("shop/cart", "shop/store"))
-    above = {"shop/cart": (1, START)}
-    mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), above_level=above))
+    above = {"shop/cart": Track((9.0,), START, START)}
+    mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), tracks=above))
     assert mesh.see({P50: 3.0}, changes=[DEPLOY]).node_exposure[STORE] == OWN
 
 
