@@ -31,8 +31,8 @@ def slow_snapshot(made: MeshSnapshot, factor: float = 1.0) -> MeshSnapshot:
 
 
 def while_slower(*, deployed: bool) -> tuple[Array, Array]:
-    """Return the highest page score, and the sigmas of the cart's latency, of each snapshot while it is 50% slower, with
-    or without a deploy."""
+    """Return the highest page score, and the sigmas of the cart's latency, of each snapshot while the cart is 50%
+    slower, with or without a deploy."""
     policy, pages, sigmas, rng = AlertPolicy(), [], [], np.random.default_rng(0)
     state = watch(slow_snapshot(noisy(i, rng, sigma=0.05)) for i in range(100))[1]
     changes = [PlannedChange("deploy", SERVICES[CART], "v2")] if deployed else []

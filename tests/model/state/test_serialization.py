@@ -16,6 +16,7 @@ from model.drift.sketch import DriftSketch, Embeddings
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.incidents.continuity import Lead, PastNotice
+from model.incidents.decision import Track
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
@@ -47,8 +48,8 @@ MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
     alerted_scores=((START.timestamp() + 45, 7.5),),
-    above_level={"shop/cart": (0b101, START)},
-    above_lasting={"shop/cart": (0b1101, START)},
+    threshold=(6.25, at(2).timestamp()),
+    tracks={"shop/cart": Track((7.25, 0.0, 6.5), START, at(1)), "shop/store": Track((3.5,), at(2))},
     above_notice={"shop/store": (0b1, at(3))},
     above_traffic={"shop/*": (0b11, at(4))},
     open=(
@@ -57,6 +58,7 @@ MEMORY = IncidentMemory(
             START,
             Severity.CRITICAL,
             ("shop/cart", "shop/store"),
+            calm=(0, 2),
             quiet=2,
             returned=1,
             unseen=3,
@@ -66,8 +68,24 @@ MEMORY = IncidentMemory(
             suspects_at=at(4),
             leads=(Lead(SUSPECT, 9, 2),),
             notices=(PastNotice(LEAKING, at(3)),),
+            recurrences=2,
         ),
         OpenIncident("20260101T000100Z-beef", at(4), Severity.MAJOR, ("shop/gateway",), scope="shop/*"),
+    ),
+    ended=(
+        OpenIncident(
+            "20260101T000030Z-f00d",
+            at(2),
+            Severity.MAJOR,
+            ("shop/search",),
+            calm=(4,),
+            quiet=4,
+            returned=4,
+            suspects=(SUSPECT,),
+            suspects_at=at(2),
+            recurrences=1,
+            ended_at=at(7),
+        ),
     ),
     changes=((PlannedChange("deploy", "shop/cart", "why not"), 3),),
     schedule=Schedule({"shop/store": Work((Burst(START.timestamp(), 60.0, 7.5, 0.4),), 1800.0)}, START.timestamp()),
@@ -256,6 +274,41 @@ def test_a_state_without_traffic_and_regular_work_is_read() -> None:
     assert not different(back, replace(full_state(), traffic=EntryTraffic(), memory=memory, window=()))
     _, after = watch([noisy(31, np.random.default_rng(1))], back)
     assert after.traffic.names == ("shop/gateway", "shop/idle"), "it is learned from now on"
+
+
+def test_a_state_of_version_0_2_0_has_neither_page_scores_nor_a_threshold() -> None:
+    """It stored which services were above a level, not by how much, and nothing about alerts that ended."""
+
+    def earlier(document: dict[str, Any]) -> None:
+        memory = document["memory"]
+        del memory["threshold"], memory["tracks"], memory["ended"]
+        memory["hot"] = {"shop/cart": [0b101, START.isoformat()]}
+        memory["above_lasting"] = {"shop/cart": [0b1101, START.isoformat()]}
+        for incident in memory["open"]:
+            del incident["calm"], incident["recurrences"], incident["ended_at"]
+
+    back = unpack_state(stored_with(earlier, "traffic_low"))
+    opened = tuple(replace(i, calm=(), recurrences=0) for i in MEMORY.open)
+    memory = replace(MEMORY, threshold=None, tracks={}, ended=(), open=opened)
+    full = full_state()
+    traffic = replace(full.traffic, low=full.traffic.level)
+    assert not different(back, replace(full, traffic=traffic, memory=memory, window=()))
+    assert np.isfinite(back.traffic.low).all(), "the level is the lowest one so far"
+    _, after = watch([noisy(31, np.random.default_rng(1))], back)
+    np.testing.assert_allclose(after.traffic.low, back.traffic.low, atol=0.1)
+
+
+def test_the_lowest_level_of_traffic_is_stored() -> None:
+    full = full_state()
+    traffic = replace(full.traffic, low=full.traffic.level - np.float32(0.5))
+    back = unpack_state(pack_state(replace(full, traffic=traffic)))
+    assert not different(back.traffic, traffic)
+    assert back.traffic.low.dtype == np.float32
+
+
+def test_a_step_has_the_tracks_the_threshold_and_the_alerts_that_ended() -> None:
+    memory, _, _ = unpack_step(pack_step(MEMORY, None, snapshots=3), IncidentMemory())
+    assert (memory.tracks, memory.threshold, memory.ended) == (MEMORY.tracks, MEMORY.threshold, MEMORY.ended)
 
 
 def test_a_state_without_counted_failures_is_read() -> None:
