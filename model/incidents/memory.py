@@ -93,6 +93,17 @@ class IncidentMemory:
         }
         return mark_services(node_ids, members)
 
+    def is_alerted_after_change(self, node_ids: Sequence[str], now: datetime, longest: float) -> BoolArray:
+        """Return which of these services are in an alert since their own planned change, for at most this many s."""
+        alerts = (i for i in self.open if i.is_alert and (now - i.since).total_seconds() <= longest)
+        changed = {
+            near.change.service
+            for i in alerts
+            for near in i.changes
+            if near.change.kind not in DELETIONS | SCALINGS and near.change.service in i.members
+        }
+        return mark_services(node_ids, changed)
+
     def is_above_threshold(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services were above the threshold in one of the last snapshots."""
         return mark_services(node_ids, {name for name, track in self.tracks.items() if track.above_since})

@@ -22,6 +22,8 @@ WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.RERO
 LASTS_SECONDS, LEAST_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
 TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
 SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
+NOTICEABLE = 0.15  # of the rise that users notice: a version that is far slower can be rolled back before they do
+OPEN_SECONDS = 1800.0  # for which an alert that began after a change is still about it
 FAILS = 0.05  # share of its requests that fail, beyond the usual one
 SIGMAS = 3.0  # of the newest deviation
 NODE_LATENCIES, EDGE_LATENCIES = [P50, OWN_TIME], [P50]
@@ -31,11 +33,13 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
     """Find services that are far slower since their own planned change, and services that fail far more, by their own
     metrics or by the metrics of the calls to them."""
     state, observation = mesh.state, mesh.observation
+    assert state.learned_at is not None  # time of the snapshot that was observed
     own = observation.node_exposure == OWN
-    if not own.any():
+    alerted = state.memory.is_alerted_after_change(state.node_ids, state.learned_at, OPEN_SECONDS)
+    if not own.any() and not alerted.any():
         return ()
     slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
-    own &= state.memory.has_new_version(state.node_ids)
+    own = (own & state.memory.has_new_version(state.node_ids)) | alerted
     own &= largest_of_rows(state.node_filters[SEEN]) >= KNOWN
     calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
     snapshots = max(LEAST_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
@@ -55,9 +59,10 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
 
 
 def _is_slow(past: Deviation, rows: BoolArray, channels: list[int], lasted: float, floor: float) -> BoolArray:
-    """Return which of n rows have a latency that is far higher for long, ``[n]``, by at least ``floor`` s."""
+    """Return which of n rows have a latency that is far higher for long, ``[n]``. Users notice a rise of ``floor``
+    s."""
     now, usual = past.value[rows][:, channels], past.expected[rows][:, channels]
-    far = (now - usual >= SLOWER) & (np.exp(now) - np.exp(usual) >= floor)
+    far = (now - usual >= SLOWER) & (np.exp(now) - np.exp(usual) >= NOTICEABLE * floor)
     found: BoolArray = (_lasts(past, rows, channels, lasted) & far).any(axis=1)
     return found
 
