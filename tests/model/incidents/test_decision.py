@@ -85,7 +85,7 @@ def test_a_service_that_is_usual_now_has_no_decisive_score(before: list[float]) 
 
 
 def test_the_duration_of_some_deviations_does_not_count() -> None:
-    """Resources that harm nobody, and rollouts."""
+    """Resources that harm no one, and rollouts."""
     assert decisive(*[4.0] * 16, may_last=False) == pytest.approx(4.0)
     assert decisive(*[9.0] * 3, may_last=False) == pytest.approx(6.0)
 
@@ -162,7 +162,7 @@ LATELY = POLICY.confirm_of + POLICY.doubtful
         ([A - 0.01], 0, None),
         ([U, U, A], 0, 2),
         ([A, A, U], 0, 0),
-        ([A, *[U] * (LATELY - 1)], 0, 0),  # a streak goes on while one of the last scores was above
+        ([A, *[U] * (LATELY - 1)], 0, 0),  # a streak lasts while one of the last scores was above
         ([A, *[U] * LATELY], 0, None),
         ([A, *[U] * LATELY, A], 0, LATELY + 1),
         ([U, *[0.0] * (LATELY - 1), U], 0, None),

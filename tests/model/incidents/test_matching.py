@@ -30,7 +30,7 @@ def test_an_incident_begins_grows_and_ends_with_one_id() -> None:
         assert quiet.id == born.id
     assert watch.see() == ()
     (other,) = watch.see(group(1))
-    assert other.id != born.id, "nobody knows that it is the same fault"
+    assert other.id != born.id, "no suspect shows that it is the same fault"
 
 
 def test_services_that_are_back_to_normal_leave_and_the_incident_goes_on() -> None:

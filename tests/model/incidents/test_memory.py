@@ -100,14 +100,14 @@ def test_scores_of_snapshots_with_an_alert_are_not_normal() -> None:
 
 
 def test_the_threshold_is_settled_after_an_hour_of_scores() -> None:
-    def settled(seconds: float, scores: int = 1) -> tuple[float, float] | None:
+    def threshold_after(seconds: float, scores: int = 1) -> tuple[float, float] | None:
         times = (START.timestamp(),) * scores
         newest = (LEVEL, START.timestamp() + seconds)
         return IncidentMemory(scores=(1.0,) * scores, times=times, threshold=newest).settled_threshold()
 
-    assert settled(SETTLES_SECONDS - 1) is None
-    assert settled(SETTLES_SECONDS) == (LEVEL, START.timestamp() + SETTLES_SECONDS)
-    assert settled(SETTLES_SECONDS, scores=0) is None
+    assert threshold_after(SETTLES_SECONDS - 1) is None
+    assert threshold_after(SETTLES_SECONDS) == (LEVEL, START.timestamp() + SETTLES_SECONDS)
+    assert threshold_after(SETTLES_SECONDS, scores=0) is None
     assert IncidentMemory(scores=(1.0,), times=(START.timestamp(),)).settled_threshold() is None
 
 
@@ -149,7 +149,7 @@ def test_an_alert_that_ended_is_remembered_for_some_minutes() -> None:
     assert memory.end([], at(last + 1)).ended == ()
     other = replace(ended, id="y")
     assert [one.id for one in memory.end([other], at(11)).ended] == ["x", "y"]
-    assert replace(memory, open=(ended,)).end([], at(11)).ended == (), "it began anew"
+    assert replace(memory, open=(ended,)).end([], at(11)).ended == (), "it is open again"
 
 
 def test_the_tracks_of_services_whose_alerts_all_ended_are_forgotten() -> None:

@@ -96,7 +96,7 @@ def test_an_incident_that_is_stored_without_counts_of_its_services_counts_from_n
     assert incident.calm == (0, 1)
 
 
-def test_an_incident_that_begins_anew_keeps_its_id_beginning_and_suspects() -> None:
+def test_an_incident_that_begins_again_keeps_its_id_beginning_and_suspects() -> None:
     ended = OpenIncident(
         "x", at(0), Severity.MAJOR, NAMES[:2], (4, 4), 5, 4, 1, peak=9.0, suspects=suspects("cause"), ended_at=at(9)
     )

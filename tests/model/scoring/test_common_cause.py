@@ -21,12 +21,12 @@ FLOOR = 0.02
 SLOW = EDGE[P50] + 0.06
 
 
-def settled() -> MeshState:
+def calm_state() -> MeshState:
     rng = np.random.default_rng(0)
     return watch(noisy(i, rng, MESH, MADE, sigma=0.03) for i in range(60))[1]
 
 
-SETTLED = settled()
+SETTLED = calm_state()
 
 
 def scene(

@@ -189,7 +189,7 @@ def test_the_duration_of_a_rollout_does_not_count() -> None:
     assert verdict.incidents, "afterwards it does"
 
 
-def test_the_duration_of_a_resource_that_harms_nobody_does_not_count() -> None:
+def test_the_duration_of_a_resource_that_harms_no_one_does_not_count() -> None:
     scene = evidence(MODERATE)
     kinds = scene.kinds.copy()
     kinds[:, EvidenceKind.ERROR], kinds[:, EvidenceKind.RESOURCES] = 0, MODERATE / 0.6
@@ -214,8 +214,8 @@ def test_a_service_leaves_an_incident_when_it_is_normal_again() -> None:
 def test_an_alert_that_nothing_confirms_any_more_ends_after_ten_minutes() -> None:
     near = (CLOSES + 0.1) * LEVEL
     faded = int(FADED_SECONDS / 15)
-    strange = replace(evidence(near), rolling=np.array([True]))  # so that it does not last
-    verdicts, _ = judge(*[evidence(9.0)] * 2, *[strange] * faded)
+    near_it = replace(evidence(near), rolling=np.array([True]))  # so that it does not last
+    verdicts, _ = judge(*[evidence(9.0)] * 2, *[near_it] * faded)
     assert [len(v.incidents) for v in verdicts[-2:]] == [1, 0]
 
 
