@@ -243,7 +243,7 @@ class Incident:
         error_budgets: what it has used of them, the most used first; added outside the detector.
         owner: of its first suspect, else of its first affected service; None: not known; added outside the detector.
         teams: of its affected services, by number of services; added outside the detector.
-        recurrences: how often it ended and began anew within minutes.
+        recurrences: how often it ended and began again within minutes.
         trend: whether it gets worse; None: it cannot be said yet, or it is recovering; added outside the detector.
     """
 

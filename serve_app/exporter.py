@@ -210,7 +210,7 @@ _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int
 )
 _GAUGES: tuple[tuple[str, str, Callable[[MeshGauges], float | None]], ...] = (
     ("score", "Strongest evidence, in decades of improbability.", lambda m: m.score),
-    ("threshold", "Percentile of the score over history without incidents.", lambda m: m.threshold),
+    ("threshold", "Score that opens an alert.", lambda m: m.threshold),
     ("reconstruction_loss", "Reconstruction loss of the mesh as a whole, 0 to 1.", lambda m: m.reconstruction_loss),
     (
         "reconstruction_loss_threshold",

@@ -485,7 +485,7 @@ def build_meta_input(
     size = len(state.node_ids), state.interval_seconds
     base, memory = options.policy.page_level(*size) + checkpoint.page_offset, state.memory
     now = snapshot.observed_at.timestamp()
-    level = next_threshold(base, memory.normal_scores(), memory.settled_threshold(), options.policy, now)
+    level = next_threshold(base, memory.normal_scores(), memory.last_threshold(), options.policy, now)
     raised = level / base if base > 0 else 1.0
     evidence = gather(
         state,

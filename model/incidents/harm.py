@@ -7,7 +7,8 @@ whose requests reach the incident count; see :mod:`model.incidents.impact`. For 
 
 where a request is slow if it takes longer than the usual p99 and than the usual median plus the floor of the policy.
 Between the median and the p99, latencies are taken to be lognormal. *Now* is the median of the last ``NOW`` snapshots,
-*before* that of the last ``BEFORE`` snapshots before the incident.
+*before* is the median of the last
+``BEFORE`` snapshots before the incident.
 """
 
 from collections.abc import Sequence
@@ -124,7 +125,8 @@ def _medians(snapshots: Sequence[MeshSnapshot], names: Sequence[str]) -> Values:
 
 
 def _metrics(snapshot: MeshSnapshot, row: int) -> Values:
-    """Return the ``METRICS`` of an entry point. A gateway often has none of its own; then it has those of its calls."""
+    """Return the ``METRICS`` of an entry point. A gateway often has none of its own; the metrics of its calls
+    stand for them."""
     if snapshot.node_observed[row, METRICS].any():
         return np.where(snapshot.node_observed[row, METRICS], snapshot.node_features[row, METRICS], np.nan)
     calls = np.flatnonzero(snapshot.edge_index[0] == row)

@@ -153,7 +153,7 @@ def match_incidents(
 def _find_returned(
     ended: Iterable[OpenIncident], members: AbstractSet[str], culprit: Culprit, open_now: Mapping[str, OpenIncident]
 ) -> OpenIncident | None:
-    """Return the incident that began anew with a group: one that ended shortly before, with the same first suspect."""
+    """Return the incident that a group continues: one that ended shortly before, with the same first suspect."""
     for one in ended:
         first = one.suspects[0].service if one.suspects else ""
         if one.id not in open_now and first and first in ({culprit.service} if culprit.service else members):

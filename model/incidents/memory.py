@@ -217,7 +217,7 @@ class IncidentMemory:
         kept = tuple(one for one in self.ended_lately(now) if one.id not in still_open)
         return replace(self, ended=(*kept, *(replace(one, ended_at=now) for one in incidents)))
 
-    def settled_threshold(self) -> tuple[float, float] | None:
+    def last_threshold(self) -> tuple[float, float] | None:
         """Return the threshold of the snapshot before, and its time; None while it still follows the first scores."""
         is_settled = self.threshold and self.times and self.threshold[1] - self.times[0] >= SETTLES_SECONDS
         return self.threshold if is_settled else None
@@ -269,7 +269,7 @@ class IncidentMemory:
         return replace(self._keep_streaks(above - ended), open=tuple(i for i in self.open if i.id != incident))
 
     def _keep_streaks(self, names: AbstractSet[str]) -> "IncidentMemory":
-        """Forget all tracks and streaks except those of some services and scopes."""
+        """Forget all tracks and streaks but the ones of some services and scopes."""
         tracks = {name: track for name, track in self.tracks.items() if name in names}
         notice, traffic = (
             {name: bits for name, bits in above.items() if name in names}

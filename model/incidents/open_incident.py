@@ -40,7 +40,7 @@ class OpenIncident:
         leads: suspects that led in some snapshot, the present one first if there is one.
         notices: that were open at its services or suspects, before it or beside it.
         spent: of error budgets, as ``objectives.Spent``.
-        recurrences: how often it ended and began anew within ``REOPENS_SECONDS``.
+        recurrences: how often it ended and began again within ``REOPENS_SECONDS``.
         ended_at: after its end, the time of that; None while it is open.
     """
 
@@ -155,7 +155,7 @@ def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenInc
 
 
 def reopen(incident: OpenIncident) -> OpenIncident:
-    """Return an incident that ended, and begins anew."""
+    """Return an incident that ended, and begins again."""
     again = replace(incident, members=(), calm=(), quiet=0, returned=0, unseen=0, peak=0.0, ended_at=None)
     return replace(again, recurrences=incident.recurrences + 1)
 

@@ -24,7 +24,7 @@ class AlertPolicy:
         lasting, lasting_of: the same for a deviation that lasts; see :mod:`model.incidents.decision`.
         clear: snapshots in which its services are back to normal, after which an incident ends; see
             :meth:`at_interval`.
-        percentile: of the mesh's own history without alerts, for the threshold and for those of the reconstruction.
+        percentile: of the mesh's own history without alerts, for the threshold and the limits of the reconstruction.
         reconstruction: what it does if the mesh as a whole exceeds its percentile in twice ``confirm`` of twice
             ``confirm_of`` snapshots: ``context`` shows it, ``alert`` also makes the status anomalous.
         latency_floor_seconds: least rise of a latency that counts in full, for each request that waits.

@@ -185,7 +185,7 @@ class IncidentDocument(Document):
         description="service whose calls to the first suspect fail or are slow while the suspect itself shows nothing "
         "unusual; null: there is none",
     )
-    recurrences: int = Field(0, ge=0, description="how often it ended and began anew within minutes")
+    recurrences: int = Field(0, ge=0, description="how often it ended and began again within minutes")
     trend: str | None = Field(
         None,
         description="course of the strongest reason over the last minutes: `worsening`, `steady` or `easing`; null: it "

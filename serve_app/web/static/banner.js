@@ -7,7 +7,7 @@ import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
 import { isOfOrigin } from "./suspects.js";
-import { anomalyText, between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, nearbyText, peakOf, plural, readable, recovery, shareText, span, suspectsFirst, time, timeOrDateTime, trendText } from "./words.js";
+import { between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, nearbyText, peakOf, plural, readable, recovery, shareText, span, suspectsFirst, time, timeOrDateTime, trendText } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -275,7 +275,7 @@ function silentNames({ services, since, names }) {
 }
 
 function quietHead({ state, verdict, map }) {
-  const { status, mesh_score, threshold, coverage, silence, reconstruction } = verdict;
+  const { status, coverage, silence, reconstruction } = verdict;
   const hidden = suspectsFirst(
     verdict.muted.flatMap((one) => one.hides),
     verdict,
@@ -289,18 +289,16 @@ function quietHead({ state, verdict, map }) {
     const scored = `${shareText(coverage)} of the services were scored`;
     return [`Only ${scored}, status unknown`, "No incident was found among them."];
   }
-  const limit = threshold === null ? "" : `, usually below ${anomalyText(threshold)}`,
-    score = `(anomaly score ${anomalyText(mesh_score)}${limit})`,
-    unusual = map ? countUnusual(map) : 0;
+  const unusual = map ? countUnusual(map) : 0;
   if (reconstruction?.exceeded && !unusual) {
     const head = status === "anomalous" ? "No incident, but the mesh as a whole is anomalous" : "No incident";
     return [head, `${capitalized(reconstruction.text)}.`];
   }
   if (state.isUnusual) {
     const some = unusual ? `${plural(unusual, "service")} ${unusual === 1 ? "is" : "are"}` : "Some services are";
-    return ["No incident", `${some} unusual, but no incident is open ${score}.`];
+    return ["No incident", `${some} unusual, but no incident is open.`];
   }
-  return ["No incident", `${normalServices(silence, map, unusual)} ${score}.`];
+  return ["No incident", `${normalServices(silence, map, unusual)}.`];
 }
 
 /** "All 60 services within normal range", or "51 of 60 services within normal range, 1 unusual". */

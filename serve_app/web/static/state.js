@@ -66,5 +66,4 @@ function missing({ status, coverage, muted }) {
   return "";
 }
 
-const isUnusual = ({ mesh_score: score, threshold, reconstruction }) =>
-  (threshold !== null && score > threshold) || Boolean(reconstruction?.exceeded);
+const isUnusual = ({ watching, reconstruction }) => Boolean(watching?.length) || Boolean(reconstruction?.exceeded);
