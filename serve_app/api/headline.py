@@ -53,6 +53,7 @@ from serve_app.api.subject import (
     unclear_suspects,
 )
 
+LEAST_HARM = 0.005  # share of front-door requests that is written as one percent
 _NUMBERS = "{observed}, usually {usual}"
 _OWN = {  # by metric
     "error_rate": "{who} is failing: {observed} of its requests, usually {usual}",
@@ -156,9 +157,9 @@ def impact_text(impact: Impact) -> str:
     """``4 services affected, 12% of front-door requests fail or are slow``; without known harm, how many requests reach
     it: ``4 services affected, 12% of front-door requests``."""
     services = f"{impact.services:,} service{'' if impact.services == 1 else 's'} affected"
-    if impact.harmed_share:
+    if impact.harmed_share and impact.harmed_share >= LEAST_HARM:
         return f"{services}, {share_text(impact.harmed_share)} of front-door requests fail or are slow"
-    if impact.front_door_share is None:
+    if not impact.front_door_share:
         return services
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
 

@@ -68,9 +68,10 @@ def _may_have_moved(state: MeshState, observation: Observation, rows: IntArray) 
 def _find_falls(state: MeshState, observation: Observation, young_callers: BoolArray) -> IntArray:
     """Return the calls whose traffic fell below ``LOW`` while their caller works as usual, the largest loss first."""
     edge, (source, destination) = observation.edge, state.edge_index
-    fell = observation.edge_present & edge.observed[:, RATE] & (edge.value[:, RATE] < edge.expected[:, RATE])
-    rows: IntArray = np.flatnonzero(fell)
+    is_known = (observation.edge_present & edge.observed[:, RATE]) | observation.presence.stopped
+    rows: IntArray = np.flatnonzero(is_known & (edge.value[:, RATE] < edge.expected[:, RATE]))
     now, usual = (_rate(v[rows, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    now = now * observation.edge_present[rows]
     low = (now < LOW * usual) & (usual * state.interval_seconds >= LEAST_REQUESTS) & ~young_callers[source[rows]]
     rows, lost = rows[low], (now - usual)[low]
     if not len(rows):
@@ -97,13 +98,14 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
     """Return the requests of k calls in the last snapshots, as shares of their usual ones, ``[snapshots, k]``, newest
     first; not a number where they are not known.
 
-    Nothing is known about the time before a planned change of either end.
+    A call that is not listed was not made if its caller is listed. Nothing is known about the time
+    before a planned change of either end.
     """
     window = state.window[-snapshots:]
     requests = np.full((len(window), len(rows)), np.nan, np.float32)
     known, changed = np.zeros((2, len(window), len(rows)), bool)
     names = [(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, rows].T.tolist()]
-    there = at = np.zeros(0, np.int64)
+    there = at = stopped = np.zeros(0, np.int64)
     row = dict(zip(chain(*names), state.edge_index[:, rows].T.ravel().tolist(), strict=True))
     of: MeshSnapshot | None = None  # whose calls `at` names; most snapshots share their arrays
     for age, snapshot in enumerate(reversed(window)):
@@ -114,7 +116,9 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
             else:
                 row = find_rows(snapshot.node_ids, set(chain(*names)), row)
                 at = _find_calls(snapshot, names, row)
+            stopped = np.flatnonzero((at < 0) & np.array([a in row for a, _ in names], bool))
             there, at = np.flatnonzero(at >= 0), at[at >= 0]
+        requests[age, stopped], known[age, stopped] = 0, True
         requests[age, there], known[age, there] = (
             snapshot.edge_features[at, EdgeMetric.REQUESTS_PER_SECOND],
             snapshot.edge_observed[at, EdgeMetric.REQUESTS_PER_SECOND],
