@@ -9,7 +9,7 @@ from model.incidents.decision import LASTING_DECADES, SETTLES_SECONDS, Track
 from model.incidents.memory import SUSPICIOUS_SECONDS, IncidentMemory
 from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident
 from model.snapshot import PlannedChange
-from model.verdict import Severity
+from model.verdict import NearbyChange, Severity
 from tests.model.incidents.incident_cases import LEVEL, NAMES, POLICY, Watch, at, group
 from tests.model.model_cases import START
 
@@ -26,6 +26,22 @@ def test_services_of_an_open_incident_are_not_learned_from() -> None:
 def test_a_service_is_above_the_threshold_if_it_was_so_lately() -> None:
     tracks = {NAMES[2]: Track((0.0, 0.0, LEVEL), at(0), at(0)), NAMES[3]: Track((LEVEL - 1,), at(0))}
     np.testing.assert_array_equal(IncidentMemory(tracks=tracks).is_above_threshold(NAMES), [i == 2 for i in range(8)])
+
+
+def test_a_service_is_alerted_after_a_change_of_its_own_for_some_time() -> None:
+    def near(kind: str, service: str = NAMES[0]) -> NearbyChange:
+        return NearbyChange(PlannedChange(kind, service, "v2"), at(0))
+
+    def alerted(snapshots: int, *changes: NearbyChange, severity: Severity = Severity.MAJOR) -> list[str]:
+        opened = OpenIncident("x", at(0), severity, NAMES[:2], changes=changes)
+        found = IncidentMemory(open=(opened,)).is_alerted_after_change(NAMES, at(snapshots), 600.0)
+        return [name for name, is_it in zip(NAMES, found.tolist(), strict=True) if is_it]
+
+    assert alerted(40, near("deploy")) == [NAMES[0]]
+    assert alerted(41, near("deploy")) == []
+    assert alerted(0) == alerted(0, near("scale_out")) == alerted(0, near("deletion")) == []
+    assert alerted(0, near("deploy", NAMES[3])) == [], "it is no member"
+    assert alerted(0, near("deploy"), severity=Severity.NOTICE) == []
 
 
 def test_changes_are_remembered_for_a_number_of_snapshots() -> None:
@@ -103,12 +119,12 @@ def test_the_threshold_is_settled_after_an_hour_of_scores() -> None:
     def threshold_after(seconds: float, scores: int = 1) -> tuple[float, float] | None:
         times = (START.timestamp(),) * scores
         newest = (LEVEL, START.timestamp() + seconds)
-        return IncidentMemory(scores=(1.0,) * scores, times=times, threshold=newest).settled_threshold()
+        return IncidentMemory(scores=(1.0,) * scores, times=times, threshold=newest).last_threshold()
 
     assert threshold_after(SETTLES_SECONDS - 1) is None
     assert threshold_after(SETTLES_SECONDS) == (LEVEL, START.timestamp() + SETTLES_SECONDS)
     assert threshold_after(SETTLES_SECONDS, scores=0) is None
-    assert IncidentMemory(scores=(1.0,), times=(START.timestamp(),)).settled_threshold() is None
+    assert IncidentMemory(scores=(1.0,), times=(START.timestamp(),)).last_threshold() is None
 
 
 SINCE = at(0)
