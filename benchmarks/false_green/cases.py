@@ -37,6 +37,7 @@ SECOND = 8  # snapshots after the fault, of a deploy that does not help
 SLOWER, FAILING = (2.5, 4.0), (0.2, 0.6)  # factor on the latency, share of requests
 OWN_SHARE = 0.5  # of the latency, from which a service's own time shows in it
 LEAST_RATE = 5.0  # 1/s
+LEAST_DELAY = 0.06  # s that a slow service adds to a request, because users do not notice less: that is no harm
 HARMLESS, HARMLESS_PER_MESH, SPACING = 200, 50, 24  # changes, changes of one mesh, snapshots between two of them
 GAPS, BEFORE_GAP, AFTER_GAP = range(1, 21), 20, 40  # missing snapshots, snapshots of the incident before and after
 LONG_GAP = 160  # snapshots, 40 minutes
@@ -246,9 +247,10 @@ def _bad_deploy(size: Size, number: int) -> Case:
     rng = np.random.default_rng([number, *size.seeds])
     spec = MeshSpec(services=size.services, seed=size.seed(number // (2 * len(WAYS)) % len(size.seeds)))
     mesh, way = mesh_of(spec), WAYS[number % len(WAYS)]
-    name = mesh.topology.node_ids[int(rng.choice(services_with_own_time(mesh)))]
     is_slow = number % 4 < 2
     harm = float(rng.uniform(*(SLOWER if is_slow else FAILING)))
+    able = services_with_own_time(mesh, harm - 1.0 if is_slow else None)
+    name = mesh.topology.node_ids[int(rng.choice(able))]
     words = f"{harm:.1f} times as slow" if is_slow else f"{harm:.0%} fail"
     rollout = BATCHES * max(1, round(RESTART_SECONDS / spec.interval_seconds)) if way.is_cause else 0
     touched = frozenset({name, *callers(mesh, name)})
