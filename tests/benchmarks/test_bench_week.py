@@ -1,6 +1,7 @@
 """The week: its plan, and the figures of its days."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -15,7 +16,8 @@ CALM = Mark((), 0.0, 5.5, True)
 
 def test_a_week_has_a_fault_every_three_quarters_of_an_hour_and_the_same_seed_gives_the_same_plan() -> None:
     times = [one.at for one in WEEK.faults]
-    assert times[0] == FIRST and set(b - a for a, b in zip(times, times[1:], strict=False)) == {SPACING}
+    assert times[0] == FIRST
+    assert {b - a for a, b in pairwise(times)} == {SPACING}
     assert FRONT not in {one.service for one in WEEK.faults}
     assert Week(5, 2).faults == WEEK.faults != Week(6, 2).faults
 
@@ -51,7 +53,8 @@ def test_a_day_counts_alerts_in_quiet_time_and_faults_with_a_new_alert() -> None
     day = judge_day(WEEK, 0, marks)
     count = sum(one.at < DAY - LASTS - 2 for one in WEEK.faults)
     assert (day.found, day.first) == (pytest.approx(2 / count), pytest.approx(1 / count))
-    assert 0 < day.alarm < 0.001 and day.threshold == pytest.approx(5.5)
+    assert 0 < day.alarm < 0.001
+    assert day.threshold == pytest.approx(5.5)
     assert too_long(WEEK, marks) == [f"1 snapshots from {quiet}: gw is slow"]
 
 
