@@ -37,10 +37,11 @@ SECOND = 8  # snapshots after the fault, of a deploy that does not help
 SLOWER, FAILING = (2.5, 4.0), (0.2, 0.6)  # factor on the latency, share of requests
 OWN_SHARE = 0.5  # of the latency, from which a service's own time shows in it
 LEAST_RATE = 5.0  # 1/s
-LEAST_DELAY = 0.06  # s that a slow service adds to a request, because users do not notice less: that is no harm
+LEAST_DELAY = 0.06  # s that a slow service adds to a request at least: no user notices less, so less is no harm
 HARMLESS, HARMLESS_PER_MESH, SPACING = 200, 50, 24  # changes, changes of one mesh, snapshots between two of them
 GAPS, BEFORE_GAP, AFTER_GAP = range(1, 21), 20, 40  # missing snapshots, snapshots of the incident before and after
 LONG_GAP = 160  # snapshots, 40 minutes
+GAP_SLOWER = 3.0  # times its latency that the service of the incident adds
 GAPS_WITH_END = (1, 3, 5, 20, LONG_GAP)
 DAY_RATIOS, WEEKENDS = (3.0, 5.0, 8.0), (0.4, 0.5, 0.6)  # busiest over quietest hour, weekend over working day
 DAY_SERVICES, PEAKS_PER_DAY, PEAK = 40, 0.5, (2.0, 3.0)
@@ -249,7 +250,10 @@ def _bad_deploy(size: Size, number: int) -> Case:
     mesh, way = mesh_of(spec), WAYS[number % len(WAYS)]
     is_slow = number % 4 < 2
     harm = float(rng.uniform(*(SLOWER if is_slow else FAILING)))
-    able = services_with_own_time(mesh, harm - 1.0 if is_slow else None)
+    able = services_with_own_time(mesh)
+    if is_slow:
+        able, slower = harmful_services(mesh, harm - 1.0, of_own_time=way.is_cause)
+        harm = 1.0 + slower
     name = mesh.topology.node_ids[int(rng.choice(able))]
     words = f"{harm:.1f} times as slow" if is_slow else f"{harm:.0%} fail"
     rollout = BATCHES * max(1, round(RESTART_SECONDS / spec.interval_seconds)) if way.is_cause else 0
@@ -276,6 +280,21 @@ def services_with_own_time(mesh: MeshPhysics) -> Ints:
     able = candidates(mesh, "latency_injection", LEAST_RATE)
     own = (mesh.services.cpu_time + mesh.services.delay)[able] / np.maximum(mesh.usual_p50[able], 1e-9)
     return able[own >= OWN_SHARE] if (own >= OWN_SHARE).any() else able
+
+
+def harmful_services(mesh: MeshPhysics, slower: float, *, of_own_time: bool) -> tuple[Ints, float]:
+    """Those of them that delay a request by ``LEAST_DELAY`` if they get slower, and how much slower they get: more than
+    asked for if otherwise none did.
+
+    Args:
+        mesh: with the services.
+        slower: how many times its latency a service adds.
+        of_own_time: whether it adds a multiple of its own time, as a slower version does, and not of its median.
+    """
+    able = services_with_own_time(mesh)
+    latency = (mesh.services.cpu_time + mesh.services.delay if of_own_time else mesh.usual_p50)[able]
+    slower = max(slower, 1.001 * LEAST_DELAY / float(latency.max()))
+    return able[slower * latency >= LEAST_DELAY], slower
 
 
 def callers(mesh: MeshPhysics, name: str) -> frozenset[str]:
@@ -306,14 +325,14 @@ def gaps(size: Size) -> list[Case]:
 
 def _gaps(spec: MeshSpec) -> list[Case]:
     mesh = mesh_of(spec)
-    able = services_with_own_time(mesh)
+    able, slower = harmful_services(mesh, GAP_SLOWER, of_own_time=False)
     name = mesh.topology.node_ids[able[len(able) // 2]]
     first, found = BEGINS + BEFORE_GAP, []
     touched = frozenset({name, *callers(mesh, name)})
     for missing in (*GAPS, LONG_GAP):
         form = Form.SAME if missing in GAPS else Form.OVER
         length = BEFORE_GAP + missing + AFTER_GAP
-        fault = Fault("latency_injection", name, BEGINS, BEGINS + length + 1, 3.0)
+        fault = Fault("latency_injection", name, BEGINS, BEGINS + length + 1, slower)
         title = f"seed {spec.seed}: {missing} snapshots missing in an incident"
         found.append(
             Case(
@@ -321,7 +340,7 @@ def _gaps(spec: MeshSpec) -> list[Case]:
             )
         )
     for missing in GAPS_WITH_END:
-        fault = Fault("latency_injection", name, BEGINS, first + 2, 3.0)
+        fault = Fault("latency_injection", name, BEGINS, first + 2, slower)
         title = f"seed {spec.seed}: an incident ends while {missing} snapshots are missing"
         length = BEFORE_GAP + missing + AFTER_GAP
         ended = Expectation(Form.ENDED, services=touched)

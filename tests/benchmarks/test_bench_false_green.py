@@ -16,6 +16,7 @@ from benchmarks.false_green.cases import (
     DEPLOYS,
     GROUPS,
     HARMLESS,
+    LEAST_DELAY,
     PEAK,
     WAYS,
     Case,
@@ -32,7 +33,7 @@ from lab.simulator.events.operations import BenignChange
 from lab.simulator.events.traffic import TrafficShift
 from lab.simulator.mesh.topology import MeshSpec
 
-SIZE = Size(seeds=(31,), services=40, days=2)
+SIZE = Size(seeds=(32,), services=40, days=2)
 SPEC = MeshSpec(services=40)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -57,6 +58,25 @@ def test_every_way_of_a_bad_deploy_is_both_slow_and_failing() -> None:
     seen = Counter((way.words, " fail " in case.name) for case in made for way in WAYS if case.name.endswith(way.words))
     assert len(seen) == 2 * len(WAYS)
     assert sum(isinstance(event, Fault) for case in made for event in case.events) < DEPLOYS
+
+
+@pytest.mark.parametrize("group", ["deploys", "gaps"])
+def test_a_slow_service_delays_requests_by_an_amount_that_users_notice(group: str) -> None:
+    made = [(case, event) for case in cases(group, Size()) for event in case.events]
+    delays = [delay for case, event in made if (delay := _delay(case.spec, event))]
+    assert len(delays) >= DEPLOYS / 2
+    assert min(delays) >= LEAST_DELAY
+
+
+def _delay(spec: MeshSpec, event: object) -> float:
+    """Seconds that an event adds to a request of its service; 0: it is not about latency."""
+    mesh = mesh_of(spec)
+    if isinstance(event, Fault) and event.kind == "latency_injection":
+        return event.size * float(mesh.usual_p50[mesh.topology.node_ids.index(event.service)])
+    if isinstance(event, BenignChange):
+        own = mesh.services.cpu_time + mesh.services.delay
+        return (event.size - 1.0) * float(own[mesh.topology.node_ids.index(event.service)])
+    return 0.0
 
 
 def test_harmless_changes_are_about_as_many_as_promised() -> None:
