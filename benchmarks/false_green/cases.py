@@ -283,7 +283,7 @@ def services_with_own_time(mesh: MeshPhysics) -> Ints:
 
 
 def harmful_services(mesh: MeshPhysics, slower: float, *, of_own_time: bool) -> tuple[Ints, float]:
-    """Those of them that delay a request by ``LEAST_DELAY`` if they get slower, and how much slower they get: more than
+    """Such services that delay a request by ``LEAST_DELAY`` if they get slower, and how much slower they get: more than
     asked for if otherwise none did.
 
     Args:

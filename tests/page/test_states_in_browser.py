@@ -178,8 +178,8 @@ def test_without_an_incident_the_banner_counts_unusual_services(one: Tab, base: 
     total, unusual = sum(nodes["services"]), sum(nodes["unusual"])
     assert unusual > 0
     one.open("/#mesh=noticed")
-    counted = f"{total - unusual} of {total} services within normal range, {unusual} unusual (anomaly score "
-    one.until(lambda: one.text("#story").startswith(counted), counted)
+    counted = f"{total - unusual} of {total} services within normal range, {unusual} unusual."
+    one.until(lambda: one.text("#story") == counted, counted)
 
 
 def opened_calm(one: Tab, mesh: str) -> bool:

@@ -15,7 +15,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import RATE
-from model.incidents.restlessness import MOST
+from model.incidents.decision import MARGIN, MOST_ABOVE, MOVES_PER_HOUR
 from model.scoring.crossing import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
 from model.scoring.surprises import assemble_scores
@@ -135,7 +135,7 @@ def test_a_warm_up_is_learned_from_but_not_counted(checkpoint: Checkpoint, event
     mesh = Mesh()
     for snapshot in events[:20]:
         _, mesh = advance(checkpoint, mesh, snapshot, WHOLE, counted=False)
-    assert (mesh.state.sequence, mesh.state.memory.open, mesh.state.memory.above_level) == (0, (), {})
+    assert (mesh.state.sequence, mesh.state.memory.open, mesh.state.memory.tracks) == (0, (), {})
     assert len(mesh.state.memory.scores) == 20
     verdict, _ = advance(checkpoint, mesh, events[20], WHOLE)
     assert verdict.sequence == 1
@@ -267,7 +267,7 @@ def test_cut_equals_whole_in_a_mesh_that_has_adapted(checkpoint: Checkpoint) -> 
     state = adopt(mesh.state, Candidate(adapter, None))
     verdicts, _ = check_cut_equals_whole(checkpoint, snapshots[16:], CUT, state)
     without, _ = run(checkpoint, snapshots[16:], WHOLE, mesh)
-    assert [v.mesh_score for v in verdicts] != [v.mesh_score for v in without], "the adapter must have an effect"
+    assert [v.probability for v in verdicts] != [v.probability for v in without], "the adapter must have an effect"
 
 
 def test_cut_equals_whole_while_services_come_and_go(checkpoint: Checkpoint) -> None:
@@ -402,22 +402,31 @@ def remove_service(snapshots: Sequence[MeshSnapshot], service: str, at: int, ann
     return out
 
 
-def test_the_level_of_a_mesh_rises_with_its_restlessness(checkpoint: Checkpoint) -> None:
-    """The rise follows from the stored scores alone, so that a rebuilt state has the same level."""
+def test_the_threshold_of_a_mesh_rises_with_its_own_scores(checkpoint: Checkpoint) -> None:
+    """It follows from what is stored, so that a rebuilt state has the same threshold: at once while the mesh is young,
+    and slowly later."""
     snapshots = snapshots_of(MeshSpec(services=60), 14)
-    mesh, levels = Mesh(), []
+    mesh = Mesh()
     for snapshot in snapshots[:-1]:
         _, mesh = advance(checkpoint, mesh, snapshot, WHOLE)
-    count, step = 1440, 15.0
-    times = tuple(snapshots[-2].observed_at.timestamp() - step * i for i in reversed(range(count)))
-    for height in (1.0, 4.0):
+    before = snapshots[-2].observed_at.timestamp()
+
+    def level(height: float, count: int) -> float:
+        """Return the threshold after this many snapshots, of which a quarter had a score of this height."""
+        times = tuple(before - 15.0 * i for i in reversed(range(count)))
         scores = tuple(height if i % 24 < 6 else 1.0 for i in range(count))
         memory = replace(mesh.state.memory, scores=scores, times=times)
-        before = replace(mesh, state=replace(mesh.state, memory=memory))
-        prepared = prepare(checkpoint, before, snapshots[-1], WHOLE)
+        known = replace(mesh, state=replace(mesh.state, memory=memory))
+        prepared = prepare(checkpoint, known, snapshots[-1], WHOLE)
         calibrated = calibrate(checkpoint, prepared, score_whole(checkpoint.network, prepared))
-        levels.append(build_meta_input(checkpoint, prepared, calibrated, snapshots[-1], WHOLE).when.level)
-    assert levels[1] == pytest.approx(levels[0] + MOST)
+        return build_meta_input(checkpoint, prepared, calibrated, snapshots[-1], WHOLE).when.level
+
+    base, young, settled = level(0.0, 200), 200, 1440
+    assert level(base - MARGIN - 0.5, young) == pytest.approx(base)
+    assert level(base - MARGIN + 0.5, young) == pytest.approx(base + 0.5)
+    assert level(base + 1.0, young) == pytest.approx(base + MOST_ABOVE)
+    assert mesh.state.memory.threshold == (pytest.approx(base), before)
+    assert base < level(base + 1.0, settled) == pytest.approx(base + base * MOVES_PER_HOUR * 15 / 3600)
 
 
 def test_only_an_unplanned_deletion_raises_an_alert(checkpoint: Checkpoint) -> None:

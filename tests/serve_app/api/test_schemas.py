@@ -10,7 +10,7 @@ from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS, SH
 from model.verdict import IncidentKind, Severity, Status
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import ServiceMetrics, SnapshotDocument
-from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.verdict import ImpactDocument, IncidentDocument, VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 
 SCHEMA = SnapshotDocument.model_json_schema()
@@ -52,9 +52,10 @@ def test_the_verdict_has_the_fields_of_a_verdict_line() -> None:
     assert set(VerdictDocument.model_fields) == line | more
     incident = {"id", "since", "severity", "score", "suspects", "affected", "changes", "events", "recovering"}
     assert set(IncidentDocument.model_fields) == incident | {"suspects_at", "kind", "headline", "impact", "scope"} | {
-        *("title", "next_step", "caller", "trend"),
+        *("title", "next_step", "caller", "trend", "recurrences"),
         *("team", "contact", "teams", "error_budgets"),
     }
+    assert set(ImpactDocument.model_fields) == {"services", "front_door_share", "harmed_share", "text"}
     assert set(MeshDocument.model_fields) == {
         *(
             "mesh",

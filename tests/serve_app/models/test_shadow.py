@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from lab.contracts.store_content import append
+from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load, save
 from model.incidents.memory import IncidentMemory
 from model.mesh_weights import load_weights
@@ -36,7 +38,7 @@ from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.base import StateStore
 from serve_app.stores.opening import open_store
-from tests.serve_app.running import record_simulation
+from tests.serve_app.running import failing, record_simulation
 
 SPEC = MeshSpec(services=30, seed=3)
 OPTIONS = Options(adapt=False)
@@ -127,6 +129,14 @@ def nervous(registry: Registry, tmp_path: Path) -> ModelPin:
     """A model that alerts at almost everything."""
     shipped = load()
     return add(registry, replace(shipped, page_offset=shipped.page_offset - 4.0), tmp_path, "nervous")
+
+
+def record_slow_moments(count: int) -> list[MeshSnapshot]:
+    """Return a recording in which a service is slow now and then, too shortly for an alert of the shipped model."""
+    simulator = Simulator(SPEC, snapshots=count)
+    slow = (Fault("latency_injection", failing(SPEC), at, at + 5, 1.0) for at in range(25, count - 5, 25))
+    simulator.schedule(*slow)
+    return list(simulator.snapshots())
 
 
 async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Session, twin: ModelPin) -> None:
@@ -328,7 +338,7 @@ async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
 
 
 async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Session, nervous: ModelPin) -> None:
-    snapshots = record_simulation(SPEC, 120)
+    snapshots = record_slow_moments(120)
     for snapshot in snapshots[:20]:
         await session.push("shop", snapshot)
     session.models.change(lambda rollout: changes.promote(rollout, nervous))
@@ -408,7 +418,7 @@ async def test_a_deleted_mesh_has_no_trial(session: Session, twin: ModelPin) -> 
 
 def test_models_are_compared_over_recordings(registry: Registry, nervous: ModelPin, tmp_path: Path) -> None:
     with RecordingWriter(tmp_path / "shop", 15.0, {"source": "simulated"}) as writer:
-        for snapshot in record_simulation(SPEC, 60):
+        for snapshot in record_slow_moments(60):
             writer.write(snapshot)
     card = registry.card(nervous.version)
     found = compare_over_recordings(registry, card, None, [tmp_path / "shop"], Settings())

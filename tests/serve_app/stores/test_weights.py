@@ -92,7 +92,7 @@ def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights:
             assert answers["own"] == reference
             own, plain = (msgspec.json.decode(answers[mesh]) for mesh in ("own", "plain"))
             assert (own["model"], plain["model"]) == (load(other_weights).digest, load().digest)
-        assert own["mesh_score"] != plain["mesh_score"]
+        assert own["reconstruction"]["loss"] != plain["reconstruction"]["loss"]
 
 
 def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Path, place: StoreSettings) -> None:

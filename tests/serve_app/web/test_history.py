@@ -24,6 +24,7 @@ from tests.serve_app.web.watching import SECONDS, Watched
 
 SPEC = MeshSpec(services=40, seed=3, dropout=0.02)
 FAULT_FROM, FAULT_TO, LENGTH = 40, 56, 70
+SLOWER = 8.0  # times its usual latency on top, about 100 ms: users notice it
 MESH = "shop"
 
 
@@ -36,7 +37,7 @@ def culprit() -> str:
 
 def recording() -> list[MeshSnapshot]:
     """Snapshots of a mesh with a deploy, and then a service that is slow for a while."""
-    fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, 0.9)
+    fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, SLOWER)
     deploy = BenignChange("deploy", Simulator(SPEC).node_ids[5], 25)
     return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
 

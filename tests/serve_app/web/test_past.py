@@ -29,6 +29,7 @@ from tests.serve_app.web.watching import Watched
 SPEC = MeshSpec(services=40, seed=3, dropout=0.02)
 MESH, WINDOW = "shop", 96  # 24 minutes, so that most of the recording has left the window
 FAULT_FROM, FAULT_TO, LENGTH = 150, 166, 420
+SLOWER = 8.0  # times its usual latency on top, about 100 ms: users notice it
 ROUNDING = 2 ** (0.51 / STEPS_AN_OCTAVE) - 1
 
 
@@ -40,7 +41,7 @@ def culprit() -> str:
 @pytest.fixture(scope="module")
 def snapshots() -> list[MeshSnapshot]:
     """A recording with a deploy, a service that is slow for a while, and a gap of five minutes."""
-    fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, 0.9)
+    fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, SLOWER)
     deploy = BenignChange("deploy", Simulator(SPEC).node_ids[5], 90)
     made = list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
     return made[:200] + made[220:]

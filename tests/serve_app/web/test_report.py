@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +12,6 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
-from model.incidents.open_incident import ONSET_SECONDS
 from model.snapshot import PlannedChange, Signal, SignalKind
 from serve_app import web
 from serve_app.alerts.links import LEAD, Links
@@ -302,9 +301,9 @@ def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[Score
     assert set(shown.edge_index.ravel().tolist()) | set(range(shown.num_involved)) == set(range(len(names)))
 
 
-def _is_onset(since: datetime, moment: ScoredSnapshot) -> bool:
-    """Return whether an incident has its suspects and their reasons from this moment."""
-    return since <= moment.verdict.observed_at <= since + timedelta(seconds=ONSET_SECONDS)
+def _gives_numbers(incident: IncidentDocument, moment: ScoredSnapshot) -> bool:
+    """Return whether the reasons of an incident can have their numbers from this moment."""
+    return incident.since <= moment.verdict.observed_at <= (incident.suspects_at or incident.since)
 
 
 def test_the_picture_for_messages_needs_nothing_else(moments: list[ScoredSnapshot]) -> None:
@@ -331,7 +330,7 @@ def test_charts_show_the_metric_of_the_reason(moments: list[ScoredSnapshot]) -> 
         assert reason.observed is not None
         values = metric_series((moment.snapshot for moment in moments), service, reason)
         assert len(values) == len(moments)
-        shown = [v for v, m in zip(values, moments, strict=True) if _is_onset(case.incident.since, m)]
+        shown = [v for v, m in zip(values, moments, strict=True) if _gives_numbers(case.incident, m)]
         assert np.isclose(shown, reason.observed, rtol=0.01, atol=1e-4).any(), reason.text
 
 
