@@ -4,7 +4,7 @@
 
 A mesh with a known truth (``benchmarks/calm_again/mesh.py``), whose traffic swings with the day. Every three quarters
 of an hour, a service is slow, fails or has no free CPU for three minutes, and afterwards another service keeps a small
-shift. Twice a day, a service becomes a fifth slower or faster and stays so, as after a deploy. It prints a line for each
+shift. Twice a day, a service becomes a fifth slower or faster and stays so, as after a deploy. It prints a line a
 day, and OK or FAULT for each line that compares the last day with the first; the exit code is 1 if there is a FAULT.
 Alerts that last longer than their harm and five minutes are listed. It takes ten minutes on a free core.
 """
