@@ -15,7 +15,7 @@ from benchmarks.generalization.generators import OTHER
 from benchmarks.generalize import LEFT_OUT, SHIPPED_NAME
 from benchmarks.pictures import draw_speed, draw_throughput
 from lab.comparison.cases import EVEN, ODD
-from lab.comparison.digest import SHORT
+from lab.comparison.digest import SHORT, detector_digest
 from lab.comparison.plan import LOUD, OURS
 from serve_app.settings.scorer import ScorerSettings
 
@@ -827,11 +827,17 @@ def detection(chosen: tuple[Line, ...] = DETECTION) -> str:
 
 
 def digest_line() -> str:
-    """Which detector the figures of detection are of: the first digits of its digest."""
-    digests = {
-        str(row.get("digest", "unknown"))[:SHORT] for row in rows("detection") if row["detector"] in (OURS, LOUD)
-    }
-    return f"Figures of detector {', '.join(sorted(digests))}."
+    """Which detectors the figures of detection are of: the first digits of their digests, and whether it is this one."""
+    found = {str(row.get("digest", "unknown")) for row in rows("detection") if row["detector"] in (OURS, LOUD)}
+    shown = ", ".join(sorted(digest[:SHORT] for digest in found))
+    if found == {detector_digest()}:
+        return f"Figures of detector {shown}."
+    earlier = "; ".join(sorted({row["part"] for row in rows("detection") if _is_earlier(row)}))
+    return f"Figures of detector {shown}. These parts were measured with an earlier version than this one: {earlier}."
+
+
+def _is_earlier(row: Mapping[str, Any]) -> bool:
+    return row["detector"] in (OURS, LOUD) and row.get("digest") != detector_digest()
 
 
 def ablations() -> str:
