@@ -827,17 +827,13 @@ def detection(chosen: tuple[Line, ...] = DETECTION) -> str:
 
 
 def digest_line() -> str:
-    """Which detectors the figures of detection are of: the first digits of their digests, and whether it is this one."""
+    """Which detectors the figures are of: the first digits of their digests, and whether it is this one."""
     found = {str(row.get("digest", "unknown")) for row in rows("detection") if row["detector"] in (OURS, LOUD)}
     shown = ", ".join(sorted(digest[:SHORT] for digest in found))
     if found == {detector_digest()}:
         return f"Figures of detector {shown}."
-    earlier = "; ".join(sorted({row["part"] for row in rows("detection") if _is_earlier(row)}))
-    return f"Figures of detector {shown}. These parts were measured with an earlier version than this one: {earlier}."
-
-
-def _is_earlier(row: Mapping[str, Any]) -> bool:
-    return row["detector"] in (OURS, LOUD) and row.get("digest") != detector_digest()
+    some = "Some" if detector_digest() in found else "All"
+    return f"Figures of detector {shown}. {some} of them were measured with an earlier version than this one."
 
 
 def ablations() -> str:
