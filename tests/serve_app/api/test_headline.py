@@ -351,7 +351,9 @@ def test_a_notice_has_its_resource_as_the_headline() -> None:
         (Impact(1, None), "1 service affected"),
         (Impact(1200, 0.5), "1,200 services affected, 50% of front-door requests"),
         (Impact(2, 0.004), "2 services affected, below 1% of front-door requests"),
-        (Impact(2, 0.0), "2 services affected, 0% of front-door requests"),
+        (Impact(2, 0.0), "2 services affected"),
+        (Impact(2, 0.5, 0.12), "2 services affected, 12% of front-door requests fail or are slow"),
+        (Impact(2, 0.5, 0.001), "2 services affected, 50% of front-door requests"),
     ],
 )
 def test_impacts_in_words(impact: Impact, text: str) -> None:
