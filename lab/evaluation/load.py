@@ -43,8 +43,9 @@ def read_truth(
     services: set[str] = set()
     for snapshot in reader.snapshots():
         times.append(snapshot.observed_at)
-        for known in snapshot.node_ids if not services.issuperset(snapshot.node_ids) else ():
-            services.add(known)
+        for known, is_measured in zip(snapshot.node_ids, snapshot.node_observed.any(axis=1).tolist(), strict=True):
+            if is_measured:  # a gateway may only be the source of calls
+                services.add(known)
             namespaces.setdefault(known.split("/", 1)[1], known.split("/", 1)[0])
     if not times:
         raise BadRecording(f"recording {path}: expected snapshots, got none; record it again")

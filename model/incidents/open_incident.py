@@ -96,15 +96,11 @@ class OpenIncident:
         return replace(known, peak=score, suspects=suspects, suspects_at=now)
 
     def with_numbers(self, suspects: Sequence[Suspect], now: datetime) -> "OpenIncident":
-        """Take the reasons of a newer snapshot where they are about the same symptom of the same suspect."""
+        """Take the reasons of a newer snapshot where they are about the same symptom of the same suspect, and what it
+        adds to the context of a suspect."""
         newer = {one.service: one for one in suspects}
-        renewed = tuple(
-            replace(one, reasons=newer[one.service].reasons)
-            if one.service in newer and _same_symptom(one, newer[one.service])
-            else one
-            for one in self.suspects
-        )
-        at = now if renewed[0] is not self.suspects[0] else self.suspects_at
+        renewed = tuple(_renew(one, newer[one.service]) if one.service in newer else one for one in self.suspects)
+        at = now if renewed[0].reasons is not self.suspects[0].reasons else self.suspects_at
         return replace(self, suspects=renewed, suspects_at=at)
 
     def inherit_notices(self, notices: Sequence[PastNotice]) -> "OpenIncident":
@@ -117,6 +113,12 @@ class OpenIncident:
         """Return the suspects for people: of its strongest snapshot, those that led for several snapshots, and what
         notices said about them."""
         return with_notices(with_leads(self.suspects, self.leads), self.notices, now)
+
+
+def _renew(one: Suspect, newer: Suspect) -> Suspect:
+    reasons = newer.reasons if _same_symptom(one, newer) else one.reasons
+    context = newer.context or one.context
+    return one if reasons is one.reasons and context is one.context else replace(one, reasons=reasons, context=context)
 
 
 def _same_symptom(one: Suspect, other: Suspect) -> bool:

@@ -24,7 +24,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 
 checkpoint, spec, mesh = load(), MeshSpec(services=60, calls_per_service=4, seed=3), Mesh()
-faults = [Fault("latency_injection", sys.argv[1], 34, 48)]
+faults = [Fault("latency_injection", sys.argv[1], 34, 48, 40.0)]
 for snapshot in Simulator(spec, faults, snapshots=52).snapshots():
     verdict, mesh = advance(checkpoint, mesh, snapshot, Options(max_services=40))
     print(json.dumps({
