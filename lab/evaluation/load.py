@@ -5,6 +5,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lab.evaluation.measures.located import GRACE, LocatedFault
 from lab.evaluation.measures.series import MISSING, VerdictSeries, align_verdicts
 from lab.evaluation.measures.truth import GUARD, TICK, Form, GroundTruth, Span, ground_truth
@@ -43,7 +45,7 @@ def read_truth(
     services: set[str] = set()
     for snapshot in reader.snapshots():
         times.append(snapshot.observed_at)
-        for known, is_measured in zip(snapshot.node_ids, snapshot.node_observed.any(axis=1).tolist(), strict=True):
+        for known, is_measured in zip(snapshot.node_ids, np.any(snapshot.node_observed, axis=1).tolist(), strict=True):
             if is_measured:  # a gateway may only be the source of calls
                 services.add(known)
             namespaces.setdefault(known.split("/", 1)[1], known.split("/", 1)[0])

@@ -293,12 +293,9 @@ def test_the_environment_sets_window_and_percentile(tmp_path: Path) -> None:
         start_sidecar(settings={"store.path": str(tmp_path)}, environment=environment) as sidecar,
         open_client(sidecar.address) as ask,
     ):
-        came = [verdict_json(push(ask, snapshot)) for snapshot in SNAPSHOTS[:38]]
-    assert count_snapshots(tmp_path) == (38, 10)
-    assert_same(came, pipeline_verdicts(SNAPSHOTS[:38], Settings(model={"window_size": 10, "anomaly_percentile": 60})))
-    usual = pipeline_verdicts(SNAPSHOTS[:38], Settings())
-    limits = [one[-1]["reconstruction"]["loss_threshold"] for one in (came, usual)]
-    assert limits[0] < limits[1]
+        came = [verdict_json(push(ask, snapshot)) for snapshot in SNAPSHOTS[:20]]
+    assert count_snapshots(tmp_path) == (20, 10)
+    assert_same(came, pipeline_verdicts(SNAPSHOTS[:20], Settings(model={"window_size": 10, "anomaly_percentile": 60})))
 
 
 @dataclass
