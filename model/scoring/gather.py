@@ -22,8 +22,8 @@ from model.scoring.finders.bad_change import find_bad_changes
 from model.scoring.finders.canaries import find_worse_canaries
 from model.scoring.finders.disappeared import find_disappeared
 from model.scoring.finders.dropped_calls import find_dropped_calls
-from model.scoring.finders.failing import find_failing
 from model.scoring.finders.finder import Finder
+from model.scoring.finders.gross_harm import find_gross_harm
 from model.scoring.finders.rerouted import find_rerouted
 from model.scoring.finders.structure import find_unlikely_calls
 from model.scoring.kinds import AFFECTED, WORTH_A_LOOK, EvidenceKind
@@ -48,7 +48,7 @@ MOST_CANDIDATES = 256
 FINDERS: tuple[Finder, ...] = (
     find_bad_changes,
     find_worse_canaries,
-    find_failing,
+    find_gross_harm,
     find_disappeared,
     find_rerouted,
     find_dropped_calls,

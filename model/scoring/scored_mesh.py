@@ -51,6 +51,17 @@ class ScoredMesh:
         return remote
 
     @cached_property
+    def receives_users(self) -> BoolArray:
+        """Which services ``[N]`` no service with metrics of its own calls: gateways, and what they call if they never
+        report any."""
+        state = self.state
+        reports = state.node_filters[SEEN, :, RATE] > 0
+        source, destination = state.edge_index
+        called = np.bincount(destination[reports[source]], minlength=len(reports)) > 0
+        entry: BoolArray = ~called
+        return entry
+
+    @cached_property
     def floors(self) -> Floors:
         """Least rise of a latency that counts in full.
 
