@@ -279,12 +279,11 @@ async def run_stages(
     window = prepared.mesh.state.window
     verdict = add_impact(add_context(verdict, window, events), window)
     if counted:
+        verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)
         verdict, memory = add_severity(verdict, memory, window, options.policy.latency_floor_seconds)
     verdict = sort_by_urgency(verdict)
     verdict = add_trends(verdict, window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
-    if counted:
-        verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)
     after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), calibrated.scores, checkpoint.digest)
     if fit_adapter and counted and adapts(after.state.sequence, options):
         candidate = await runner.run("fit", fit, after.state)

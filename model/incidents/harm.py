@@ -7,8 +7,10 @@ whose requests reach the incident count; see :mod:`model.incidents.impact`. For 
 
 where a request is slow if it takes longer than the usual p99 and than the usual median plus the floor of the policy.
 Between the median and the p99, latencies are taken to be lognormal. *Now* is the median of the last ``NOW`` snapshots,
-*before* is the median of the last
-``BEFORE`` snapshots before the incident.
+*before* is the median of the last ``BEFORE`` snapshots before the incident.
+
+Where people set objectives, the share of an error budget that the incident has used counts, too. As in alerts on burn
+rates, 2% in one incident is much, and 5% is very much (Beyer et al., The Site Reliability Workbook, chapter 5).
 """
 
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from model.verdict import Impact, Incident, Severity, Verdict
 
 NOW, BEFORE = 4, 20  # snapshots
 CRITICAL, MAJOR = 0.2, 0.05  # harm, from which an alert is critical or major
+SPENT_CRITICAL, SPENT_MAJOR = 0.05, 0.02  # of an error budget, from which an alert is critical or major
 LASTING_MINUTES, LASTING = 15.0, 0.02  # for which this harm makes it major, too
 CALL_METRICS = [EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY]
 METRICS = [NodeMetric.ERROR_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]
@@ -39,7 +42,7 @@ def add_severity(
     about traffic has its severity from the requests that are missing.
 
     Args:
-        verdict: of the newest snapshot, with the impact of its incidents.
+        verdict: of the newest snapshot, with the impact of its incidents, and what they used of error budgets.
         memory: after it.
         window: the last snapshots, oldest first, the newest included.
         floor: least rise of a latency that matters, s.
@@ -48,7 +51,7 @@ def add_severity(
     if not alerts or not window:
         return verdict, memory
     found = {one.id: _judge(one, window, floor) for one in alerts}
-    severity = {id: _severity(harm, one.since, verdict.observed_at) for id, (one, harm) in found.items()}
+    severity = {id: _severity(harm, one, verdict.observed_at) for id, (one, harm) in found.items()}
     severity = {
         one.id: max(one.severity, severity[one.id], key=list(Severity).index)
         for one in memory.open
@@ -136,8 +139,9 @@ def _metrics(snapshot: MeshSnapshot, row: int) -> Values:
     return np.where(seen.sum(axis=0) > 0, total / np.maximum(seen.sum(axis=0), 1e-9), np.nan)
 
 
-def _severity(harm: float, since: datetime, now: datetime) -> Severity:
-    if harm >= CRITICAL:
+def _severity(harm: float, incident: Incident, now: datetime) -> Severity:
+    spent = max((budget.used for budget in incident.error_budgets), default=0.0)
+    if harm >= CRITICAL or spent >= SPENT_CRITICAL:
         return Severity.CRITICAL
-    lasts = now - since >= timedelta(minutes=LASTING_MINUTES) and harm >= LASTING
-    return Severity.MAJOR if harm >= MAJOR or lasts else Severity.MINOR
+    lasts = now - incident.since >= timedelta(minutes=LASTING_MINUTES) and harm >= LASTING
+    return Severity.MAJOR if harm >= MAJOR or lasts or spent >= SPENT_MAJOR else Severity.MINOR

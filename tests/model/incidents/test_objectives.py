@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from model.incidents.harm import add_severity
 from model.incidents.memory import IncidentMemory
 from model.incidents.objectives import MOST_SECONDS, add_error_budgets, slow_share
 from model.incidents.open_incident import OpenIncident
@@ -125,3 +126,23 @@ def test_slow_requests_are_read_from_two_percentiles(
     median: float | None, high: float | None, limit: float, share: float
 ) -> None:
     assert slow_share(median, high, limit) == pytest.approx(share, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("failing", "snapshots", "expected"),
+    [
+        (0.01, 60, Severity.MINOR),
+        (0.04, 60, Severity.MINOR),
+        (0.04, 160, Severity.MAJOR),
+        (0.04, 400, Severity.CRITICAL),
+    ],
+)
+def test_a_large_part_of_an_error_budget_is_severe(failing: float, snapshots: int, expected: Severity) -> None:
+    """4% of the requests fail, which alone is minor: an hour of it uses 5.6% of a budget of 0.1% in 30 days."""
+    window = [snapshot(i, failing=failing if i >= 10 else 0.0) for i in range(10 + snapshots)]
+    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MINOR, (FRONT,)),))
+    listed = Incident("a", START + 10 * STEP, Severity.MINOR, 9.0, (), (FRONT,))
+    verdict = Verdict(window[-1].observed_at, len(window), Status.ANOMALOUS, 9.0, 4.0, 0.9, (), (listed,))
+    verdict, memory = add_error_budgets(verdict, memory, window, [AVAILABILITY])
+    verdict, memory = add_severity(verdict, memory, window, 0.02)
+    assert (verdict.incidents[0].severity, memory.open[0].severity) == (expected, expected)
