@@ -21,7 +21,7 @@ SEEN, BEGUN, ABOVE, EXCESS = range(4)
 IMPACT_MEMORY = 5000  # exposed snapshots after which old counts fade
 # Channels whose usual level no planned change sets: a lasting effect on traffic or errors is a fault, such as a wrong
 # route. A new version may be slower permanently, or need more memory.
-HARMLESS = float(np.log(1.5))  # logarithm of how many times as slow a new version may be
+HARMLESS = float(np.log(1.8))  # logarithm of how many times as slow a new version may be
 LASTING = 2.0  # average over 4 snapshots, sigmas, from which a deviation is not chance
 KNOWN = 40.0  # snapshots for which a service has to be known; a new one has no level before its change
 TIMES = frozenset({"p50_latency", "own_time"})

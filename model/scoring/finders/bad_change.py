@@ -21,7 +21,7 @@ from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
 WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
 LASTS_SECONDS, LEAST_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
 TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
-SLOWER = np.log(1.6)  # logarithm of how many times as slow it is
+SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
 NOTICEABLE = 0.15  # of the rise that users notice: a version that is far slower can be rolled back before they do
 OPEN_SECONDS = 1800.0  # for which an alert that began after a change is still about it
 FAILS = 0.05  # share of its requests that fail, beyond the usual one
