@@ -28,17 +28,16 @@ def find_slow_callers(state: MeshState, observation: Observation, floor: float) 
     edge, (source, destination) = observation.edge, state.edge_index
     found = np.zeros(len(source), bool)
     measured = edge.observed[:, P50] & observation.edge_present & (source != destination)
-    rows = np.flatnonzero(measured & (edge.now[:, P50] >= LEAST_SIGMAS))
-    rows = rows[_rise(edge.value, edge.expected, rows) >= floor]
+    slow = np.flatnonzero(measured & (edge.now[:, P50] >= LEAST_SIGMAS))
+    rise = _rise(edge.value, edge.expected, slow)
+    slow, rise = slow[rise >= floor], rise[rise >= floor]
+    rows = slow[_is_well(observation, destination[slow], rise)]
     if len(rows) < LEAST_CALLEES:
         return found
-    slow = np.zeros(len(source), bool)
-    slow[rows] = True
     count = len(state.node_ids)
     into, slow_into = (np.bincount(destination[of], minlength=count) for of in (measured, slow))
-    is_well = _is_well(observation, destination[rows], _rise(edge.value, edge.expected, rows))
-    is_well &= (into[destination[rows]] == 1) | (slow_into[destination[rows]] <= OTHERS * into[destination[rows]])
-    rows = rows[is_well]
+    to = destination[rows]
+    rows = rows[(into[to] == 1) | (slow_into[to] <= OTHERS * into[to])]
     traffic = np.maximum(EDGE_CHANNELS[RATE].invert(edge.value[:, RATE]), 0) * measured
     made = np.bincount(source, traffic, count)
     late, callees = np.bincount(source[rows], traffic[rows], count), np.bincount(source[rows], minlength=count)

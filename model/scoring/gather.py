@@ -197,6 +197,7 @@ def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray
     candidate = np.zeros(len(state.node_ids), bool)
     candidate[keep] = True
     into = np.flatnonzero(candidate[state.edge_index[1]])
+    now, usual = waiting_of(state, observation, mesh.slow_by_caller)
     of_services, of_calls = mesh.repeats
     p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.floors)
     return Strength(
@@ -209,18 +210,12 @@ def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray
         mesh.new_calls,
         dropped,
         _waits(mesh)[keep],
-        _waiting(mesh, keep),
+        (now[keep], usual[keep]),
         kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
     )
 
 
 def _waits(mesh: ScoredMesh) -> Array:
     """Return the surprise ``[N]`` of calls that are slow because of their caller."""
-    waits = mesh.surprise.edge[:, P50] * mesh.slow_by_caller
-    return largest_of_group(waits, mesh.state.edge_index[0], len(mesh.state.node_ids))
-
-
-def _waiting(mesh: ScoredMesh, keep: IntArray) -> tuple[Array, Array]:
-    """Return the latency of these calls now and usually, ``[M]`` in s."""
-    now, usual = waiting_of(mesh.state, mesh.observation, mesh.slow_by_caller)
-    return now[keep], usual[keep]
+    rows, state = np.flatnonzero(mesh.slow_by_caller), mesh.state
+    return largest_of_group(mesh.surprise.edge[rows, P50], state.edge_index[0, rows], len(state.node_ids))

@@ -12,7 +12,8 @@ import numpy as np
 
 from model.features import CPU, ERROR, MEMORY, P50, P99, RATE, Array
 
-IN_FULL, TAIL_IN_FULL = 0.3, 0.7  # logarithms of how much slower counts in full: p50 and other times; p99
+SLOWER = 0.05  # logarithm of how much slower counts at all
+IN_FULL, TAIL_IN_FULL = 0.3, 0.7  # in full: p50 and other times; p99
 FROM = 0.5  # of the least amount that counts in full, from which it counts
 SHARE, TAIL_SHARE = 0.1, 0.25  # of the front door's p50 and p99, that a rise has to reach
 BUCKETS = np.array([1.0, 2.5, 5.0, 10.0], np.float32)  # bounds of the buckets in each decade
@@ -39,7 +40,7 @@ def material(value: Array, expected: Array, repeats: Array, floor: Floors) -> tu
     """Return how much p50, p99 and errors matter, 0 to 1 for each of N rows, because rare alone is not enough.
 
     The median latency counts in full from 35% above expectation, p99 from twice the expectation, both only if they rise
-    by enough, see :func:`_noticed`. Errors count in full from two percentage points and 60% above it: where most
+    by enough, see :func:`_late`. Errors count in full from two percentage points and 60% above it: where most
     requests fail anyway, the error rate varies more.
 
     Args:
@@ -50,7 +51,7 @@ def material(value: Array, expected: Array, repeats: Array, floor: Floors) -> tu
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
     p50, p99 = (
-        _slower(value[:, c] - expected[:, c], full) * _noticed(value[:, c], expected[:, c], repeats, least)
+        _late(value[:, c], expected[:, c], repeats, full, least)
         for c, full, least in ((P50, IN_FULL, floor.p50), (P99, TAIL_IN_FULL, floor.p99))
     )
     errors: Array = (more * relative).astype(np.float32)
@@ -74,16 +75,20 @@ def matters(value: Array, expected: Array, repeats: Array, floor: Floors) -> Arr
 
 def _slower(over: Array, in_full: float = IN_FULL) -> Array:
     """Return how much times matter that exceed expectation by ``over``, in logarithms."""
-    share: Array = np.clip((over - 0.05) / np.float32(in_full - 0.05), 0, 1)
+    share: Array = np.clip((over - SLOWER) / np.float32(in_full - SLOWER), 0, 1)
     return share
 
 
-def _noticed(value: Array, expected: Array, repeats: Array, floor: float) -> Array:
-    """Return how much the rise of a latency is noticed, ``[N]`` from 0 to 1."""
-    usual = np.exp(expected)
-    least = np.maximum(np.float32(floor) / repeats, _bucket_width(usual))
-    share: Array = np.clip(((np.exp(value) - usual) / least - FROM) / (1 - FROM), 0, 1).astype(np.float32)
-    return share
+def _late(value: Array, expected: Array, repeats: Array, in_full: float, floor: float) -> Array:
+    """Return how much the rise of a latency matters, ``[N]`` from 0 to 1: by how many times it is slower, and by how
+    much of the rise is noticed."""
+    late = np.zeros(len(value), np.float32)
+    rows = np.flatnonzero(value - expected > SLOWER)
+    now, usual = np.exp(value[rows]), np.exp(expected[rows])
+    least = np.maximum(np.float32(floor) / repeats[rows], _bucket_width(usual))
+    noticed = np.clip(((now - usual) / least - FROM) / (1 - FROM), 0, 1)
+    late[rows] = _slower(value[rows] - expected[rows], in_full) * noticed
+    return late
 
 
 def _bucket_width(latency: Array) -> Array:

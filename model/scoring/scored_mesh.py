@@ -10,7 +10,6 @@ from model.ordering import largest_of_rows
 from model.scoring.calls import rerouting_age, young_calls
 from model.scoring.common_cause import find_slow_callers
 from model.scoring.materiality import Floors, floors
-from model.scoring.strongest import largest_of_group
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
 from model.state.filters import SEEN
@@ -68,10 +67,13 @@ class ScoredMesh:
         The front door are the services that no other one calls. A gateway often has no metrics, but its calls do.
         """
         node, edge, source = self.observation.node, self.observation.edge, self.state.edge_index[0]
-        is_entry: BoolArray = topology_of(self.state).incoming_counts == 0
-        own, of_calls = (table.observed[:, _FRONT_DOOR].all(axis=1) for table in (node, edge))
-        calls = of_calls & (is_entry & ~own)[source]
-        usual = np.concatenate([node.expected[is_entry & own][:, _FRONT_DOOR], edge.expected[calls][:, _FRONT_DOOR]])
+        entries = np.flatnonzero(topology_of(self.state).incoming_counts == 0)
+        own = node.observed[entries][:, _FRONT_DOOR].all(axis=1)
+        has_none = np.zeros(len(node.value), bool)
+        has_none[entries[~own]] = True
+        calls = np.flatnonzero(has_none[source])
+        calls = calls[edge.observed[calls][:, _FRONT_DOOR].all(axis=1)]
+        usual = np.concatenate([node.expected[entries[own]][:, _FRONT_DOOR], edge.expected[calls][:, _FRONT_DOOR]])
         if not len(usual):
             return floors(self.latency_floor, 0.0, 0.0)
         requests, p50, p99 = (NODE_CHANNELS[c].invert(usual[:, i]) for i, c in enumerate((RATE, P50, P99)))
@@ -91,10 +93,12 @@ class ScoredMesh:
         1: what a service does once for each request, its users wait for once."""
         source, destination = self.state.edge_index
         node, edge = self.observation.node, self.observation.edge
-        is_known = node.observed[source, RATE] & edge.observed[:, RATE]
-        often = np.exp(edge.expected[:, RATE] - node.expected[source, RATE])
-        of_calls = np.where(is_known, np.maximum(often, 1), 1).astype(np.float32)
-        of_services = np.maximum(largest_of_group(of_calls, destination, len(self.state.node_ids)), 1)
+        more = edge.expected[:, RATE] - node.expected[source, RATE]
+        rows = np.flatnonzero(more > 0)
+        rows = rows[node.observed[source[rows], RATE] & edge.observed[rows, RATE]]
+        of_services, of_calls = np.ones(len(node.value), np.float32), np.ones(len(source), np.float32)
+        of_calls[rows] = np.exp(more[rows])
+        np.maximum.at(of_services, destination[rows], of_calls[rows])
         return of_services, of_calls
 
     @cached_property

@@ -4,6 +4,7 @@ import numpy as np
 
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, ERROR, OWN_TIME, P50, P99, RATE, Array
 from model.ordering import largest_of_rows
+from model.scoring.explanations import SYMPTOMS
 from model.scoring.kinds import CALLED_SYMPTOMS, EvidenceKind, K
 from model.scoring.materiality import material
 from model.scoring.scored_mesh import ScoredMesh
@@ -22,7 +23,6 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     counts, raw_counts = (
         material(node.value, expected, of_services, mesh.floors) for expected in (s.node_expected, node.expected)
     )
-    call_counts = material(edge.value, s.edge_expected, of_calls, mesh.floors)
     rising = node.now[:, RATE] > 0
     kinds = np.zeros((len(state.node_ids), K), np.float32)
     own = s.node[:, OWN_TIME]
@@ -36,18 +36,21 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     # Memory stays high after an incident.
     kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
-    call_latency = either(s.edge[:, P50] * call_counts[0], s.edge[:, P99] * call_counts[1])
-    by_caller = mesh.slow_by_caller
-    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency * ~by_caller, destination, to)
-    if by_caller.any():
-        waits = worst_of_group(call_latency * by_caller, source, by)
-        for kind in (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.OWN_TIME):
-            np.maximum(kinds[:, kind], waits, out=kinds[:, kind])
-    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, to)
+    # Of the calls, only those that surprise by more than their number explains can be evidence.
+    rows = np.flatnonzero((largest_of_rows(s.edge[:, SYMPTOMS]) > to[destination]) | mesh.slow_by_caller)
+    surprise, by_caller, callee = s.edge[rows], mesh.slow_by_caller[rows], destination[rows]
+    p50, p99, errors = material(edge.value[rows], s.edge_expected[rows], of_calls[rows], mesh.floors)
+    latency = either(surprise[:, P50] * p50, surprise[:, P99] * p99)
+    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(latency * ~by_caller, callee, to)
+    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(surprise[:, ERROR] * errors, callee, to)
+    waits = worst_of_group(latency * by_caller, source[rows], by)
+    for kind in (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.OWN_TIME):
+        np.maximum(kinds[:, kind], waits, out=kinds[:, kind])
     kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, by)
     symptom = largest_of_rows(kinds[:, CALLED_SYMPTOMS])
     from_afar = mesh.remote[destination]
-    kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination] * ~from_afar, source, by)
-    kinds[:, EvidenceKind.REMOTES] = worst_of_group(symptom[destination] * from_afar, source, by)
+    of_callee = symptom[destination]
+    kinds[:, EvidenceKind.CALLEES] = worst_of_group(of_callee * ~from_afar, source, by)
+    kinds[:, EvidenceKind.REMOTES] = worst_of_group(of_callee * from_afar, source, by)
     kinds[:, EvidenceKind.CALLERS] = worst_of_group(symptom[source], destination, to)
     return kinds
