@@ -42,7 +42,7 @@ HARMLESS, HARMLESS_PER_MESH, SPACING = 200, 50, 24  # changes, changes of one me
 GAPS, BEFORE_GAP, AFTER_GAP = range(1, 21), 20, 40  # missing snapshots, snapshots of the incident before and after
 LONG_GAP = 160  # snapshots, 40 minutes
 GAP_SLOWER = 3.0  # times its latency that the service of the incident adds
-GAPS_WITH_END = (1, 3, 5, 20, LONG_GAP)
+GAPS_WITH_END, GAPS_WITH_START = (1, 3, 5, 20, LONG_GAP), (24, 40, LONG_GAP)
 DAY_RATIOS, WEEKENDS = (3.0, 5.0, 8.0), (0.4, 0.5, 0.6)  # busiest over quietest hour, weekend over working day
 DAY_SERVICES, PEAKS_PER_DAY, PEAK = 40, 0.5, (2.0, 3.0)
 PEAK_MINUTES, RISE_MINUTES, FALL_MINUTES = (20, 90), (2, 10), (2, 30)
@@ -92,7 +92,6 @@ class Form(StrEnum):
     FOUND = "found"  # an alert or a notice in time
     NOTICE = "notice"  # a notice in time, and no alert before it
     SAME = "same"  # after a gap, at once the incident from before it, and no other
-    OVER = "over"  # after a gap, a new incident in time, and not the one from before it
     ENDED = "ended"  # at the end of the case, no alert is open
     COUNT = "count"  # at most ``most`` incidents
     FREE = "free"  # anything; only the sum over the group is bounded
@@ -330,15 +329,26 @@ def _gaps(spec: MeshSpec) -> list[Case]:
     first, found = BEGINS + BEFORE_GAP, []
     touched = frozenset({name, *callers(mesh, name)})
     for missing in (*GAPS, LONG_GAP):
-        form = Form.SAME if missing in GAPS else Form.OVER
         length = BEFORE_GAP + missing + AFTER_GAP
         fault = Fault("latency_injection", name, BEGINS, BEGINS + length + 1, slower)
         title = f"seed {spec.seed}: {missing} snapshots missing in an incident"
         found.append(
             Case(
-                "gaps", title, spec, Expectation(form, services=touched), (fault,), length=length, gap=(first, missing)
+                "gaps",
+                title,
+                spec,
+                Expectation(Form.SAME, services=touched),
+                (fault,),
+                length=length,
+                gap=(first, missing),
             )
         )
+    for missing in GAPS_WITH_START:
+        fault = Fault("latency_injection", name, first + missing // 2, first + missing + AFTER_GAP + 1, slower)
+        title = f"seed {spec.seed}: a fault begins while {missing} snapshots are missing"
+        expected = Expectation(Form.ALERT, since=missing, services=touched)
+        length = missing + AFTER_GAP
+        found.append(Case("gaps", title, spec, expected, (fault,), begins=first, length=length, gap=(first, missing)))
     for missing in GAPS_WITH_END:
         fault = Fault("latency_injection", name, BEGINS, first + 2, slower)
         title = f"seed {spec.seed}: an incident ends while {missing} snapshots are missing"

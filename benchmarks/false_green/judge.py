@@ -146,7 +146,7 @@ def _problem(case: Case, letters: str, marks: Sequence[Mark | None], incidents: 
     match expected.form:
         case Form.ALERT | Form.FOUND | Form.NOTICE:
             return _found_problem(letters, expected)
-        case Form.SAME | Form.OVER:
+        case Form.SAME:
             return _gap_problem(case, letters, marks)
         case Form.ENDED:
             return "an alert is still open at the end" if letters[-1] in "AR" else ""
@@ -181,10 +181,6 @@ def _gap_problem(case: Case, letters: str, marks: Sequence[Mark | None]) -> str:
         return "no alert before the gap"
     later = {(entry.id, entry.since) for one in after for entry in one.incidents if not entry.is_notice}
     text = letters[at:].strip(MISSING)
-    if case.expected.form is Form.OVER:
-        if known & later:
-            return "the incident from before the gap is still open"
-        return "" if "A" in text[: case.expected.within] else "no new alert after the gap"
     if not text.startswith("A"):
         return "no alert at once after the gap"
     if later - known:

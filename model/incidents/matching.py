@@ -1,6 +1,5 @@
 """Match the groups of a snapshot with the open incidents: incidents start, grow, merge and end."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -140,12 +139,12 @@ def match_incidents(
     over: list[OpenIncident] = []
     for one in open_now.values():
         now, is_unseen = seen.get(one.id), one.id in unseen
-        deviates = is_unseen or not deviating.isdisjoint(one.members)
-        one = advance_quiet(one, now is not None and now.confirmed, deviates, clear_after)
+        deviates = not deviating.isdisjoint(one.members)
+        one = advance_quiet(one, now is not None and now.confirmed, deviates, clear_after, is_unseen=is_unseen)
         if not is_unseen:
             present = {names[i] for i in now.rows} if now else set()
             one = advance_members(one, present | deviating)
-        (over if is_over(one, clear_after, math.inf if is_unseen else fades_after) else alive).append(one)
+        (over if is_over(one, clear_after, fades_after) and not is_unseen else alive).append(one)
     ended = {one.id for one in over}
     return MatchedIncidents(tuple(alive), {i: group for i, group in seen.items() if i not in ended}, tuple(over))
 

@@ -149,7 +149,7 @@ class IncidentMemory:
         """Advance over missing snapshots. Incidents stay open. Where the first snapshots after the gap are back to
         normal, an incident ends sooner, because it may have ended in the gap."""
         aged = tuple((change, age + missing) for change, age in self.changes)
-        waiting = tuple(replace(i, unseen=missing) for i in self.open)
+        waiting = tuple(replace(i, unseen=i.unseen + missing) for i in self.open)
         return replace(self, changes=aged, open=waiting)
 
     def planned_deletions(self) -> set[str]:

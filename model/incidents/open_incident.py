@@ -29,9 +29,9 @@ class OpenIncident:
         id, since, severity: see :class:`~model.verdict.Incident`.
         members: services that are part of it. One that is back to normal leaves.
         calm: for how many snapshots in a row each of them is back to normal.
-        quiet: snapshots without a confirmed service, those missing included.
+        quiet: snapshots without a confirmed service, those missing before a normal one included.
         returned: snapshots in a row in which its services are back to normal.
-        unseen: snapshots that were missing just before this one.
+        unseen: snapshots in a row, up to this one, that were missing or showed nothing of it.
         changes: planned changes near it, newest first.
         peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
@@ -64,6 +64,11 @@ class OpenIncident:
     ended_at: datetime | None = None
 
     @property
+    def shows_nothing(self) -> bool:
+        """Whether the newest snapshot has no evidence of it."""
+        return self.quiet > 0 or self.unseen > 0
+
+    @property
     def is_alert(self) -> bool:
         """Whether it is more than a notice."""
         return self.severity is not Severity.NOTICE
@@ -86,13 +91,14 @@ class OpenIncident:
         """
         if self.severity is Severity.NOTICE:
             known = self
-            if not self.quiet:
+            if not self.shows_nothing:
                 return replace(self, peak=score, suspects=suspects, suspects_at=now)
         else:
-            known = self if self.quiet else replace(self, leads=follow_leads(self.leads, suspects, independent))
+            leads = self.leads if self.shows_nothing else follow_leads(self.leads, suspects, independent)
+            known = replace(self, leads=leads)
         needed = self.peak * (1 if now - self.since <= onset_of(interval_seconds) else STRONGER)
         if self.suspects and (score < needed or not suspects):
-            return known if self.quiet else known.with_numbers(suspects, now)
+            return known if self.shows_nothing else known.with_numbers(suspects, now)
         return replace(known, peak=score, suspects=suspects, suspects_at=now)
 
     def with_numbers(self, suspects: Sequence[Suspect], now: datetime) -> "OpenIncident":
@@ -127,11 +133,16 @@ def _same_symptom(one: Suspect, other: Suspect) -> bool:
     return len(series) == 2 and series[0] == series[1]
 
 
-def advance_quiet(incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int) -> OpenIncident:
-    """Return the incident after a snapshot. Snapshots that were missing before it count as quiet if it is."""
+def advance_quiet(
+    incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int, *, is_unseen: bool = False
+) -> OpenIncident:
+    """Return the incident after a snapshot. One that shows nothing of it is as good as missing. Those that were missing
+    before this one count as quiet if its services are back to normal: else nothing says that they were."""
     if is_confirmed:
         return replace(incident, quiet=0, returned=0, unseen=0)
-    quiet = incident.quiet + 1 + incident.unseen
+    if is_unseen:
+        return replace(incident, unseen=incident.unseen + 1)
+    quiet = incident.quiet + 1 + (0 if deviates else incident.unseen)
     returned = 0 if deviates else incident.returned + 1
     if incident.unseen >= clear_after and returned:
         returned = RECOVERS  # it ended while no snapshot came

@@ -17,7 +17,8 @@ from model.scoring.ranking import root_cause_shares, with_neighbours
 from model.scoring.verdict_context import VerdictContext
 from model.verdict import Severity
 
-UNSEEN_SECONDS = 900.0  # without telemetry of its services, after which an incident is given up
+UNSEEN_SECONDS = 900.0  # without telemetry of its services, after which an incident is given up ...
+BLIND_SHARE = 0.5  # ... unless more than this share of the services is silent
 
 
 def follow_alerts(
@@ -43,12 +44,14 @@ def follow_alerts(
 def find_lost(
     evidence: Evidence, incidents: Sequence[OpenIncident], policy: AlertPolicy, when: VerdictContext
 ) -> tuple[str, ...]:
-    """Return the ids of the incidents of which nothing was seen for too long, although snapshots come."""
-    longest = min(UNSEEN_SECONDS, policy.longest_gap_seconds)
+    """Return the ids of the incidents of which nothing was seen for too long, although snapshots come. If they show
+    nothing of most services, they are as good as missing."""
+    is_blind = evidence.silence is not None and evidence.silence.share > BLIND_SHARE
+    longest = policy.longest_gap_seconds if is_blind else min(UNSEEN_SECONDS, policy.longest_gap_seconds)
     return tuple(
         incident.id
         for incident in incidents
-        if is_unseen(incident, evidence.unseen) and incident.quiet * when.interval_seconds > longest
+        if is_unseen(incident, evidence.unseen) and incident.unseen * when.interval_seconds > longest
     )
 
 

@@ -1,6 +1,5 @@
 """Incidents of traffic: changes of the requests from outside, followed from snapshot to snapshot."""
 
-import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -76,7 +75,7 @@ def follow_traffic(
     alive = [
         one
         for one in (*_distinct(followed), *new)
-        if not is_over(one, policy.clear, math.inf if silent >= set(one.members) else fades_after)
+        if silent >= set(one.members) or not is_over(one, policy.clear, fades_after)
     ]
     described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
     alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
@@ -111,7 +110,7 @@ def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: boo
     if change is not None and change.is_surge != _is_surge(incident):
         change = None  # what was lost is back, and more
     is_far = change is not None and change.is_far
-    incident = advance_quiet(incident, is_far, change is not None or is_silent, policy.clear)
+    incident = advance_quiet(incident, is_far, change is not None, policy.clear, is_unseen=is_silent)
     if change is None or not is_far:
         return incident
     severity = max(incident.severity, _severity(change), key=list(Severity).index)

@@ -265,7 +265,7 @@ def _describe(
         recurrences=incident.recurrences,
         # What cannot be seen is shown as such, by its kind, and does not end.
         recovering=is_recovering(incident, policy.clear)
-        or (incident.quiet > 0 and is_unseen(incident, evidence.unseen)),
+        or (incident.shows_nothing and is_unseen(incident, evidence.unseen)),
     )
 
 

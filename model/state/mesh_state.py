@@ -30,6 +30,7 @@ from model.features import (
     count_requests,
 )
 from model.incidents.memory import IncidentMemory
+from model.incidents.policy import BASELINE_SECONDS
 from model.ordering import descending_order, largest_of_rows, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from model.state.change_impact import (
@@ -73,9 +74,9 @@ GAP_INTERVALS = 3.0  # a longer silence is a gap
 NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
 ANY_CHANGE = 50.0  # logarithm, more than any channel can move
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
-# After a gap of this many seconds, a change of a level by up to this factor (logarithm) is not an event.
+# After a gap of this many seconds, a change of load or resources by up to this factor (logarithm) is not an event.
 UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
-BASELINE_SECONDS = 86_400.0  # without data, after which any level may be normal
+SUFFERED = frozenset({"error_rate", "p50_latency", "p99_latency", "own_time"})  # channels that users feel
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def observe(
     window_size: int,
     neighbours: int,
     counted: bool = True,
-    longest_gap: float = 1800.0,
+    longest_gap: float = BASELINE_SECONDS,
     entry_points: AbstractSet[str] = frozenset(),
 ) -> tuple[Observation, MeshState]:
     """Compare a snapshot with the state of its mesh, and learn from it.
@@ -338,8 +339,9 @@ def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -
     """Move fast baselines towards the present values after a gap.
 
     Meshes change while no snapshots arrive. After a day without data the present level is as normal as the one that
-    the slow baselines remember; after minutes, a level up to ``UNSEEN_CHANGE`` away is. Gross changes and errors remain
-    unusual, and so does everything at services in an alert.
+    the slow baselines remember; after minutes, a load or a use of resources up to ``UNSEEN_CHANGE`` away is. A fault
+    may have begun in the gap. So latencies and errors, which users feel, remain as unusual as without it, and so does
+    everything at services in an alert.
     """
     if seconds <= max(UNSEEN_SECONDS, GAP_INTERVALS * state.interval_seconds):
         return state
@@ -356,8 +358,10 @@ def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -
 def _move_centres(
     filters: Array, value: Array, observed: BoolArray, rows: BoolArray, channels: Sequence[Channel], most: float
 ) -> Array:
-    """Return filters whose fast centres moved to the values ``[N, C]`` of these rows ``[N]``, by ``most`` at most."""
-    moves = np.array([channel.name != "error_rate" for channel in channels])
+    """Return filters whose fast centres moved to the values ``[N, C]`` of these rows ``[N]``, by ``most`` at most.
+    Errors keep their centres, and if ``most`` is limited, latencies do, too."""
+    kept = {"error_rate"} if most >= ANY_CHANGE else SUFFERED
+    moves = np.array([channel.name not in kept for channel in channels])
     filters = filters.copy()
     change = np.clip(value - filters[CENTRE], -most, most)
     filters[CENTRE] += np.where(observed & rows[:, None] & moves, change, 0)

@@ -38,10 +38,10 @@ class AlertSettings(SettingsGroup):
         description="normal snapshots in a row that close an incident; fewer, at least 2, if they cover a minute",
     )
     longest_gap_minutes: float = Field(
-        30.0,
+        1440.0,
         ge=0,
         description="time without snapshots after which open incidents are closed as ended, unknown how; shorter gaps "
-        "keep them open",
+        "keep them open; a day, because baselines are good for as long",
     )
     percentile: float | None = Field(
         None,

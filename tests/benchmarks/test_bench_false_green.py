@@ -149,9 +149,6 @@ def test_letters_are_why(form: Form, letters: str, why: str) -> None:
         (Form.SAME, "AA__AAA", "aa__bbb", "another incident, or another beginning, after the gap"),
         (Form.SAME, "AA__AAR", "aa__aaa", "the alert does not stay after the gap"),
         (Form.SAME, "....AAA", "....aaa", "no alert before the gap"),
-        (Form.OVER, "AA__.AA", "aa__.bb", ""),
-        (Form.OVER, "AA__...", "aa__...", "no new alert after the gap"),
-        (Form.OVER, "AA__AAA", "aa__aaa", "the incident from before the gap is still open"),
     ],
 )
 def test_gaps_are_why(form: Form, letters: str, ids: str, why: str) -> None:

@@ -69,6 +69,7 @@ def test_missing_snapshots_keep_incidents_and_streaks_and_age_planned_changes() 
     passed = memory.pass_gap(7)
     assert passed == replace(memory, open=(replace(ALERT, unseen=7), replace(NOTICE, unseen=7)), changes=((change, 9),))
     assert passed.advance_changes([], 9).changes == ()
+    assert [one.unseen for one in passed.pass_gap(3).open] == [10, 10], "a second gap adds to the first"
 
 
 def test_after_too_long_a_gap_incidents_are_lost_and_their_ids_known() -> None:
@@ -87,13 +88,13 @@ def test_a_gap_longer_than_the_longest_one_closes_incidents(seconds: float, is_l
 
 
 def test_a_mesh_with_a_long_interval_has_no_gap_before_three_intervals() -> None:
-    _, state = watch(snapshot(i, interval=1200.0) for i in range(40))
+    _, state = watch(snapshot(i, interval=LONGEST) for i in range(40))
     assert state.observed_at is not None
-    index = (state.observed_at - START).total_seconds() / 15
+    index, step = (state.observed_at - START).total_seconds() / 15, LONGEST / 15
     state = with_incidents(state, ALERT)
-    _, kept = watch([snapshot(index + 2.9 * 80)], state)
+    _, kept = watch([snapshot(index + 2.9 * step)], state)
     assert [i.id for i in kept.memory.open] == ["i-1"]
-    _, gone = watch([snapshot(index + 3.1 * 80)], state)
+    _, gone = watch([snapshot(index + 3.1 * step)], state)
     assert gone.memory.lost == ("i-1",)
 
 
@@ -130,11 +131,9 @@ def test_a_longer_interval_is_reached_in_a_few_steps(interval: float, steps: int
     assert state.interval_seconds == pytest.approx(interval, rel=0.35)
 
 
-@pytest.mark.parametrize("metric", [P50, P99, RATE])
 @pytest.mark.parametrize(("factor", "is_usual"), [(2.1, True), (6.0, False)])
-def test_after_minutes_without_data_a_moderate_change_of_level_is_no_event(
-    metric: int, factor: float, is_usual: bool
-) -> None:
+def test_after_minutes_without_data_a_moderate_change_of_load_is_no_event(factor: float, is_usual: bool) -> None:
+    metric = RATE
     observation, state = watch([after(UNSEEN_SECONDS + 15, metric, factor)], SETTLED)
     assert (observation.node.now[STORE, metric] < 2) == is_usual
     assert (observation.edge.now[INTO_STORE, metric] < 2).all() == is_usual
@@ -155,6 +154,22 @@ def test_in_a_shorter_time_it_is_one(seconds: float) -> None:
     [
         UNSEEN_SECONDS + 15,
         3600,
+        BASELINE_SECONDS - 15,
+    ],
+)
+@pytest.mark.parametrize("metric", [P50, P99])
+def test_slow_requests_after_a_gap_remain_unusual(seconds: float, metric: int) -> None:
+    """A fault may have begun in the gap, and its users suffer as from any other fault."""
+    observation, _ = watch([after(seconds, metric, 2.1)], SETTLED)
+    assert observation.node.now[STORE, metric] > 5
+    assert observation.edge.now[INTO_STORE, metric].min() > 5
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        UNSEEN_SECONDS + 15,
+        3600,
         BASELINE_SECONDS + 15,
     ],
 )
@@ -166,11 +181,11 @@ def test_errors_after_a_gap_remain_unusual(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [UNSEEN_SECONDS + 15, LONGEST - 15])
 def test_services_in_an_alert_stay_unusual_after_a_gap_and_services_of_a_notice_do_not(seconds: float) -> None:
-    alerted, _ = watch([after(seconds, P50, 2.1)], with_incidents(SETTLED, ALERT))
-    assert alerted.node.now[STORE, P50] > 5
-    assert alerted.edge.now[INTO_STORE, P50].min() > 5
-    noticed, _ = watch([after(seconds, P50, 2.1)], with_incidents(SETTLED, replace(NOTICE, members=("shop/store",))))
-    assert noticed.node.now[STORE, P50] < 2
+    alerted, _ = watch([after(seconds, RATE, 2.1)], with_incidents(SETTLED, ALERT))
+    assert alerted.node.now[STORE, RATE] > 5
+    assert alerted.edge.now[INTO_STORE, RATE].min() > 5
+    noticed, _ = watch([after(seconds, RATE, 2.1)], with_incidents(SETTLED, replace(NOTICE, members=("shop/store",))))
+    assert noticed.node.now[STORE, RATE] < 2
 
 
 @pytest.mark.parametrize("factor", [0.1, 6.0, 50.0])
@@ -190,7 +205,8 @@ def test_services_that_were_not_measured_keep_their_level_over_a_gap() -> None:
 SPEC = MeshSpec(services=24, calls_per_service=3.0, seed=31, scrape_gaps_per_day=0.0)
 CALM, BEFORE, AFTER = 100, 16, 20  # snapshots: calm, of the incident before the gap, after it
 BEGINS, GAP = CALM, CALM + BEFORE
-SHORT_GAPS, LONG_GAP = (1, 2, 5, 20, 100), 160
+GAPS = (1, 2, 5, 20, 100, 160, 1000)
+DAY = 5760 + 100  # snapshots of a gap, more than a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +272,7 @@ def ids(verdict: Verdict) -> set[tuple[str, str]]:
     return {(one.id, one.since.isoformat()) for one in verdict.alerts}
 
 
-@pytest.mark.parametrize("missing", SHORT_GAPS)
+@pytest.mark.parametrize("missing", GAPS)
 def test_an_incident_goes_on_after_a_gap_with_its_id_and_beginning(calm: Calm, missing: int) -> None:
     before, later = run(calm, missing)
     known = ids(before[-1])
@@ -272,19 +288,15 @@ def test_an_incident_goes_on_after_a_restart_in_a_gap(calm: Calm) -> None:
     assert [ids(verdict) for verdict in later] == [ids(before[-1])] * AFTER
 
 
-def test_after_a_long_gap_an_incident_is_lost_and_a_new_one_begins(calm: Calm) -> None:
-    before, later = run(calm, LONG_GAP)
+def test_after_a_gap_of_a_day_an_incident_is_lost(calm: Calm) -> None:
+    before, later = run(calm, DAY)
     (known,) = ids(before[-1])
     assert known[0] in later[0].lost
     assert [verdict.lost for verdict in later[1:]] == [()] * (AFTER - 1)
     assert all(known not in ids(verdict) for verdict in later)
-    begun = [index for index, verdict in enumerate(later) if verdict.alerts]
-    assert begun
-    assert begun[0] < 12
-    assert all(verdict.alerts for verdict in later[begun[0] :])
 
 
-@pytest.mark.parametrize("missing", [1, 5, 20, 100, LONG_GAP])
+@pytest.mark.parametrize("missing", [1, 5, 20, 100, 160, 1000])
 def test_an_incident_that_ends_in_a_gap_ends_after_it(calm: Calm, missing: int) -> None:
     _, later = run(calm, missing, fault_until=GAP + 1)
     assert not later[-1].alerts
@@ -293,16 +305,17 @@ def test_an_incident_that_ends_in_a_gap_ends_after_it(calm: Calm, missing: int) 
         assert not later[1].alerts, "the first normal snapshots after a long time show that it is over"
 
 
-@pytest.mark.parametrize("missing", [1, 20, LONG_GAP, 6000])
+@pytest.mark.parametrize("missing", [1, 20, 160, 6000])
 def test_a_gap_in_a_calm_time_raises_no_alert(calm: Calm, missing: int) -> None:
     _, later = run(calm, missing, fault_until=BEGINS)
     assert not any(verdict.alerts for verdict in later)
     assert not any(verdict.lost for verdict in later)
 
 
-def test_a_fault_that_begins_in_a_gap_is_found_after_it(calm: Calm) -> None:
+@pytest.mark.parametrize("missing", [BEFORE, 40, 160])
+def test_a_fault_that_begins_in_a_gap_is_found_after_it(calm: Calm, missing: int) -> None:
     mesh, found = calm.mesh, []
-    for one in snapshots(GAP + AFTER)[GAP:]:
+    for one in snapshots(CALM + missing + AFTER)[CALM + missing :]:
         verdict, mesh = advance(calm.checkpoint, mesh, one, Options())
         found.append(verdict)
     begun = next(index for index, verdict in enumerate(found) if verdict.alerts)
@@ -310,14 +323,16 @@ def test_a_fault_that_begins_in_a_gap_is_found_after_it(calm: Calm) -> None:
     assert found[begun].alerts[0].suspects[0].service == culprit()
 
 
-def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm) -> None:
+@pytest.mark.parametrize("silent_for", [20, 160])
+def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm, silent_for: int) -> None:
     """Snapshots come, but nothing is measured in them. That says no more than a missing snapshot."""
     mesh = calm.mesh
     for one in snapshots(GAP)[CALM:]:
         verdict, mesh = advance(calm.checkpoint, mesh, one, Options())
     known = ids(verdict)
     assert known
-    for one in snapshots(GAP + AFTER)[GAP:]:
+    made = snapshots(GAP + silent_for + AFTER)
+    for one in made[GAP : GAP + silent_for]:
         silent = MeshSnapshot.create(
             node_ids=one.node_ids,
             edge_index=one.edge_index[:, :0],
@@ -328,3 +343,7 @@ def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm) 
         verdict, mesh = advance(calm.checkpoint, mesh, silent, Options())
         assert ids(verdict) == known
         assert {alert.kind for alert in verdict.alerts} == {IncidentKind.TELEMETRY_MISSING}
+    for one in made[GAP + silent_for :]:
+        verdict, mesh = advance(calm.checkpoint, mesh, one, Options())
+        assert ids(verdict) == known
+        assert not verdict.alerts[0].recovering
