@@ -29,7 +29,7 @@ class OpenIncident:
         id, since, severity: see :class:`~model.verdict.Incident`.
         members: services that are part of it. One that is back to normal leaves.
         calm: for how many snapshots in a row each of them is back to normal.
-        quiet: snapshots without a confirmed service, those missing before a normal one included.
+        quiet: snapshots without a confirmed service, those missing before one included.
         returned: snapshots in a row in which its services are back to normal.
         unseen: snapshots in a row, up to this one, that were missing or showed nothing of it.
         changes: planned changes near it, newest first.
@@ -137,12 +137,12 @@ def advance_quiet(
     incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int, *, is_unseen: bool = False
 ) -> OpenIncident:
     """Return the incident after a snapshot. One that shows nothing of it is as good as missing. Those that were missing
-    before this one count as quiet if its services are back to normal: else nothing says that they were."""
+    before this one count as quiet if it is."""
     if is_confirmed:
         return replace(incident, quiet=0, returned=0, unseen=0)
     if is_unseen:
         return replace(incident, unseen=incident.unseen + 1)
-    quiet = incident.quiet + 1 + (0 if deviates else incident.unseen)
+    quiet = incident.quiet + 1 + incident.unseen
     returned = 0 if deviates else incident.returned + 1
     if incident.unseen >= clear_after and returned:
         returned = RECOVERS  # it ended while no snapshot came

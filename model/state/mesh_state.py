@@ -76,7 +76,8 @@ ANY_CHANGE = 50.0  # logarithm, more than any channel can move
 NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how long an alert has been open
 # After a gap of this many seconds, a change of load or resources by up to this factor (logarithm) is not an event.
 UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
-SUFFERED = frozenset({"error_rate", "p50_latency", "p99_latency", "own_time"})  # channels that users feel
+UNSEEN_SLOWER = np.log(1.5)  # the same for latencies: a fault may have begun in the gap
+TIMES = frozenset({"p50_latency", "p99_latency", "own_time"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +340,9 @@ def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -
     """Move fast baselines towards the present values after a gap.
 
     Meshes change while no snapshots arrive. After a day without data the present level is as normal as the one that
-    the slow baselines remember; after minutes, a load or a use of resources up to ``UNSEEN_CHANGE`` away is. A fault
-    may have begun in the gap. So latencies and errors, which users feel, remain as unusual as without it, and so does
-    everything at services in an alert.
+    the slow baselines remember; after minutes, a load or a use of resources up to ``UNSEEN_CHANGE`` away is, and a
+    latency up to ``UNSEEN_SLOWER``. Errors remain as unusual as without the gap, since a fault may have begun in it, and
+    so does everything at services in an alert.
     """
     if seconds <= max(UNSEEN_SECONDS, GAP_INTERVALS * state.interval_seconds):
         return state
@@ -359,11 +360,12 @@ def _move_centres(
     filters: Array, value: Array, observed: BoolArray, rows: BoolArray, channels: Sequence[Channel], most: float
 ) -> Array:
     """Return filters whose fast centres moved to the values ``[N, C]`` of these rows ``[N]``, by ``most`` at most.
-    Errors keep their centres, and if ``most`` is limited, latencies do, too."""
-    kept = {"error_rate"} if most >= ANY_CHANGE else SUFFERED
-    moves = np.array([channel.name not in kept for channel in channels])
+    Errors keep their centres, and if ``most`` is limited, latencies move less."""
+    moves = np.array([channel.name != "error_rate" for channel in channels])
+    slower = min(most, UNSEEN_SLOWER) if most < ANY_CHANGE else most
+    limit = np.array([slower if channel.name in TIMES else most for channel in channels])
     filters = filters.copy()
-    change = np.clip(value - filters[CENTRE], -most, most)
+    change = np.clip(value - filters[CENTRE], -limit, limit)
     filters[CENTRE] += np.where(observed & rows[:, None] & moves, change, 0)
     return filters
 
