@@ -74,8 +74,8 @@ class LimitForecast:
 
     Attributes:
         seconds: estimate.
-        soonest, latest: interval that holds 80% of the estimates from single pairs of measurements; ``latest`` is
-            infinite if some of these do not grow.
+        soonest, latest: interval that holds the truth for four of five simulated leaks; ``latest`` is infinite if the
+            growth may end before.
     """
 
     seconds: float

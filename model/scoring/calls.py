@@ -1,5 +1,7 @@
 """Calls that are new, calls that are known to be made, and their traffic."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from model.features import EDGE_CHANNELS, RATE, Array
@@ -23,16 +25,23 @@ def young_calls(state: MeshState, observation: Observation, snapshots: Array | f
     return young
 
 
-def rerouting_age(state: MeshState) -> Array | float:
+def rerouting_age(state: MeshState, is_harmed: Callable[[], BoolArray]) -> Array | float:
     """Return for how many snapshots a call is new to a rerouting.
 
-    Calls that were new when an alert at their caller began are new until the alert ends: a wrong route does not become
-    right by lasting.
+    Calls that were new when an alert at their caller began are new for as long as the alert and harm at one of their
+    ends last: a wrong route does not become right by lasting. One that harms no one may be a migration.
+
+    Args:
+        state: including the snapshot.
+        is_harmed: returns the services whose requests suffer, ``[N]``; called only if it matters.
     """
     if not state.memory.open or state.learned_at is None:
         return REROUTE_YOUNG
     ages = state.memory.alert_ages(state.node_ids, state.learned_at, state.interval_seconds)
-    limit: Array = np.float32(REROUTE_YOUNG) + ages[state.edge_index[0]]
+    if not ages.any():
+        return REROUTE_YOUNG
+    harms = is_harmed()[state.edge_index].any(axis=0)
+    limit: Array = np.float32(REROUTE_YOUNG) + ages[state.edge_index[0]] * harms
     return limit
 
 

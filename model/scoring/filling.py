@@ -9,7 +9,7 @@ about to run out.
 import numpy as np
 
 from model.features import MEMORY, NODE_CHANNELS, Array
-from model.scoring.resources import LIMIT, NEAR_LIMIT, Trend, forecast_limit, utilization
+from model.scoring.resources import LIMIT, NEAR_LIMIT, REACHED, Trend, forecast_limit, since_newest, utilization
 from model.state import history
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
@@ -38,13 +38,13 @@ def find_filling(state: MeshState, observation: Observation) -> tuple[Trend, ...
     block = history.block_length(state.interval_seconds) * state.interval_seconds
     found = []
     for row, series in zip(rows[gained].tolist(), past[:, gained].T, strict=True):
-        trend = _fill(row, float(now[row]), series[np.isfinite(series)], block)
+        trend = _fill(row, float(now[row]), series[np.isfinite(series)], block, since_newest(state))
         if trend is not None:
             found.append(trend)
     return tuple(found)
 
 
-def _fill(row: int, now: float, past: Array, block: float) -> Trend | None:
+def _fill(row: int, now: float, past: Array, block: float, age: float = 0.0) -> Trend | None:
     """Return the trend of a service that is running out of memory, else None.
 
     Args:
@@ -52,6 +52,7 @@ def _fill(row: int, now: float, past: Array, block: float) -> Trend | None:
         now: memory utilization, 0 to 1.
         past: of its measured blocks, oldest first.
         block: length of a block, s.
+        age: how long ago the newest block ended, s.
     """
     if len(past) < FIRST + RISING:
         return None
@@ -62,7 +63,7 @@ def _fill(row: int, now: float, past: Array, block: float) -> Trend | None:
         return None
     if now < highest - LEVEL or given_back > GIVEN_BACK * gained:
         return None
-    forecast = _time_to_limit(now, past[-RISING:], block)
+    forecast = _time_to_limit(now, past[-RISING:], block, age)
     is_soon = forecast is not None and forecast.seconds <= SOON
     if not is_soon and now < AT_LIMIT:
         return None
@@ -70,7 +71,7 @@ def _fill(row: int, now: float, past: Array, block: float) -> Trend | None:
     return Trend(row, NODE_CHANNELS[MEMORY].name, now, usual, began * block, forecast)
 
 
-def _time_to_limit(now: float, newest: Array, block: float) -> LimitForecast | None:
+def _time_to_limit(now: float, newest: Array, block: float, age: float) -> LimitForecast | None:
     """Return when memory reaches its limit, None if its rise ends before."""
     first, second = np.triu_indices(len(newest), 1)
     slopes: Array = (newest[second] - newest[first]) / ((second - first) * np.float32(block))
@@ -79,4 +80,4 @@ def _time_to_limit(now: float, newest: Array, block: float) -> LimitForecast | N
     before, after = (float(x) for x in (newest[2] - newest[0], newest[4] - newest[2]))
     if after < before and now + after * after / (before - after) < LIMIT:  # the sum of a geometric series
         return None
-    return forecast_limit(now, slopes)
+    return LimitForecast(0.0, 0.0, 0.0) if now >= REACHED else forecast_limit(newest, block, age)

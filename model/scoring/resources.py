@@ -32,6 +32,7 @@ FAR_ABOVE = 0.05, 0.1  # of memory above the highest block: from, and in full
 NEAR_LIMIT, LEAST_OLDER_NEAR = 0.85, 5  # memory utilization near the limit, and the measured blocks before that
 LIMIT = 1.0  # of the memory utilization
 REACHED = 0.995  # of it, from which people read 100%
+NOISE_SIGMAS, LEAST_WIDE, FARTHEST_BEND = 3.0, 0.2, 3.0  # of a forecast: so that four of five intervals hold the truth
 FARTHEST = 4 * 3600.0  # s; a limit that is farther away is not worth a notice
 
 
@@ -111,10 +112,10 @@ def trends(state: MeshState) -> tuple[Trend, ...]:
                 past = state.node_history[:, row].astype(np.float32)
                 if row not in tested:
                     tested[row] = _series_to_test(past, metric)
-                slopes = _rise(tested[row][:-recent], tested[row][-recent:], metric, block)
-                if slopes is not None:
-                    usual = float(np.nanmedian(past[:-recent, metric]))
-                    forecast = forecast_limit(float(past[-1, metric]), slopes) if metric == history.MEMORY else None
+                if _rises(tested[row][:-recent], tested[row][-recent:], metric, block):
+                    usual, newer = float(np.nanmedian(past[:-recent, metric])), past[-recent:, metric]
+                    age = since_newest(state)
+                    forecast = forecast_limit(newer, block, age) if metric == history.MEMORY else None
                     name = NODE_CHANNELS[CHANNEL[metric]].name
                     found[row, metric] = Trend(row, name, float(past[-1, metric]), usual, recent * block, forecast)
     return tuple(found.values())
@@ -173,8 +174,8 @@ def _far_above_history(state: MeshState, observation: Observation) -> Array:
     return far
 
 
-def _rise(older: Array, newer: Array, metric: int, block: float) -> Array | None:
-    """Return the slopes between blocks at a distance, in units per second, if the newer blocks rise steadily.
+def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
+    """Return whether the newer blocks rise steadily.
 
     Args:
         older, newer: a series, cut where the rise may begin.
@@ -182,10 +183,10 @@ def _rise(older: Array, newer: Array, metric: int, block: float) -> Array | None
         block: length of a block, s.
     """
     if np.isfinite(older).sum() < LEAST_OLDER or not np.isfinite(newer[[0, -1]]).all():
-        return None
+        return False
     is_high = newer[-1] > np.nanmax(older) + NEW_HIGH[metric] and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
     if not is_high:
-        return None
+        return False
     first, second = np.triu_indices(len(newer), 1)
     known = np.isfinite(newer[first]) & np.isfinite(newer[second])
     first, second = first[known], second[known]
@@ -198,14 +199,46 @@ def _rise(older: Array, newer: Array, metric: int, block: float) -> Array | None
         and len(still) > 0
         and np.median(still) >= STILL_RISING * slope
     )
-    if not is_steady:
+    is_near = metric != history.MEMORY or (LIMIT - newer[-1]) / max(slope, 1e-9) * block <= FARTHEST
+    return bool(is_steady and is_near)
+
+
+def since_newest(state: MeshState) -> float:
+    """Return how long ago the newest block of the history ended, s."""
+    return state.sequence % history.block_length(state.interval_seconds) * state.interval_seconds
+
+
+def forecast_limit(newest: Array, block: float, age: float) -> LimitForecast | None:
+    """Return when the memory reaches its limit; None if it does not rise.
+
+    The rise may bend: it is faster with more traffic, and the less memory is left, the less is given back. So the
+    interval covers a bend as large as the one seen, continued up to the limit, and a share of the rise.
+
+    Args:
+        newest: memory utilization of the newest blocks ``[n]``, oldest first; not a number where it is not known.
+        block: length of a block, s.
+        age: how long ago the newest block ended, s.
+    """
+    count, last = len(newest), float(newest[-1])
+    if last >= REACHED:
+        return LimitForecast(0.0, 0.0, 0.0)
+    first, second = np.triu_indices(count, 1)
+    slopes = (newest[second] - newest[first]) / ((second - first) * block)
+    known = np.isfinite(slopes)
+    first, second, slopes = first[known], second[known], slopes[known].astype(np.float64)
+    half = count // 2
+    is_newer, is_older = first >= count - 1 - half, second <= half
+    whole = float(np.median(slopes))
+    newer, older = (float(np.median(slopes[part])) if part.any() else whole for part in (is_newer, is_older))
+    rise, room = (whole + newer) / 2, LIMIT - last
+    if rise <= 0:
         return None
-    is_near = metric != history.MEMORY or (LIMIT - newer[-1]) / slope * block <= FARTHEST
-    return slopes[second - first >= half] / np.float32(block) if is_near else None
-
-
-def forecast_limit(now: float, slopes: Array) -> LimitForecast:
-    """Return when the memory reaches its limit, from slopes per second."""
-    middle, fast, slow = map(float, np.quantile(slopes, [0.5, 0.9, 0.1]))
-    room = LIMIT - now if now < REACHED else 0.0
-    return LimitForecast(room / middle, room / fast, room / slow if slow > 0 else float("inf"))
+    rest = newest - whole * block * np.arange(count)
+    noise = 1.4826 * float(np.nanmedian(np.abs(rest - np.nanmedian(rest))))
+    error = NOISE_SIGMAS * noise * np.sqrt(12 / count**3) / block
+    horizon = min(1 + room / rise / (2 * count * block), FARTHEST_BEND)
+    wide = float(np.sqrt(error**2 + ((newer - older) * horizon) ** 2 + (LEAST_WIDE * rise) ** 2))
+    passed = block / 2 + age  # a block has the value of its middle
+    return LimitForecast(
+        *(max(room / r - passed, 1.0) if r > 0 else float("inf") for r in (rise, rise + wide, rise - wide))
+    )

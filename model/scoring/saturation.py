@@ -68,8 +68,8 @@ def _harm(
     place[rows] = np.arange(len(rows))
     calls = np.flatnonzero(place[state.edge_index[1]] >= 0)
     to = place[state.edge_index[1, calls]]
-    most, measured = _suffering(observation.node, rows, floors)
-    of_calls, calls_measured = _suffering(observation.edge, calls, floors)
+    most, measured = suffering(observation.node, rows, floors)
+    of_calls, calls_measured = suffering(observation.edge, calls, floors)
     np.maximum.at(most, to, of_calls)
     measured[to[calls_measured]] = True
     start, full = CALLERS
@@ -77,7 +77,7 @@ def _harm(
     return harm, measured
 
 
-def _suffering(past: Deviation, rows: IntArray, floors: Floors) -> tuple[Array, BoolArray]:
+def suffering(past: Deviation, rows: IntArray, floors: Floors) -> tuple[Array, BoolArray]:
     """Return how much slower the requests of n rows are, or how many more of them fail, ``[n]`` from 0 to 1, and where
     that is measured."""
     value: Array = past.value[rows]

@@ -5,17 +5,19 @@ from functools import cached_property
 
 import numpy as np
 
-from model.features import CONNECTIONS, CPU, MEMORY, NODE_CHANNELS, P50, P99, RATE, Array
+from model.features import CONNECTIONS, CPU, ERROR, MEMORY, NODE_CHANNELS, P50, P99, RATE, Array
 from model.ordering import largest_of_rows
 from model.scoring.calls import rerouting_age, young_calls
 from model.scoring.common_cause import find_slow_callers
 from model.scoring.materiality import Floors, floors
+from model.scoring.saturation import suffering
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation, topology_of
 
 _FRONT_DOOR = [RATE, P50, P99]  # channels of services and calls
+FAILS_SIGMAS = 0.5  # of the failures, on average over 16 snapshots: chance seldom reaches that
 
 
 @dataclass(frozen=True)
@@ -104,4 +106,11 @@ class ScoredMesh:
     @cached_property
     def new_calls(self) -> BoolArray:
         """Which calls ``[E]`` are new enough for traffic that moves; see :func:`~model.scoring.calls.rerouting_age`."""
-        return young_calls(self.state, self.observation, rerouting_age(self.state))
+        return young_calls(self.state, self.observation, rerouting_age(self.state, self._is_harmed))
+
+    def _is_harmed(self) -> BoolArray:
+        """Return which services ``[N]`` answer slowly, or have failed more often than usual for minutes."""
+        node = self.observation.node
+        suffers = suffering(node, np.arange(len(self.state.node_ids)), self.floors)[0] > 0
+        fails: BoolArray = node.observed[:, ERROR] & (node.past_long[:, ERROR] >= FAILS_SIGMAS)
+        return suffers | fails
