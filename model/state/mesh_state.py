@@ -341,8 +341,8 @@ def _adjust_after_gap(state: MeshState, values: ChannelValues, seconds: float) -
 
     Meshes change while no snapshots arrive. After a day without data the present level is as normal as the one that
     the slow baselines remember; after minutes, a load or a use of resources up to ``UNSEEN_CHANGE`` away is, and a
-    latency up to ``UNSEEN_SLOWER``. Errors remain as unusual as without the gap, since a fault may have begun in it, and
-    so does everything at services in an alert.
+    latency up to ``UNSEEN_SLOWER``. Errors remain as unusual as without the gap, since a fault may have begun in it.
+    So does everything at services in an alert.
     """
     if seconds <= max(UNSEEN_SECONDS, GAP_INTERVALS * state.interval_seconds):
         return state

@@ -160,7 +160,7 @@ def test_in_a_shorter_time_it_is_one(seconds: float) -> None:
 @pytest.mark.parametrize("metric", [P50, P99])
 def test_slow_requests_after_a_gap_remain_unusual(seconds: float, metric: int) -> None:
     """A fault may have begun in the gap, and its users suffer as from any other fault."""
-    observation, _ = watch([after(seconds, metric, 2.5)], SETTLED)
+    observation, _ = watch([after(seconds, metric, 3.0)], SETTLED)
     assert observation.node.now[STORE, metric] > 5
     assert observation.edge.now[INTO_STORE, metric].min() > 5
 
