@@ -53,7 +53,7 @@ class Track:
 
     def count(self, level: float, snapshots: int) -> int:
         """Return in how many of the last snapshots the score was at or above a level."""
-        return sum(score >= level for score in self.scores[:snapshots])
+        return len([score for score in self.scores[:snapshots] if score >= level])
 
 
 Tracks = dict[str, Track]  # by service

@@ -50,11 +50,8 @@ def material(value: Array, expected: Array, repeats: Array, floor: Floors) -> tu
     """
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)
-    p50, p99 = (
-        _late(value[:, c], expected[:, c], repeats, full, least)
-        for c, full, least in ((P50, IN_FULL, floor.p50), (P99, TAIL_IN_FULL, floor.p99))
-    )
     errors: Array = (more * relative).astype(np.float32)
+    p50, p99 = _late(value[:, [P50, P99]].T, expected[:, [P50, P99]].T, repeats, floor)
     return p50, p99, errors
 
 
@@ -73,21 +70,22 @@ def matters(value: Array, expected: Array, repeats: Array, floor: Floors) -> Arr
     return matters
 
 
-def _slower(over: Array, in_full: float = IN_FULL) -> Array:
+def _slower(over: Array, in_full: Array | float = IN_FULL) -> Array:
     """Return how much times matter that exceed expectation by ``over``, in logarithms."""
     share: Array = np.clip((over - SLOWER) / np.float32(in_full - SLOWER), 0, 1)
     return share
 
 
-def _late(value: Array, expected: Array, repeats: Array, in_full: float, floor: float) -> Array:
-    """Return how much the rise of a latency matters, ``[N]`` from 0 to 1: by how many times it is slower, and by how
-    much of the rise is noticed."""
-    late = np.zeros(len(value), np.float32)
-    rows = np.flatnonzero(value - expected > SLOWER)
-    now, usual = np.exp(value[rows]), np.exp(expected[rows])
-    least = np.maximum(np.float32(floor) / repeats[rows], _bucket_width(usual))
+def _late(value: Array, expected: Array, repeats: Array, floor: Floors) -> Array:
+    """Return how much the rise of p50 and p99 matters, ``[2, N]`` from 0 to 1: by how many times they are slower, and
+    by how much of the rise is noticed."""
+    over = value - expected
+    late = np.zeros_like(over)
+    which, rows = slower = np.nonzero(over > SLOWER)
+    now, usual = np.exp(value[slower]), np.exp(expected[slower])
+    least = np.maximum(np.array(floor, np.float32)[which] / repeats[rows], _bucket_width(usual))
     noticed = np.clip(((now - usual) / least - FROM) / (1 - FROM), 0, 1)
-    late[rows] = _slower(value[rows] - expected[rows], in_full) * noticed
+    late[slower] = noticed * _slower(over[slower], np.array([IN_FULL, TAIL_IN_FULL])[which])
     return late
 
 
