@@ -10,6 +10,10 @@ from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import either, worst_of_group
 from model.state.mesh_state import topology_of
 
+# Evidence about a caller whose calls are slow, or fail, because of it.
+_LATE = (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.OWN_TIME)
+_FAILED = (EvidenceKind.ERROR, EvidenceKind.ERROR_RAW)
+
 
 def series_evidence(mesh: ScoredMesh) -> Array:
     """Return the evidence ``[N, K]`` by kind; 0 for the kinds that only finders see."""
@@ -37,14 +41,15 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     call_latency = either(s.edge[:, P50] * call_counts[0], s.edge[:, P99] * call_counts[1])
-    by_caller = mesh.slow_by_caller
-    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(call_latency * ~by_caller, destination, to)
-    if by_caller.any():
-        waits = worst_of_group(call_latency * by_caller, source, by)
-        for kind in (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.OWN_TIME):
-            np.maximum(kinds[:, kind], waits, out=kinds[:, kind])
-    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(s.edge[:, ERROR] * call_counts[2], destination, to)
-    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, by)
+    for calls, by_caller, into, out_of in (
+        (call_latency, mesh.causes.slow_by_caller, EvidenceKind.CALLS_IN_LATENCY, _LATE),
+        (s.edge[:, ERROR] * call_counts[2], mesh.causes.failing_by_caller, EvidenceKind.CALLS_IN_ERROR, _FAILED),
+    ):
+        kinds[:, into] = worst_of_group(calls * ~by_caller, destination, to)
+        for kind in out_of if by_caller.any() else ():
+            np.maximum(kinds[:, kind], worst_of_group(calls * by_caller, source, by), out=kinds[:, kind])
+    more = (edge.now[:, RATE] > 0) & ~mesh.retried
+    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * more, source, by)
     symptom = largest_of_rows(kinds[:, CALLED_SYMPTOMS])
     from_afar = mesh.remote[destination]
     kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination] * ~from_afar, source, by)
