@@ -9,7 +9,11 @@ from model.snapshot import Owner, PlannedChange
 # Reasons that are not metrics.
 VANISHED, LOST, NEW, MOVED, DROPPED = "vanished", "lost_calls", "new_calls", "moved_calls", "dropped_calls"
 OVERDUE = "overdue_work"  # of a notice
-WAITS = "outgoing_latency"  # of all calls that a service makes, though what it calls is as fast as ever
+# Of all calls that a service makes, though what it calls is well; of all out of, or into, its namespace.
+WAITS, LOSES = "outgoing_latency", "outgoing_errors"
+NAMESPACE_WAITS, NAMESPACE_LOSES = "namespace_outgoing_latency", "namespace_outgoing_errors"
+NAMESPACE_SLOW, NAMESPACE_FAILS = "namespace_incoming_latency", "namespace_incoming_errors"
+OF_NAMESPACE = (NAMESPACE_WAITS, NAMESPACE_LOSES, NAMESPACE_SLOW, NAMESPACE_FAILS)
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
 
 
@@ -91,9 +95,12 @@ class Reason:
         metric: name of the metric in the API (``p99_latency``). ``vanished``: the service disappeared and is missed.
             ``new_calls``, ``lost_calls``, ``dropped_calls``: calls into it that are new, that go elsewhere now, or that
             their caller suddenly no longer makes. ``moved_calls``: new calls that it makes. The values of these five
-            are requests, 1/s. ``outgoing_latency``: the median latency of the calls that it makes, which are all slow,
-            though what it calls is as fast as ever. ``overdue_work``: work that it does at regular times did not run;
-            the values are seconds since it last began, and between two such times, and ``since`` is when it last began.
+            are requests, 1/s. ``outgoing_latency``, ``outgoing_errors``: the median latency, or the share that fails,
+            of the calls that it makes, which all suffer, though what it calls is well. ``namespace_outgoing_latency``,
+            ``namespace_outgoing_errors``: the same if that is true of all calls out of the services of its namespace.
+            ``namespace_incoming_latency``, ``namespace_incoming_errors``: of all calls to these services.
+            ``overdue_work``: work that it does at regular times did not run; the values are seconds since it last
+            began, and between two such times, and ``since`` is when it last began.
         observed: value now, in the metric's unit.
         expected: value expected from the past and the neighbours, same unit.
         since: first snapshot of the present deviation.

@@ -1,17 +1,17 @@
 """A mesh of 21 services with a known truth.
 
-A scenario changes what a service or a call does by itself: own latency, failures, traffic, CPU, memory. Latencies,
-errors and load of the others follow from it.
+A scenario changes what a service or a call does by itself: own latency, failures, traffic, CPU, memory, calls that are
+lost, retries, limits. Latencies, errors and load of the others follow from it.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from model.snapshot import MeshSnapshot
+from model.snapshot import MeshSnapshot, PlannedChange
 
 # caller -> {callee: calls for each request}
 CALLS: dict[str, dict[str, float]] = {
@@ -59,27 +59,15 @@ HOP_MS = 1.0  # of the network, for each call
 TAIL = 4.0  # 99th percentile over the median
 WINDOW_SECONDS = 45.0  # over which a snapshot counts requests
 STEP_SECONDS = 15.0
+ROUNDS = 20  # of retries that fail and are retried, until requests settle
+PROPAGATED = 0.8  # of the calls that finally fail, the share that fails its request
+NAMESPACE = "shop"
 START = datetime(2026, 3, 3, 9, 0, tzinfo=UTC)
 
 
 def usual_rates() -> dict[str, float]:
     """Requests/s of each service at the usual traffic."""
-    return flow(FRONT_RATE, CALLS)[0]
-
-
-def flow(entry: float, calls: dict[str, dict[str, float]]) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Requests/s of each service, and calls/s by caller and callee.
-
-    Args:
-        entry: requests/s at the gateway.
-        calls: as ``CALLS``.
-    """
-    rate, sent = {**dict.fromkeys(NAMES, 0.0), FRONT: entry}, {}
-    for caller in NAMES:
-        for callee, share in calls.get(caller, {}).items():
-            sent[caller, callee] = rate[caller] * share
-            rate[callee] += rate[caller] * share
-    return rate, sent
+    return World(FRONT_RATE).traffic()[0]
 
 
 @dataclass(slots=True)
@@ -93,6 +81,10 @@ class World:
         fail: share of the requests of each service that fail by themselves.
         out_ms: time that the network adds to every call of a service, ms.
         cpu, memory: utilisation of the services where it is not the usual one, 0..1.
+        lost: share of the calls of a service that fail on the way: names that do not resolve, egress that is denied.
+        retries: most retries of a failed call to a service.
+        limits: requests/s above which a service refuses.
+        changes: planned changes that this snapshot announces, as kind and service.
     """
 
     entry: float
@@ -102,16 +94,54 @@ class World:
     out_ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(NAMES, 0.0))
     cpu: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
+    lost: dict[str, float] = field(default_factory=dict)
+    retries: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, float] = field(default_factory=dict)
+    changes: list[tuple[str, str]] = field(default_factory=list)
 
-    def responses(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Median latency, ms, and share of failed requests of each service, with everything that it calls."""
+    def traffic(self) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
+        """Requests/s that arrive at each service, and calls/s by caller and callee, retries included."""
+        rate, sent = self._flow(dict.fromkeys(NAMES, 0.0))
+        for _ in range(ROUNDS if self.retries else 0):
+            rate, sent = self._flow(self.responses(rate)[1])
+        return rate, sent
+
+    def _flow(self, failing: dict[str, float]) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
+        rate, sent = {**dict.fromkeys(NAMES, 0.0), FRONT: self.entry}, {}
+        for caller in NAMES:
+            served = rate[caller] * (1 - self._refused(caller, rate[caller]))
+            for callee, share in self.calls.get(caller, {}).items():
+                sent[caller, callee] = served * share * self._attempts(caller, callee, failing)
+                rate[callee] += sent[caller, callee] * (1 - self.lost.get(caller, 0.0))
+        return rate, sent
+
+    def _refused(self, name: str, rate: float) -> float:
+        return max(0.0, 1 - self.limits[name] / max(rate, 1e-9)) if name in self.limits else 0.0
+
+    def _attempts(self, caller: str, callee: str, failing: dict[str, float]) -> float:
+        failed = self.failing_calls(caller, callee, failing)
+        return sum((failed**again for again in range(1, self.retries.get(callee, 0) + 1)), 1.0)
+
+    def failing_calls(self, caller: str, callee: str, failing: dict[str, float]) -> float:
+        """Share of the calls that fail, given the share of the requests of each service that fail."""
+        lost = self.lost.get(caller, 0.0)
+        return 1 - (1 - failing[callee]) * (1 - lost) if lost else failing[callee]
+
+    def responses(self, rate: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+        """Median latency, ms, and share of failed requests of each service, with everything that it calls.
+
+        Args:
+            rate: requests/s that arrive at each service.
+        """
         latency: dict[str, float] = {}
         failing: dict[str, float] = {}
         for name in reversed(NAMES):
-            ms, works = self.own_ms[name], 1 - self.fail[name]
+            ms, works = self.own_ms[name], (1 - self.fail[name]) * (1 - self._refused(name, rate[name]))
             for callee, share in self.calls.get(name, {}).items():
-                ms += min(share, 1.5) * (latency[callee] + HOP_MS + self.out_ms[name])
-                works *= 1 - min(share, 1.0) * failing[callee] * 0.8
+                attempts = self._attempts(name, callee, failing)
+                ms += min(share, 1.5) * attempts * (latency[callee] + HOP_MS + self.out_ms[name])
+                fails = self.failing_calls(name, callee, failing) ** (1 + self.retries.get(callee, 0))
+                works *= 1 - min(share, 1.0) * fails * PROPAGATED
             latency[name], failing[name] = ms, 1 - works
         return latency, failing
 
@@ -119,33 +149,44 @@ class World:
 Scenario = Callable[[int, World], None]  # changes the world at a position, counted in snapshots
 
 
-def snapshots(scenario: Scenario, count: int, seed: int) -> Iterator[MeshSnapshot]:
-    """Yield the snapshots of a scenario, 15 s apart. Equal arguments give equal snapshots."""
+def snapshots(
+    scenario: Scenario, count: int, seed: int, homes: Mapping[str, str] | None = None
+) -> Iterator[MeshSnapshot]:
+    """Yield the snapshots of a scenario, 15 s apart. Equal arguments give equal snapshots.
+
+    Args:
+        scenario: what changes.
+        count: of snapshots.
+        seed: of all draws.
+        homes: namespace of each service; None: all are in the same one.
+    """
+    ids = {name: f"{(homes or {}).get(name, NAMESPACE)}/{name}" for name in NAMES}
     rng, drift = np.random.default_rng(seed), 0.0
     for position in range(count):
         drift = 0.97 * drift + rng.normal(0, 0.008)
         swing = 1 + 0.1 * math.sin(position / 240 * 2 * math.pi / 3)
         world = World(FRONT_RATE * (math.exp(drift) * swing))
         scenario(position, world)
-        yield observe(world, rng, START + timedelta(seconds=STEP_SECONDS * position))
+        yield observe(world, rng, START + timedelta(seconds=STEP_SECONDS * position), ids)
 
 
-def observe(world: World, rng: np.random.Generator, at: datetime) -> MeshSnapshot:
-    """Draw what telemetry shows of a world: counts of requests, and noise."""
-    rate, sent = flow(world.entry, world.calls)
-    latency, failing = world.responses()
+def observe(world: World, rng: np.random.Generator, at: datetime, ids: Mapping[str, str]) -> MeshSnapshot:
+    """Draw what telemetry shows of a world: counts of requests, and noise. ``ids`` are the services' ids by name."""
+    rate, sent = world.traffic()
+    latency, failing = world.responses(rate)
     nodes = [_node(world, name, rate[name], latency[name], failing[name], rng) for name in NAMES]
     calls = {
         call: row
         for call, per_second in sent.items()
-        if (row := _call(world, call, per_second, latency[call[1]], failing[call[1]], rng))
+        if (row := _call(world, call, per_second, latency[call[1]], world.failing_calls(*call, failing), rng))
     }
     return MeshSnapshot.create(
-        node_ids=[f"shop/{name}" for name in NAMES],
+        node_ids=[ids[name] for name in NAMES],
         edge_index=np.array([[NAMES.index(name) for name in call] for call in calls]).T,
         node_features=np.array(nodes),
         edge_features=np.array(list(calls.values())),
         observed_at=at,
+        changes=tuple(PlannedChange(kind, ids[name]) for kind, name in world.changes),
     )
 
 

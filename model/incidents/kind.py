@@ -5,8 +5,13 @@ from collections.abc import Set as AbstractSet
 from model.snapshot import SignalKind
 from model.verdict import (
     DROPPED,
+    LOSES,
     LOST,
     MOVED,
+    NAMESPACE_FAILS,
+    NAMESPACE_LOSES,
+    NAMESPACE_SLOW,
+    NAMESPACE_WAITS,
     NEW,
     OVERDUE,
     SENT,
@@ -30,7 +35,8 @@ _BY_METRIC = {
     "p50_latency": IncidentKind.SLOW,
     "p99_latency": IncidentKind.SLOW,
     "own_time": IncidentKind.SLOW,
-    WAITS: IncidentKind.SLOW,
+    **dict.fromkeys((WAITS, NAMESPACE_WAITS, NAMESPACE_SLOW), IncidentKind.SLOW),
+    **dict.fromkeys((LOSES, NAMESPACE_LOSES, NAMESPACE_FAILS), IncidentKind.FAILING),
     **dict.fromkeys((*SCARCE, "active_connections", *SignalKind, OVERDUE), IncidentKind.RESOURCES),
     SignalKind.CANCELLED: IncidentKind.SLOW,
     VANISHED: IncidentKind.GONE,
@@ -72,7 +78,8 @@ def reason_kind(reason: Reason) -> IncidentKind:
 def _kind_of(suspect: Suspect) -> IncidentKind:
     """Return what the reasons say together.
 
-    A service that retries, or lacks CPU, is slow and fails too: what causes the symptoms counts, if it is known.
+    A service that retries, lacks CPU, or calls the wrong service, is slow and fails too: what causes the symptoms
+    counts, if it is known.
     """
     if any(fact.metric == SENT for fact in suspect.context):
         return IncidentKind.SENDS_TOO_MANY_CALLS
@@ -81,6 +88,8 @@ def _kind_of(suspect: Suspect) -> IncidentKind:
     first, load = reason_kind(suspect.reasons[0]), suspect.reasons[0].load
     if first not in _HARMED_BY_LOAD:
         return first
+    if any(reason.metric == MOVED for reason in suspect.reasons):
+        return IncidentKind.REROUTED
     if load >= MORE_REQUESTS:
         return IncidentKind.OVERLOADED
     if any(_is_scarce(fact, load) for fact in (*suspect.reasons, *suspect.context)):

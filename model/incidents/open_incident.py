@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from model.incidents.continuity import Lead, PastNotice, follow_leads, inherit, with_leads, with_notices
 from model.snapshot import PlannedChange
-from model.verdict import NearbyChange, Severity, Suspect
+from model.verdict import MOVED, NearbyChange, Severity, Suspect
 
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 RECOVERS = 3  # snapshots in a row in which its services are back to normal, after which an incident recovers
@@ -19,6 +19,7 @@ FADED_SECONDS = 600.0  # without a confirmed service, after which it is over alt
 MISSED_SHARE = 2 / 3  # of this time, that a gap before a deviating snapshot can take the place of
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
+MOST_BESIDE = 2  # reasons beside calls that moved
 MOST_CHANGES = 10  # planned changes kept with an incident
 
 
@@ -90,6 +91,7 @@ class OpenIncident:
         replaces the suspects, until the first of them is back to normal. Those that led for several snapshots are
         remembered whatever happens, and so are ``independent`` services, which have a fault of their own.
         """
+        suspects = tuple(_with_moved(one, self.suspects) for one in suspects)
         if self.severity is Severity.NOTICE:
             known = self
             if not self.shows_nothing:
@@ -126,6 +128,15 @@ def _renew(one: Suspect, newer: Suspect) -> Suspect:
     reasons = newer.reasons if _same_symptom(one, newer) else one.reasons
     context = newer.context or one.context
     return one if reasons is one.reasons and context is one.context else replace(one, reasons=reasons, context=context)
+
+
+def _with_moved(suspect: Suspect, before: Sequence[Suspect]) -> Suspect:
+    """Return a suspect with the calls that it moved earlier in the incident: what it made before is soon no longer its
+    usual traffic, but a wrong route does not become right by lasting."""
+    if not suspect.reasons or any(reason.metric == MOVED for reason in suspect.reasons):
+        return suspect
+    moved = [r for one in before if one.service == suspect.service for r in one.reasons if r.metric == MOVED]
+    return replace(suspect, reasons=(*suspect.reasons[:MOST_BESIDE], *moved)) if moved else suspect
 
 
 def _same_symptom(one: Suspect, other: Suspect) -> bool:

@@ -51,7 +51,7 @@ class Attribution:
             calls: ``[2, C]`` rows of the candidates.
             errors, latency: ``[M]`` surprise of each candidate's own symptoms, or of the calls to it.
             missed: ``[M]`` surprise of disappearances.
-            load: ``[M]`` requests relative to usual.
+            load: ``[M]`` requests relative to usual, without the retries that its own failures explain.
         """
         source, destination = calls
         weight = errors / np.maximum(errors + latency, 1e-6)

@@ -1,75 +1,250 @@
-"""Calls that are slow because of their caller.
+"""What calls share that are slow or fail on the way, and calls that are repeated because they fail.
 
-If nearly all calls out of a service take longer, and the services that it calls are as fast as ever, the time is lost
-on the way: in the caller's network, on its node, or in its proxy. The calls are then evidence about the caller, and say
-nothing against the services that it calls.
+What a call takes beyond what its callee takes is lost on the way, and so is the share of its requests that fail
+although the callee answers. Such a fault belongs to what all affected calls share: their caller, their callee, or a
+namespace that they leave or enter. Then they are evidence about that, and say nothing against the services that are
+well.
 """
 
-import numpy as np
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import NamedTuple
 
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE, Array
-from model.snapshot import BoolArray, IntArray
+import numpy as np
+from numpy.typing import NDArray
+
+from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, P50, RATE, Array
+from model.snapshot import BoolArray, IntArray, namespace_of
 from model.state.mesh_state import MeshState, Observation
 
-LEAST_CALLEES = 2  # that a caller has to share out its slowness among
-MOST_OF = 0.8  # of a caller's calls, that have to be slow
-LEAST_SIGMAS = 2.0  # of a call's median, from which it is slow
-OWN_SHARE = 0.3  # of the rise of a call's median, up to which the callee's own median may rise
-OTHERS = 0.5  # of the calls into a callee, up to which they may be slow
+LEAST_CALLS = 2  # that have to share a cause, and services of a namespace
+MOST_OF = 0.8  # of the requests of what calls share, and of the services of a namespace, that have to suffer
+LEAST_SIGMAS = 2.0  # of a call's symptom, from which it may be lost on the way
+LEAST_FAILING = 0.05  # rise of the share of a call's requests that fail on the way
+ON_THE_WAY = 0.3  # of the rise of a call's symptom, that has to be lost on the way
+UNKNOWN = 0.02  # share of the requests that a callee answers, up to which little is known about the way to it
+LEAST_RATE = 0.05  # 1/s, below which a change of the requests says nothing
+MOST_RETRIES = 5  # of a request, that are usual
+TOLERANCE = 1.3  # times the calls that failures explain, up to which they are retries
+
+Floats = NDArray[np.float64]
 
 
-def find_slow_callers(state: MeshState, observation: Observation, floor: float) -> BoolArray:
-    """Return which calls ``[E]`` are slow because of their caller.
+class Shared(IntEnum):
+    """What the calls of a common cause share. Of two that explain as many calls, the first one here is the cause: what
+    all callers of a service see is evidence about this service anyway."""
+
+    NOTHING = 0
+    CALLEE = 1
+    CALLER = 2
+    FROM_NAMESPACE = 3
+    INTO_NAMESPACE = 4
+
+
+OF_CALLER = (Shared.CALLER, Shared.FROM_NAMESPACE)  # the calls are evidence about their caller
+SYMPTOMS = (P50, ERROR)
+
+
+@dataclass(frozen=True)
+class CommonCauses:
+    """What the calls that are lost on the way share.
+
+    Attributes:
+        latency, errors: int64 ``[E]``, :class:`Shared` of each call, for both symptoms.
+    """
+
+    latency: IntArray
+    errors: IntArray
+
+    @cached_property
+    def slow_by_caller(self) -> BoolArray:
+        """Which calls ``[E]`` are slow because of their caller, or of its namespace."""
+        return np.isin(self.latency, OF_CALLER)
+
+    @cached_property
+    def failing_by_caller(self) -> BoolArray:
+        """Which calls ``[E]`` fail because of their caller, or of its namespace."""
+        return np.isin(self.errors, OF_CALLER)
+
+    def of(self, channel: int) -> IntArray:
+        """What the calls share, by the channel of their symptom."""
+        return self.latency if channel == P50 else self.errors
+
+
+def find_common_causes(state: MeshState, observation: Observation, floor: float) -> CommonCauses:
+    """Return what the calls share that are slow or fail on the way.
 
     Args:
         state, observation: of the mesh.
         floor: least rise of a latency that counts, s.
     """
-    edge, (source, destination) = observation.edge, state.edge_index
-    found = np.zeros(len(source), bool)
-    measured = edge.observed[:, P50] & observation.edge_present & (source != destination)
-    slow = np.flatnonzero(measured & (edge.now[:, P50] >= LEAST_SIGMAS))
-    rise = _rise(edge.value, edge.expected, slow)
-    slow, rise = slow[rise >= floor], rise[rise >= floor]
-    rows = slow[_is_well(observation, destination[slow], rise)]
-    if len(rows) < LEAST_CALLEES:
-        return found
-    count = len(state.node_ids)
-    into, slow_into = (np.bincount(destination[of], minlength=count) for of in (measured, slow))
-    to = destination[rows]
-    rows = rows[(into[to] == 1) | (slow_into[to] <= OTHERS * into[to])]
-    traffic = np.maximum(EDGE_CHANNELS[RATE].invert(edge.value[:, RATE]), 0) * measured
-    made = np.bincount(source, traffic, count)
-    late, callees = np.bincount(source[rows], traffic[rows], count), np.bincount(source[rows], minlength=count)
-    is_cause = (callees >= LEAST_CALLEES) & (late >= MOST_OF * made)
-    found[rows] = is_cause[source[rows]]
-    return found
+    return CommonCauses(*(_find_shared(state, observation, c, floor) for c in SYMPTOMS))
 
 
-def waiting_of(state: MeshState, observation: Observation, slow: BoolArray) -> tuple[Array, Array]:
-    """Return the median latency now and usually of the calls that each service makes, ``[N]`` in s: the mean over the
-    calls that are slow because of it, weighted by their requests; 0 without any."""
-    edge, rows, count = observation.edge, np.flatnonzero(slow), len(state.node_ids)
-    source = state.edge_index[0, rows]
-    traffic = EDGE_CHANNELS[RATE].invert(edge.value[rows, RATE])
-    made = np.maximum(np.bincount(source, traffic, count), 1e-9)
+def symptom_of(
+    state: MeshState, observation: Observation, channel: int, of: BoolArray, end: int
+) -> tuple[Array, Array]:
+    """Return a symptom of calls now and usually, ``[N]`` in its unit: the mean over the calls of each service, weighted
+    by their requests; 0 without any.
+
+    Args:
+        state, observation: of the mesh.
+        channel: of the symptom.
+        of: ``[E]`` which calls.
+        end: 0: of the services that make them, 1: that get them.
+    """
+    edge, rows, count = observation.edge, np.flatnonzero(of), len(state.node_ids)
+    group, traffic = state.edge_index[end, rows], EDGE_CHANNELS[RATE].invert(edge.value[rows, RATE])
+    total = np.maximum(np.bincount(group, traffic, count), 1e-9)
     now, usual = (
-        (np.bincount(source, traffic * EDGE_CHANNELS[P50].invert(of[rows, P50]), count) / made).astype(np.float32)
-        for of in (edge.value, edge.expected)
+        (np.bincount(group, traffic * EDGE_CHANNELS[channel].invert(at[rows, channel]), count) / total).astype(
+            np.float32
+        )
+        for at in (edge.value, edge.expected)
     )
     return now, usual
 
 
-def _rise(value: Array, expected: Array, rows: IntArray) -> Array:
-    """Return by how many seconds the medians of some rows are above their past."""
-    rise: Array = (np.exp(value[rows, P50]) - np.exp(expected[rows, P50])).astype(np.float32)
-    return rise
+def find_retried(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which calls ``[E]`` are made more often than usual for each request of their caller, and no more than the
+    failures of their callee explain: callers that retry what a service fails send it many times its requests, and that
+    is the service's own doing."""
+    node, edge, (source, destination) = observation.node, observation.edge, state.edge_index
+    found = np.zeros(len(source), bool)
+    is_known = edge.observed[:, RATE] & node.observed[source, RATE] & node.observed[destination, ERROR]
+    is_known &= (edge.now[:, RATE] > 0) & (node.now[destination, ERROR] >= LEAST_SIGMAS)
+    rows = np.flatnonzero(is_known)
+    now, usual = (NODE_CHANNELS[ERROR].invert(of[destination[rows], ERROR]) for of in (node.value, node.expected))
+    attempts = (np.maximum(now - usual, 0)[:, None] ** np.arange(MOST_RETRIES + 1)).sum(axis=1)
+    found[rows] = (now - usual >= LEAST_FAILING) & (_calls_for_each(state, observation, rows) <= TOLERANCE * attempts)
+    return found
 
 
-def _is_well(observation: Observation, rows: IntArray, rise: Array) -> BoolArray:
-    """Return which services of these rows are about as fast as ever, by their own measurement, beside calls to them
-    that take ``rise`` seconds longer."""
-    node = observation.node
-    now, usual = (NODE_CHANNELS[P50].invert(of[rows, P50]) for of in (node.value, node.expected))
-    well: BoolArray = node.observed[rows, P50] & (now - usual <= OWN_SHARE * rise)
-    return well
+def load_of(state: MeshState, observation: Observation, retried: BoolArray, keep: IntArray) -> Array:
+    """Return the requests to services relative to usual, ``[M]``, without the retries of what they fail themselves.
+
+    Args:
+        state, observation: of the mesh.
+        retried: ``[E]`` by :func:`find_retried`.
+        keep: ``[M]`` rows of the services.
+    """
+    rows = np.flatnonzero(retried)
+    made = EDGE_CHANNELS[RATE].invert(observation.edge.value[rows, RATE])
+    again = made * (1 - 1 / np.maximum(_calls_for_each(state, observation, rows), 1))
+    now, usual = (
+        NODE_CHANNELS[RATE].invert(of[keep, RATE]) for of in (observation.node.value, observation.node.expected)
+    )
+    repeated = np.bincount(state.edge_index[1, rows], again, len(state.node_ids))[keep]
+    load: Array = (np.maximum(now - repeated, 0) / np.maximum(usual, LEAST_RATE)).astype(np.float32)
+    return np.where(observation.node.observed[keep, RATE], load, 1).astype(np.float32)
+
+
+def _calls_for_each(state: MeshState, observation: Observation, rows: IntArray) -> Floats:
+    """Return how often some calls are made for each request of their caller, relative to usual, ``[R]``."""
+    node, edge, source = observation.node, observation.edge, state.edge_index[0, rows]
+    of_call, of_caller = (past.value[at, RATE] - past.expected[at, RATE] for past, at in ((edge, rows), (node, source)))
+    times: Floats = np.exp((of_call - of_caller).astype(np.float64))
+    return times
+
+
+class _Lost(NamedTuple):
+    """Calls of which a symptom was measured at both ends.
+
+    Attributes:
+        known: bool ``[E]`` which.
+        ill: bool ``[E]`` which of them suffer on the way.
+        requests: ``[E]`` 1/s, 0 where unknown.
+    """
+
+    known: BoolArray
+    ill: BoolArray
+    requests: Floats
+
+
+def _find_shared(state: MeshState, observation: Observation, channel: int, floor: float) -> IntArray:
+    """Return the :class:`Shared` of each call ``[E]`` for one symptom: the causes that explain most calls come first,
+    and what they explain says nothing about the others."""
+    shared = np.zeros(state.edge_index.shape[1], np.int64)
+    lost = _find_lost(state, observation, channel, floor)
+    if np.count_nonzero(lost.ill) < LEAST_CALLS:
+        return shared
+    found = sorted(_candidates(state, lost), key=lambda one: (-len(one[1]), one[0]))
+    for what, rows in found:
+        left = rows[shared[rows] == Shared.NOTHING]
+        if len(left) >= LEAST_CALLS:
+            shared[left] = what
+    return shared
+
+
+def _candidates(state: MeshState, lost: _Lost) -> Iterator[tuple[Shared, IntArray]]:
+    """Yield what calls may share, and the calls that suffer: nearly all requests of a service that makes or gets calls,
+    or of nearly all services of a namespace, do."""
+    count, ill = len(state.node_ids), np.flatnonzero(lost.ill)
+    namespaces = _namespaces(state.node_ids)
+    for ends, of_service, of_namespace in (
+        (state.edge_index[1], Shared.CALLEE, Shared.INTO_NAMESPACE),
+        (state.edge_index[0], Shared.CALLER, Shared.FROM_NAMESPACE),
+    ):
+        all_of, ill_of = (np.bincount(ends, lost.requests * of, count) for of in (lost.known, lost.ill))
+        suffers = (ill_of > 0) & (ill_of >= MOST_OF * all_of)
+        for service in np.unique(ends[ill[suffers[ends[ill]]]]).tolist():
+            rows = ill[ends[ill] == service]
+            if len(rows) >= LEAST_CALLS:
+                yield of_service, rows
+        if namespaces is None:
+            continue
+        for namespace in np.unique(namespaces[ends[ill]]).tolist():
+            inside = (namespaces == namespace) & (all_of > 0)
+            most = ill_of[inside].sum() >= MOST_OF * all_of[inside].sum()
+            if most and max(LEAST_CALLS, MOST_OF * inside.sum()) <= (suffers & inside).sum():
+                yield of_namespace, ill[inside[ends[ill]]]
+
+
+def _namespaces(names: tuple[str, ...]) -> IntArray | None:
+    """Return a number of each service's namespace, ``[N]``; None if there is only one, which says nothing."""
+    known, number = np.unique([namespace_of(name) for name in names], return_inverse=True)
+    return number if len(known) > 1 else None
+
+
+def _find_lost(state: MeshState, observation: Observation, channel: int, floor: float) -> _Lost:
+    """Return which calls suffer on the way."""
+    node, edge, (source, destination) = observation.node, observation.edge, state.edge_index
+    measured = edge.observed[:, channel] & observation.edge_present & (source != destination)
+    requests = np.where(measured, EDGE_CHANNELS[RATE].invert(edge.value[:, RATE]), 0)
+    ill = np.zeros(len(measured), bool)
+    rows = np.flatnonzero(measured & (edge.now[:, channel] >= LEAST_SIGMAS))
+    if len(rows) < LEAST_CALLS:
+        return _Lost(measured, ill, requests)
+    least = floor if channel == P50 else LEAST_FAILING
+    call, usual_call = (EDGE_CHANNELS[channel].invert(of[rows, channel]) for of in (edge.value, edge.expected))
+    risen = call - usual_call >= least
+    rows, call, usual_call = rows[risen], call[risen], usual_call[risen]
+    callee, usual = (
+        np.where(
+            node.observed[destination[rows], channel],
+            NODE_CHANNELS[channel].invert(own[destination[rows], channel]),
+            _seen_by_others(destination, rows, EDGE_CHANNELS[channel].invert(of[:, channel]), requests),
+        )
+        for own, of in ((node.value, edge.value), (node.expected, edge.expected))
+    )
+    way = _on_the_way(call, callee, channel) - _on_the_way(usual_call, usual, channel)
+    ill[rows] = (way >= np.maximum(least, ON_THE_WAY * (call - usual_call))) & np.isfinite(callee)
+    return _Lost(measured, ill, requests)
+
+
+def _on_the_way(call: Floats, callee: Floats, channel: int) -> Floats:
+    """Return what is lost between both ends: seconds, or the share of the requests that never get an answer. Of a
+    callee that fails nearly all requests, that share is not known, and 0."""
+    return call - callee if channel == P50 else 1 - (1 - call + UNKNOWN) / (1 - callee + UNKNOWN)
+
+
+def _seen_by_others(destination: IntArray, rows: IntArray, symptom: Floats, requests: Floats) -> Floats:
+    """Return what the other callers of the callees of some calls see, ``[R]``: the mean, weighted by requests; NaN
+    without any."""
+    count = int(destination.max()) + 1
+    all_of, seen = np.bincount(destination, requests, count), np.bincount(destination, requests * symptom, count)
+    others = all_of[destination[rows]] - requests[rows]
+    total = seen[destination[rows]] - (requests * symptom)[rows]
+    return np.where(others > 1e-6, total / np.maximum(others, 1e-6), np.nan)

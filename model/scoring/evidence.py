@@ -29,6 +29,8 @@ class Evidence:
         services: number of scored services.
         total: number of services present.
         notice: ``[M]`` surprise of resources that are running out, for notices.
+        pushed: ``[M]`` requests relative to usual, without the retries of what a candidate fails itself: what others
+            send it.
         trends: resources that rise steadily; ``row`` is a row of the candidates.
         silence: the services whose telemetry is missing, None if there are none.
         unseen: services of open incidents whose telemetry is missing.
@@ -50,6 +52,7 @@ class Evidence:
     services: int
     total: int
     notice: Array
+    pushed: Array
     trends: tuple[Trend, ...] = ()
     silence: Silence | None = None
     unseen: frozenset[str] = frozenset()

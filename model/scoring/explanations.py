@@ -24,36 +24,77 @@ from model.features import (
     amount_of,
     share_of,
 )
+from model.ordering import largest_of_rows
+from model.scoring.common_cause import Shared
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
-from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, WAITS
+from model.verdict import (
+    DROPPED,
+    LOSES,
+    LOST,
+    MOVED,
+    NAMESPACE_FAILS,
+    NAMESPACE_LOSES,
+    NAMESPACE_SLOW,
+    NAMESPACE_WAITS,
+    NEW,
+    SENT,
+    VANISHED,
+    WAITS,
+)
 
 MOST = 3  # reasons of a suspect
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
 _CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
+SHARED_SERIES = {  # what calls share that are slow or fail on the way
+    (Shared.CALLER, P50): WAITS,
+    (Shared.CALLER, ERROR): LOSES,
+    (Shared.FROM_NAMESPACE, P50): NAMESPACE_WAITS,
+    (Shared.FROM_NAMESPACE, ERROR): NAMESPACE_LOSES,
+    (Shared.INTO_NAMESPACE, P50): NAMESPACE_SLOW,
+    (Shared.INTO_NAMESPACE, ERROR): NAMESPACE_FAILS,
+}
 SERIES = (
-    *(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED, WAITS,
+    *(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED,
+    *SHARED_SERIES.values(),
 )  # fmt: skip
 OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
 # Of each series: its channel, and the offset of that. A service that vanished has no requests.
-_CHANNEL = np.array([*range(OWN), *SYMPTOMS, *[RATE] * (len(SERIES) - OWN - CALLS - 1), P50])
+_OF_REQUESTS = [RATE] * (1 + len(_CALLS_CHANGED))
+_CHANNEL = np.array([*range(OWN), *SYMPTOMS, *_OF_REQUESTS, *(channel for _, channel in SHARED_SERIES)])
 _OFFSET = np.array(
     [*(c.offset for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].offset for c in SYMPTOMS)]
-    + [NODE_CHANNELS[RATE].offset] * (len(SERIES) - OWN - CALLS - 1)
-    + [NODE_CHANNELS[P50].offset]
+    + [NODE_CHANNELS[channel].offset for channel in _CHANNEL[OWN + CALLS :]]
 )
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
 RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
 LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
 ALIKE = (  # series of the same symptom: a slow service is slow at the median, at p99 and for its callers
     [ERROR, OWN + SYMPTOMS.index(ERROR)],
-    [P50, P99, OWN_TIME, OWN + SYMPTOMS.index(P50), OWN + SYMPTOMS.index(P99), SERIES.index(WAITS)],
+    [P50, P99, OWN_TIME, OWN + SYMPTOMS.index(P50), OWN + SYMPTOMS.index(P99)],
     [CPU, CPU_PER_REQUEST],
 )
 REPEATED = np.float32(0.5)  # weight of all but the strongest of them
 LOAD_SIGMAS = 2.0  # least change of the load to report
 MORE_CALLS = 1.3  # times its usual calls, and its usual calls for each request, from which a service makes far more
 LEAST_FAILING = 0.02  # rise of the error rate of a service's calls to one other, from which they are reported
+FIRST = np.float32(1.01)  # times the strongest other reason: a cause comes before what follows from it
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSymptom:
+    """A symptom of the calls that share a cause with a candidate.
+
+    Attributes:
+        series: one of ``SHARED_SERIES``.
+        surprise: ``[M]``; 0 without such calls.
+        observed, expected: ``[M]`` in the symptom's unit.
+    """
+
+    series: str
+    surprise: Array
+    observed: Array
+    expected: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +109,7 @@ class Strength:
         vanished: ``[M]`` surprise of a disappearance, or of calls that moved or dropped.
         young: bool ``[E]`` calls that are new.
         dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
-        waits: ``[M]`` surprise of calls that are slow because of their caller.
-        waiting: ``[M]`` twice: latency of these calls now and usually, s.
+        shared: the symptoms of calls that share a cause with a candidate.
         sends_more: bool ``[M]`` candidates that make more calls than their requests explain.
     """
 
@@ -81,8 +121,7 @@ class Strength:
     vanished: Array
     young: BoolArray
     dropped: BoolArray
-    waits: Array
-    waiting: tuple[Array, Array]
+    shared: tuple["SharedSymptom", ...]
     sends_more: BoolArray
 
 
@@ -157,10 +196,13 @@ def explain(
     discount = np.array([CONTEXT.get(c, 1.0) for c in range(OWN)], np.float32)
     table.surprise[:, :OWN], table.worth[:, :OWN] = strength.node, strength.node * strength.node_matters * discount
     _add_calls(state, strength, keep, table)
-    waiting = np.flatnonzero(strength.waits)
-    table.add(waiting, WAITS, strength.waits[waiting], strength.waits[waiting])
     gone = observation.presence.gone[keep]
     _add_moved_calls(state, observation, strength, keep, table, gone)
+    for one in strength.shared:
+        rows = np.flatnonzero(one.surprise >= LEAST_SURPRISE)
+        table.add(
+            rows, one.series, one.surprise[rows], FIRST * np.maximum(one.surprise, largest_of_rows(table.worth))[rows]
+        )
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
     is_strong = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
@@ -175,8 +217,10 @@ def explain(
     observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
     is_moved = of_call & (series >= OWN + CALLS)
     observed[is_moved], expected[is_moved] = _traffic(observation, strength.young, call[is_moved])
-    for shown, values in zip((observed, expected), strength.waiting, strict=True):
-        np.copyto(shown, values[:, None], where=series == SERIES.index(WAITS))
+    for one in strength.shared:
+        is_shown = series == SERIES.index(one.series)
+        np.copyto(observed, one.observed[:, None], where=is_shown)
+        np.copyto(expected, one.expected[:, None], where=is_shown)
     names = tuple(state.node_ids[row] for row in named.tolist())
     gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
     load = _load(observation, keep)

@@ -4,19 +4,20 @@ It is computed over the whole mesh from calibrated surprises. Only the services 
 meta-model.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from model.features import P50, Array
+from model.features import ERROR, Array
 from model.incidents.planned_changes import DELETIONS
 from model.incidents.policy import AlertPolicy
 from model.incidents.schedule import Use, follow_work
 from model.ordering import largest_of_rows
 from model.scoring.attribution import attribute
-from model.scoring.common_cause import waiting_of
+from model.scoring.common_cause import OF_CALLER, load_of, symptom_of
 from model.scoring.evidence import Evidence
-from model.scoring.explanations import SYMPTOMS, Strength, explain
+from model.scoring.explanations import SHARED_SERIES, SYMPTOMS, SharedSymptom, Strength, explain
 from model.scoring.filling import find_filling
 from model.scoring.finders.bad_change import find_bad_changes
 from model.scoring.finders.canaries import find_worse_canaries
@@ -123,6 +124,7 @@ def gather(
         int((decoded.scored & present).sum()),
         int(present.sum()),
         notice[keep].astype(np.float32),
+        np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
         tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
         silence_of(state, silent, int((present | silent).sum())),
         unseen_services(state, observation),
@@ -197,25 +199,37 @@ def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray
     candidate = np.zeros(len(state.node_ids), bool)
     candidate[keep] = True
     into = np.flatnonzero(candidate[state.edge_index[1]])
-    now, usual = waiting_of(state, observation, mesh.slow_by_caller)
     of_services, of_calls = mesh.repeats
     p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.floors)
     return Strength(
         s.node[keep],
         matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.floors),
         into,
-        s.edge[into][:, SYMPTOMS] * np.where(mesh.slow_by_caller[into, None], [1, 0, 0], 1).astype(np.float32),
+        s.edge[into][:, SYMPTOMS] * _of_callee(mesh, into),
         np.stack([errors, p50, p99], axis=1),
         kinds[keep, EvidenceKind.VANISHED],
         mesh.new_calls,
         dropped,
-        _waits(mesh)[keep],
-        (now[keep], usual[keep]),
+        tuple(_shared_symptoms(mesh, keep)),
         kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
     )
 
 
-def _waits(mesh: ScoredMesh) -> Array:
-    """Return the surprise ``[N]`` of calls that are slow because of their caller."""
-    rows, state = np.flatnonzero(mesh.slow_by_caller), mesh.state
-    return largest_of_group(mesh.surprise.edge[rows, P50], state.edge_index[0, rows], len(state.node_ids))
+def _of_callee(mesh: ScoredMesh, into: IntArray) -> Array:
+    """Return which symptoms of some calls are not because of their caller, ``[I, 3]``: 1 or 0, by ``SYMPTOMS``."""
+    failing, slow = (of[into] for of in (mesh.causes.failing_by_caller, mesh.causes.slow_by_caller))
+    by_caller = np.stack([failing if channel == ERROR else slow for channel in SYMPTOMS], axis=1)
+    return (~by_caller).astype(np.float32)
+
+
+def _shared_symptoms(mesh: ScoredMesh, keep: IntArray) -> Iterator[SharedSymptom]:
+    """Yield the symptoms of the calls that share a cause, at the candidates that make these calls, or that get them."""
+    for (what, channel), series in SHARED_SERIES.items():
+        of = mesh.causes.of(channel) == what
+        if not of.any():
+            continue
+        end = 0 if what in OF_CALLER else 1
+        surprise = mesh.surprise.edge[:, channel] * of
+        most = largest_of_group(surprise, mesh.state.edge_index[end], len(mesh.state.node_ids))
+        now, usual = symptom_of(mesh.state, mesh.observation, channel, of, end)
+        yield SharedSymptom(series, most[keep], now[keep], usual[keep])

@@ -70,7 +70,7 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
     alerts = np.array(lasts, bool) & (evidence.page > level)
     disappeared = is_gone & (kinds[:, EvidenceKind.CALLERS] > CLEARLY)
     found: BoolArray = (alerts & (fails | is_slow | missed)) | disappeared
-    return found & (evidence.explanation.load < MOST_LOAD) & ~pushed
+    return found & (evidence.pushed < MOST_LOAD) & ~pushed
 
 
 def _is_small(share: Array) -> BoolArray:

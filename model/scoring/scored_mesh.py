@@ -8,7 +8,7 @@ import numpy as np
 from model.features import CONNECTIONS, CPU, ERROR, MEMORY, NODE_CHANNELS, P50, P99, RATE, Array
 from model.ordering import largest_of_rows
 from model.scoring.calls import rerouting_age, young_calls
-from model.scoring.common_cause import find_slow_callers
+from model.scoring.common_cause import CommonCauses, find_common_causes, find_retried
 from model.scoring.materiality import Floors, floors
 from model.scoring.saturation import suffering
 from model.scoring.surprises import MeshScores, Surprises
@@ -85,9 +85,14 @@ class ScoredMesh:
         )
 
     @cached_property
-    def slow_by_caller(self) -> BoolArray:
-        """Which calls ``[E]`` are slow because of their caller."""
-        return find_slow_callers(self.state, self.observation, self.floors.p50)
+    def causes(self) -> CommonCauses:
+        """What the calls share that are slow or fail on the way."""
+        return find_common_causes(self.state, self.observation, self.floors.p50)
+
+    @cached_property
+    def retried(self) -> BoolArray:
+        """Which calls ``[E]`` are more than usual because their callee fails, and callers retry."""
+        return find_retried(self.state, self.observation)
 
     @cached_property
     def repeats(self) -> tuple[Array, Array]:

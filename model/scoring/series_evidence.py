@@ -11,6 +11,10 @@ from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import either, worst_of_group
 from model.state.mesh_state import topology_of
 
+# Evidence about a caller whose calls are slow, or fail, because of it.
+_LATE = (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.OWN_TIME)
+_FAILED = (EvidenceKind.ERROR, EvidenceKind.ERROR_RAW)
+
 
 def series_evidence(mesh: ScoredMesh) -> Array:
     """Return the evidence ``[N, K]`` by kind; 0 for the kinds that only finders see."""
@@ -37,16 +41,19 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
     kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     # Of the calls, only those that surprise by more than their number explains can be evidence.
-    rows = np.flatnonzero((largest_of_rows(s.edge[:, SYMPTOMS]) > to[destination]) | mesh.slow_by_caller)
-    surprise, by_caller, callee = s.edge[rows], mesh.slow_by_caller[rows], destination[rows]
+    by_caller = mesh.causes.slow_by_caller, mesh.causes.failing_by_caller
+    rows = np.flatnonzero((largest_of_rows(s.edge[:, SYMPTOMS]) > to[destination]) | by_caller[0] | by_caller[1])
     p50, p99, errors = material(edge.value[rows], s.edge_expected[rows], of_calls[rows], mesh.floors)
-    latency = either(surprise[:, P50] * p50, surprise[:, P99] * p99)
-    kinds[:, EvidenceKind.CALLS_IN_LATENCY] = worst_of_group(latency * ~by_caller, callee, to)
-    kinds[:, EvidenceKind.CALLS_IN_ERROR] = worst_of_group(surprise[:, ERROR] * errors, callee, to)
-    waits = worst_of_group(latency * by_caller, source[rows], by)
-    for kind in (EvidenceKind.LATENCY, EvidenceKind.LATENCY_RAW, EvidenceKind.OWN_TIME):
-        np.maximum(kinds[:, kind], waits, out=kinds[:, kind])
-    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * (edge.now[:, RATE] > 0), source, by)
+    latency, error = either(s.edge[rows, P50] * p50, s.edge[rows, P99] * p99), s.edge[rows, ERROR] * errors
+    for calls, at_caller, into, out_of in (
+        (latency, by_caller[0][rows], EvidenceKind.CALLS_IN_LATENCY, _LATE),
+        (error, by_caller[1][rows], EvidenceKind.CALLS_IN_ERROR, _FAILED),
+    ):
+        kinds[:, into] = worst_of_group(calls * ~at_caller, destination[rows], to)
+        for kind in out_of if at_caller.any() else ():
+            np.maximum(kinds[:, kind], worst_of_group(calls * at_caller, source[rows], by), out=kinds[:, kind])
+    more = (edge.now[:, RATE] > 0) & ~mesh.retried
+    kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * more, source, by)
     symptom = largest_of_rows(kinds[:, CALLED_SYMPTOMS])
     from_afar = mesh.remote[destination]
     of_callee = symptom[destination]

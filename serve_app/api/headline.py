@@ -7,11 +7,18 @@ import math
 from collections.abc import Sequence
 
 from model.incidents.kind import reason_kind
+from model.snapshot import namespace_of
 from model.verdict import (
     DROPPED,
+    LOSES,
     LOST,
     MOVED,
+    NAMESPACE_FAILS,
+    NAMESPACE_LOSES,
+    NAMESPACE_SLOW,
+    NAMESPACE_WAITS,
     NEW,
+    OF_NAMESPACE,
     SENT,
     VANISHED,
     WAITS,
@@ -65,6 +72,11 @@ _OWN = {  # by metric
     VANISHED: "{who} has disappeared: no requests, usually {usual}",
     SENT: "{who} sends {times} times its usual calls",
     WAITS: f"All calls out of {{who}} are slow, though what it calls is as fast as ever: {_NUMBERS}",
+    LOSES: f"calls out of {{who}} fail on the way, though what it calls is well: {_NUMBERS}",
+    NAMESPACE_WAITS: f"calls out of all services of namespace {{namespace}} are slow on the way: {_NUMBERS}",
+    NAMESPACE_LOSES: f"calls out of all services of namespace {{namespace}} fail on the way: {_NUMBERS}",
+    NAMESPACE_SLOW: f"calls to all services of namespace {{namespace}} are slow on the way: {_NUMBERS}",
+    NAMESPACE_FAILS: f"calls to all services of namespace {{namespace}} fail on the way: {_NUMBERS}",
 }
 _OF_A_CALL = {
     "error_rate": "{who} is failing: {observed} of the calls from {source}, usually {usual}",
@@ -211,7 +223,7 @@ def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
         return f"{first_service(incident)} deviates, cause unclear"
     suspect, kind = incident.suspects[0], incident.kind
     who = suspect.service
-    others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind]
+    others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind and fact.metric not in OF_NAMESPACE]
     causes = facts_of_kind(suspect, kind)
     call, change = None, _change_words(incident)
     if kind is IncidentKind.OVERLOADED:
@@ -288,6 +300,7 @@ def _fill(template: str, reason: Reason, who: str, change: str = "") -> str:
         times=times_text(reason.observed / reason.expected) if reason.metric == SENT else "",
         source=reason.source,
         destination=reason.destination,
+        namespace=namespace_of(who),
         change=change,
     )
 

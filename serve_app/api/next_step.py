@@ -7,12 +7,16 @@ shortly before. The page, messages, reports and the command line all show this t
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from model.incidents.kind import reason_kind
 from model.names import list_first
-from model.snapshot import SignalKind
+from model.snapshot import SignalKind, namespace_of
 from model.verdict import (
     DROPPED,
+    LOSES,
     LOST,
     MOVED,
+    NAMESPACE_FAILS,
+    NAMESPACE_SLOW,
     NEW,
     OVERDUE,
     SENT,
@@ -45,6 +49,7 @@ from serve_app.api.subject import (
     failing_callers,
     first_service,
     is_alone,
+    namespace_cause,
     times_text,
     title,
     unclear_suspects,
@@ -206,6 +211,15 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
             f"Check the network and the policies between {ends}",
             f"{_symptom(cause[0], case.who)}, while {case.who} itself shows nothing unusual",
         )
+    shared = namespace_cause(case.incident)
+    if shared is not None:
+        return _step_of_namespace(case.who, shared)
+    loses = case.strongest(LOSES)
+    if loses is not None:
+        return _Advice(
+            f"Check DNS and egress of {case.who}, then its proxy and its network",
+            f"{observed_text(loses)} of its calls fail, usually {usual_text(loses)}, though what it calls is well",
+        )
     waits = case.strongest(WAITS)
     if waits is not None:
         return _Advice(
@@ -219,6 +233,22 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
         evidence += ", and the time is spent in it, not in its callees"
     what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
     return _Advice(f"Look at {case.who} itself, {what}", evidence)
+
+
+def _step_of_namespace(who: str, shared: Reason) -> _Advice:
+    """The step if calls out of, or to, all services of a namespace suffer."""
+    namespace, observed = f"namespace {namespace_of(who)}", observed_text(shared)
+    is_into = shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS)
+    calls = f"calls {'to' if is_into else 'out of'} all of its services"
+    if reason_kind(shared) is IncidentKind.FAILING:
+        action = (
+            f"Check the policies and the network of {namespace}" if is_into else f"Check DNS and egress of {namespace}"
+        )
+        return _Advice(action, f"{observed} of the {calls} fail on the way, usually {usual_text(shared)}")
+    return _Advice(
+        f"Look at the network and the nodes of {namespace}",
+        f"the {calls} take {observed} on the way, usually {usual_text(shared)}",
+    )
 
 
 def _step_of_gone(case: _FirstSuspect) -> _Advice:

@@ -6,10 +6,27 @@ import math
 from dataclasses import dataclass
 
 from model.snapshot import RATIOS, SHARES_OF_ONE
-from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, SENT, VANISHED, WAITS
+from model.verdict import (
+    DROPPED,
+    LOSES,
+    LOST,
+    MOVED,
+    NAMESPACE_FAILS,
+    NAMESPACE_LOSES,
+    NAMESPACE_SLOW,
+    NAMESPACE_WAITS,
+    NEW,
+    OVERDUE,
+    SENT,
+    VANISHED,
+    WAITS,
+)
 
 _TRAFFIC = frozenset({"request_rate", "requests_per_second", VANISHED, LOST, NEW, MOVED, DROPPED, SENT})
-_TIMES = frozenset({"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE, WAITS})
+_TIMES = frozenset(
+    {"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE, WAITS, NAMESPACE_WAITS, NAMESPACE_SLOW}
+)
+_SHARES = RATIOS | SHARES_OF_ONE | {LOSES, NAMESPACE_LOSES, NAMESPACE_FAILS}
 LEAST_SCORE = 0.01  # that is written; smaller ones are below it
 
 
@@ -57,7 +74,7 @@ HOURS = Unit(1 / 3600, "", 0.1)
 
 def unit(metric: str, largest: float) -> Unit:
     """The unit for values of a metric up to ``largest``."""
-    if metric in RATIOS or metric in SHARES_OF_ONE:
+    if metric in _SHARES:
         return PERCENT
     if metric in _TIMES:
         return SECONDS if largest >= 1.0 else MILLISECONDS

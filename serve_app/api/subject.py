@@ -8,7 +8,18 @@ from datetime import timedelta
 
 from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
 from model.incidents.open_incident import LIKELY_SHARE
-from model.verdict import Incident, IncidentKind, NearbyChange, Reason, Severity, Suspect
+from model.snapshot import namespace_of
+from model.verdict import (
+    NAMESPACE_FAILS,
+    NAMESPACE_SLOW,
+    OF_NAMESPACE,
+    Incident,
+    IncidentKind,
+    NearbyChange,
+    Reason,
+    Severity,
+    Suspect,
+)
 from serve_app.api.reason_text import facts
 from serve_app.api.rerouting import swapped_callers
 
@@ -29,6 +40,10 @@ def title(incident: Incident) -> str:
         return f"requests to {scope_text(incident.scope or first_service(incident))}"
     if is_uncertain_swap(incident):
         return f"calls from {' and '.join(swapped_callers(incident))}"
+    shared = namespace_cause(incident)
+    if shared is not None:
+        way = "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
+        return f"calls {way} namespace {namespace_of(first_service(incident))}"
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
@@ -104,15 +119,32 @@ def change_before(incident: Incident) -> NearbyChange | None:
     return max(near, key=lambda one: one.at, default=None)
 
 
+def namespace_cause(incident: Incident) -> Reason | None:
+    """The reason that calls out of, or to, all services of the first suspect's namespace suffer; None without it."""
+    first = incident.suspects[0].reasons if incident.suspects else ()
+    return next((reason for reason in first if reason.metric in OF_NAMESPACE), None)
+
+
 def first_service(incident: Incident) -> str:
     """The first suspect; without suspects, the first affected service; without both, the incident's id."""
     return [*(suspect.service for suspect in incident.suspects[:1]), *incident.affected[:1], incident.id][0]
 
 
 def unclear_suspects(incident: Incident) -> list[str]:
-    """The first suspect and the second, if the first one is not clear; none if it is clear."""
+    """The first suspect and the second, if the first one is not clear; none if it is clear. Services of a namespace
+    that share a cause are one suspect."""
     if incident.severity is Severity.NOTICE or not incident.suspects or not 0 <= incident.suspects[0].score < SURE:
         return []
+    shared = namespace_cause(incident)
+    if shared is not None:
+        namespace = namespace_of(first_service(incident))
+        alike = [
+            one
+            for one in incident.suspects
+            if namespace_of(one.service) == namespace and any(reason.metric == shared.metric for reason in one.reasons)
+        ]
+        if sum(one.score for one in alike) >= SURE:
+            return []
     return [suspect.service for suspect in incident.suspects[:2]]
 
 

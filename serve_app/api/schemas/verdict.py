@@ -31,9 +31,12 @@ class ReasonDocument(Document):
         description="the name of a metric or of a signal; `vanished`: the suspect disappeared while callers need it; "
         "`new_calls`: calls into it from a new caller; `lost_calls`: calls into it that moved elsewhere; "
         "`dropped_calls`: calls into it that its caller suddenly no longer makes; `moved_calls`: calls that it did not "
-        "make before (values in requests/s); `outgoing_latency`: all calls that it makes are slow, though what it "
-        "calls is as fast as ever (values in seconds: their median latency); `overdue_work`: work that it does at "
-        "regular times did not run (values in seconds: since it last began, and between two such times)"
+        "make before (values in requests/s); `outgoing_latency`, `outgoing_errors`: all calls that it makes are slow, "
+        "or fail, though what it calls is well (values: their median latency in seconds, or the share that fails); "
+        "`namespace_outgoing_latency`, `namespace_outgoing_errors`: all calls out of the services of its namespace are "
+        "slow, or fail; `namespace_incoming_latency`, `namespace_incoming_errors`: all calls to these services; "
+        "`overdue_work`: work that it does at regular times did not run (values in seconds: since it last began, and "
+        "between two such times)"
     )
     source: ServiceKey | None = Field(None, description="the caller, if the evidence is a call into the suspect")
     destination: ServiceKey | None = Field(None, description="the callee, if the evidence is a call by the suspect")

@@ -38,6 +38,10 @@ def incident(*reasons: Reason, context: tuple[Reason, ...] = (), **more: Any) ->
         (LOST, IncidentKind.REROUTED),
         (MOVED, IncidentKind.REROUTED),
         (DROPPED, IncidentKind.CALLS_DROPPED),
+        ("outgoing_latency", IncidentKind.SLOW),
+        ("outgoing_errors", IncidentKind.FAILING),
+        ("namespace_outgoing_latency", IncidentKind.SLOW),
+        ("namespace_incoming_errors", IncidentKind.FAILING),
         ("request_rate", IncidentKind.UNCLEAR),
     ],
 )
@@ -54,6 +58,11 @@ def test_a_slow_service_that_fails_requests_is_failing() -> None:
     few, many = (reason("error_rate", share, 0.001, source="shop/web") for share in (0.01, 0.1))
     assert incident_kind(incident(reason(*SLOW), few)) is IncidentKind.SLOW
     assert incident_kind(incident(reason(*SLOW), many)) is IncidentKind.FAILING
+
+
+def test_a_service_that_fails_since_its_calls_go_elsewhere_is_rerouted() -> None:
+    failing, moved = reason("error_rate", 0.4, 0.001), reason(MOVED, 3.0, 0.0, destination="shop/tax")
+    assert incident_kind(incident(failing, moved)) is IncidentKind.REROUTED
 
 
 @pytest.mark.parametrize("symptom", [SLOW, ("error_rate", 0.4, 0.001)])

@@ -19,7 +19,7 @@ from model.incidents.open_incident import (
     reopen,
 )
 from model.snapshot import PlannedChange
-from model.verdict import NearbyChange, Reason, Severity, Suspect
+from model.verdict import MOVED, NearbyChange, Reason, Severity, Suspect
 from tests.model.incidents.incident_cases import CLEAR, NAMES, Watch, at, group, suspects
 
 
@@ -231,3 +231,16 @@ def test_an_incident_keeps_nearby_changes_longer_than_the_memory_does() -> None:
     )
     assert watch.memory.changes == ()
     assert watch.memory.open[0].changes == (NearbyChange(later, at(11)), NearbyChange(mine, at(9)))
+
+
+def test_calls_that_moved_stay_a_reason_while_the_incident_lasts() -> None:
+    """What the service called before is soon no longer its usual traffic, but the route is still wrong."""
+    failing = Reason("error_rate", 0.2, 0.0, at(0))
+    moved = Reason(MOVED, 3.0, 0.0, at(0), destination="a/s9")
+    incident = OpenIncident("a", at(0), Severity.MINOR, NAMES[:1])
+    for k, reasons in enumerate([(failing, moved), (failing, failing, failing), (failing,)]):
+        incident = incident.with_strongest(5.0 + k, (Suspect(NAMES[0], 0.9, reasons),), at(k), 15.0)
+        assert moved in incident.suspects[0].reasons
+        assert len(incident.suspects[0].reasons) <= 3
+    other = incident.with_strongest(9.0, (Suspect(NAMES[1], 0.9, (failing,)),), at(3), 15.0)
+    assert moved not in other.suspects[0].reasons

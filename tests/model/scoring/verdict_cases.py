@@ -55,6 +55,7 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
         services,
         total,
         np.zeros(count, np.float32),
+        np.ones(count, np.float32),
     )
 
 

@@ -381,3 +381,38 @@ def test_an_incident_stored_by_an_earlier_version_has_no_headline() -> None:
         del suspect["context"]
     old = IncidentDocument.model_validate_json(json.dumps(stored))
     assert (old.kind, old.headline, old.impact, old.suspects[0].context) == ("unclear", "", None, [])
+
+
+def shared(metric: str, observed: float, score: float = 0.9) -> Incident:
+    """Return an incident whose calls share a cause, at a service of the namespace shop."""
+    return incident(reason(metric, observed, 0.01), score=score)
+
+
+@pytest.mark.parametrize(
+    ("made", "text"),
+    [
+        (
+            shared("outgoing_errors", 0.6),
+            "Calls out of shop/cart fail on the way, though what it calls is well: 60%, usually 1%",
+        ),
+        (
+            shared("namespace_outgoing_errors", 0.6),
+            "Calls out of all services of namespace shop fail on the way: 60%, usually 1%",
+        ),
+        (
+            shared("namespace_incoming_latency", 0.6),
+            "Calls to all services of namespace shop are slow on the way: 600 ms, usually 10 ms",
+        ),
+    ],
+)
+def test_a_common_cause_is_the_headline(made: Incident, text: str) -> None:
+    assert headline(made).startswith(text)
+
+
+def test_services_of_a_namespace_that_share_a_cause_are_one_suspect() -> None:
+    made = shared("namespace_outgoing_errors", 0.6, score=0.5)
+    first = made.suspects[0]
+    alike = replace(made, suspects=(first, replace(first, service="shop/search", score=0.4)))
+    assert headline(alike).startswith("Calls out of all services of namespace shop fail")
+    other = replace(made, suspects=(first, replace(first, service="data/store", score=0.4)))
+    assert headline(other).startswith("Cause uncertain")

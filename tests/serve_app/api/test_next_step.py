@@ -268,3 +268,40 @@ def test_every_kind_has_a_step_whatever_the_reasons(kind: IncidentKind, fact: Re
         text = next_step(replace(incident(fact), kind=kind, suspects=suspects, changes=(change(40),)))
         assert "shop/cart" in text or kind in (IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE)
         assert text.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("metric", "action", "name"),
+    [
+        (
+            "outgoing_errors",
+            "Check DNS and egress of shop/cart, then its proxy and its network: 60% of its",
+            "shop/cart",
+        ),
+        ("outgoing_latency", "Look at the network, the node and the proxy of shop/cart: all its calls", "shop/cart"),
+        (
+            "namespace_outgoing_errors",
+            "Check DNS and egress of namespace shop: 60% of the calls out of all of its services fail on the way",
+            "calls out of namespace shop",
+        ),
+        (
+            "namespace_incoming_errors",
+            "Check the policies and the network of namespace shop: 60% of the calls to all of its services fail",
+            "calls to namespace shop",
+        ),
+        (
+            "namespace_outgoing_latency",
+            "Look at the network and the nodes of namespace shop: the calls out of all of its services take 600 ms",
+            "calls out of namespace shop",
+        ),
+    ],
+)
+def test_a_common_cause_says_where_to_look(metric: str, action: str, name: str) -> None:
+    made = incident(reason(metric, 0.6, 0.01))
+    assert next_step(made).startswith(action)
+    assert title(made) == name
+
+
+def test_a_service_that_fails_since_its_calls_go_elsewhere_has_a_wrong_route() -> None:
+    moved = incident(FAILING, reason(MOVED, 3.0, 0.0, destination="shop/tax"))
+    assert next_step(moved).startswith("Correct the routing of the calls from shop/cart")
