@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.calm_again.mesh import STEP_SECONDS, Scenario, World, flow, snapshots
+from benchmarks.calm_again.mesh import STEP_SECONDS, Scenario, World, snapshots
 from lab.comparison.lines import Tagae
 from model.verdict import Verdict
 
@@ -21,7 +21,7 @@ def to_fraud(share: float, failing: float, slower_ms: float = 0.0) -> Scenario:
         moved = share * world.calls["api"]["cart"]
         world.calls["api"]["cart"] -= moved
         world.calls["api"]["fraud"] = moved
-        rate = flow(world.entry, world.calls)[0]
+        rate = world.traffic()[0]
         world.fail["fraud"] = failing * moved * rate["api"] / rate["fraud"]
         world.own_ms["fraud"] += slower_ms
 
