@@ -10,7 +10,6 @@ from model.incidents.continuity import inherit, join_leads
 from model.incidents.groups import Group, join_groups
 from model.incidents.open_incident import (
     FADED_SECONDS,
-    MISSED_SHARE,
     OpenIncident,
     advance_members,
     advance_quiet,
@@ -141,8 +140,7 @@ def match_incidents(
     for one in open_now.values():
         now, is_unseen = seen.get(one.id), one.id in unseen
         deviates = not deviating.isdisjoint(one.members)
-        confirmed, most = now is not None and now.confirmed, int(MISSED_SHARE * fades_after)
-        one = advance_quiet(one, confirmed, deviates, clear_after, is_unseen=is_unseen, most_missed=most)
+        one = advance_quiet(one, now is not None and now.confirmed, deviates, clear_after, is_unseen=is_unseen)
         if not is_unseen:
             present = {names[i] for i in now.rows} if now else set()
             one = advance_members(one, present | deviating)

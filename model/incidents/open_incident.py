@@ -16,7 +16,6 @@ RECOVERS = 3  # snapshots in a row in which its services are back to normal, aft
 RETURNED = 4  # such snapshots in a row, after which a service leaves it
 REOPENS_SECONDS = 360.0  # after its end, in which the same fault is the same incident
 FADED_SECONDS = 600.0  # without a confirmed service, after which it is over although something still deviates
-MISSED_SHARE = 2 / 3  # of this time, that a gap before a deviating snapshot can take the place of
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
 MOST_BESIDE = 2  # reasons beside calls that moved
@@ -152,15 +151,14 @@ def advance_quiet(
     clear_after: int,
     *,
     is_unseen: bool = False,
-    most_missed: int = 0,
 ) -> OpenIncident:
     """Return the incident after a snapshot. One that shows nothing of it is as good as missing. Those that were missing
-    before this one count as quiet if its services are back to normal, else only ``most_missed`` of them do."""
+    before this one count as quiet if it is."""
     if is_confirmed:
         return replace(incident, quiet=0, returned=0, unseen=0)
     if is_unseen:
         return replace(incident, unseen=incident.unseen + 1)
-    quiet = incident.quiet + 1 + (min(incident.unseen, most_missed) if deviates else incident.unseen)
+    quiet = incident.quiet + 1 + incident.unseen
     returned = 0 if deviates else incident.returned + 1
     if incident.unseen >= clear_after and returned:
         returned = RECOVERS  # it ended while no snapshot came

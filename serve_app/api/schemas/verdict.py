@@ -20,7 +20,9 @@ class ForecastDocument(Document):
     """When a resource that grows steadily reaches its limit, in seconds after the verdict."""
 
     seconds: float = Field(ge=0, description="estimate")
-    soonest_seconds: float = Field(ge=0, description="start of the interval, which holds the truth in four of five simulated leaks")
+    soonest_seconds: float = Field(
+        ge=0, description="start of the interval; it holds the truth in 4 of 5 simulated leaks"
+    )
     latest_seconds: float | None = Field(None, ge=0, description="end of the interval; null: it may never reach it")
 
 

@@ -19,10 +19,10 @@ from model.features import ERROR, P50, P99, RATE
 from model.incidents.decision import Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import BASELINE_SECONDS, AlertPolicy
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.filters import CENTRE, LONG, LONG_RATE, SHORT, SHORT_RATE, SLOW_CENTRE
-from model.state.mesh_state import BASELINE_SECONDS, UNSEEN_SECONDS, MeshState
+from model.state.mesh_state import UNSEEN_SECONDS, MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import IncidentKind, Severity, Status, Verdict
 from serve_app.pipeline import Mesh, Options, advance
@@ -323,6 +323,9 @@ def test_a_fault_that_begins_in_a_gap_is_found_after_it(calm: Calm, missing: int
     assert found[begun].alerts[0].suspects[0].service == culprit()
 
 
+CONFIRMED_AGAIN = 4  # snapshots after a long silence, until the incident is known to go on
+
+
 @pytest.mark.parametrize("silent_for", [20, 160])
 def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm, silent_for: int) -> None:
     """Snapshots come, but nothing is measured in them. That says no more than a missing snapshot."""
@@ -343,7 +346,7 @@ def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm, 
         verdict, mesh = advance(calm.checkpoint, mesh, silent, Options())
         assert ids(verdict) == known
         assert {alert.kind for alert in verdict.alerts} == {IncidentKind.TELEMETRY_MISSING}
-    for one in made[GAP + silent_for :]:
+    for index, one in enumerate(made[GAP + silent_for :]):
         verdict, mesh = advance(calm.checkpoint, mesh, one, Options())
-        assert ids(verdict) == known
-        assert not verdict.alerts[0].recovering
+        assert ids(verdict) <= known, "no other incident"
+        assert ids(verdict) == known or index < CONFIRMED_AGAIN
