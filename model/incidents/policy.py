@@ -9,7 +9,6 @@ import numpy as np
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
 DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
 CLEAR_SECONDS = 60.0  # without evidence, after which an incident ends
-BASELINE_SECONDS = 86_400.0  # without data, for which baselines are good: they can tell whether an incident is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class AlertPolicy:
     change_intervals: int = 12
     version_intervals: int = 24
     warm_up: int = 10
-    longest_gap_seconds: float = BASELINE_SECONDS
+    longest_gap_seconds: float = 7200.0
 
     def budget(self, services: int) -> float:
         """Return the false alerts allowed per day in a mesh of this many services."""

@@ -30,7 +30,6 @@ from model.features import (
     count_requests,
 )
 from model.incidents.memory import IncidentMemory
-from model.incidents.policy import BASELINE_SECONDS
 from model.ordering import descending_order, largest_of_rows, stable_order
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from model.state.change_impact import (
@@ -77,6 +76,7 @@ NEW_LOAD, NEW_LOAD_SECONDS = np.log(3.0), 1800.0  # of its requests, and how lon
 # After a gap of this many seconds, a change of load or resources by up to this factor (logarithm) is not an event.
 UNSEEN_SECONDS, UNSEEN_CHANGE = 300.0, np.log(2.2)
 UNSEEN_SLOWER = np.log(1.5)  # the same for latencies: a fault may have begun in the gap
+BASELINE_SECONDS = 86_400.0  # without data, after which any level may be normal
 TIMES = frozenset({"p50_latency", "p99_latency", "own_time"})
 
 
@@ -171,7 +171,7 @@ def observe(
     window_size: int,
     neighbours: int,
     counted: bool = True,
-    longest_gap: float = BASELINE_SECONDS,
+    longest_gap: float = 7200.0,
     entry_points: AbstractSet[str] = frozenset(),
 ) -> tuple[Observation, MeshState]:
     """Compare a snapshot with the state of its mesh, and learn from it.

@@ -38,10 +38,10 @@ class AlertSettings(SettingsGroup):
         description="normal snapshots in a row that close an incident; fewer, at least 2, if they cover a minute",
     )
     longest_gap_minutes: float = Field(
-        1440.0,
+        120.0,
         ge=0,
         description="time without snapshots after which open incidents are closed as ended, unknown how; shorter gaps "
-        "keep them open; a day, because baselines are good for as long",
+        "keep them open",
     )
     percentile: float | None = Field(
         None,
