@@ -162,7 +162,7 @@ def full_cpu(rng: np.random.Generator) -> Trial:
     return Trial(happens, (Answer((IDS[name],), (f"cpu of the host of {IDS[name]}",)),))
 
 
-def planned(rng: np.random.Generator, kind: str) -> Trial:
+def benign_change(rng: np.random.Generator, kind: str) -> Trial:
     """A service gets more replicas, or a new version that is a little slow while it starts."""
     name = str(rng.choice(BUSY))
 
@@ -192,6 +192,6 @@ TRIALS: Mapping[str, Callable[[np.random.Generator], Trial]] = {
     "slow network of a caller": slow_network,
     "full CPU beside milliseconds": full_cpu,
     "failing callee": lambda rng: own_fault("fail", str(rng.choice([name for name in BUSY if name not in CALLS]))),
-    "scale-out": lambda rng: planned(rng, "scale_out"),
-    "deploy": lambda rng: planned(rng, "deploy"),
+    "scale-out": lambda rng: benign_change(rng, "scale_out"),
+    "deploy": lambda rng: benign_change(rng, "deploy"),
 }

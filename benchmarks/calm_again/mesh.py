@@ -109,13 +109,13 @@ class World:
     def _flow(self, failing: dict[str, float]) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
         rate, sent = {**dict.fromkeys(NAMES, 0.0), FRONT: self.entry}, {}
         for caller in NAMES:
-            served = rate[caller] * (1 - self._refused(caller, rate[caller]))
+            served = rate[caller] * (1 - self._refused_share(caller, rate[caller]))
             for callee, share in self.calls.get(caller, {}).items():
                 sent[caller, callee] = served * share * self._attempts(caller, callee, failing)
                 rate[callee] += sent[caller, callee] * (1 - self.lost.get(caller, 0.0))
         return rate, sent
 
-    def _refused(self, name: str, rate: float) -> float:
+    def _refused_share(self, name: str, rate: float) -> float:
         return max(0.0, 1 - self.limits[name] / max(rate, 1e-9)) if name in self.limits else 0.0
 
     def _attempts(self, caller: str, callee: str, failing: dict[str, float]) -> float:
@@ -136,7 +136,7 @@ class World:
         latency: dict[str, float] = {}
         failing: dict[str, float] = {}
         for name in reversed(NAMES):
-            ms, works = self.own_ms[name], (1 - self.fail[name]) * (1 - self._refused(name, rate[name]))
+            ms, works = self.own_ms[name], (1 - self.fail[name]) * (1 - self._refused_share(name, rate[name]))
             for callee, share in self.calls.get(name, {}).items():
                 attempts = self._attempts(name, callee, failing)
                 ms += min(share, 1.5) * attempts * (latency[callee] + HOP_MS + self.out_ms[name])

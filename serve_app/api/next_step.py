@@ -15,8 +15,6 @@ from model.verdict import (
     LOSES,
     LOST,
     MOVED,
-    NAMESPACE_FAILS,
-    NAMESPACE_SLOW,
     NEW,
     OVERDUE,
     SENT,
@@ -53,6 +51,7 @@ from serve_app.api.subject import (
     times_text,
     title,
     unclear_suspects,
+    way_of,
 )
 
 # Faults that a new version of the service can cause: not the requests that it gets, nor calls that its callers stopped.
@@ -238,11 +237,13 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
 def _step_of_namespace(who: str, shared: Reason) -> _Advice:
     """The step if calls out of, or to, all services of a namespace suffer."""
     namespace, observed = f"namespace {namespace_of(who)}", observed_text(shared)
-    is_into = shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS)
-    calls = f"calls {'to' if is_into else 'out of'} all of its services"
+    way = way_of(shared)
+    calls = f"calls {way} all of its services"
     if reason_kind(shared) is IncidentKind.FAILING:
         action = (
-            f"Check the policies and the network of {namespace}" if is_into else f"Check DNS and egress of {namespace}"
+            f"Check the policies and the network of {namespace}"
+            if way == "to"
+            else f"Check DNS and egress of {namespace}"
         )
         return _Advice(action, f"{observed} of the {calls} fail on the way, usually {usual_text(shared)}")
     return _Advice(

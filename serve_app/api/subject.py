@@ -42,8 +42,7 @@ def title(incident: Incident) -> str:
         return f"calls from {' and '.join(swapped_callers(incident))}"
     shared = namespace_cause(incident)
     if shared is not None:
-        way = "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
-        return f"calls {way} namespace {namespace_of(first_service(incident))}"
+        return f"calls {way_of(shared)} namespace {namespace_of(first_service(incident))}"
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
@@ -123,6 +122,11 @@ def namespace_cause(incident: Incident) -> Reason | None:
     """The reason that calls out of, or to, all services of the first suspect's namespace suffer; None without it."""
     first = incident.suspects[0].reasons if incident.suspects else ()
     return next((reason for reason in first if reason.metric in OF_NAMESPACE), None)
+
+
+def way_of(shared: Reason) -> str:
+    """Which way the calls go that suffer: "to" the services of the namespace, or "out of" them."""
+    return "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
 
 
 def first_service(incident: Incident) -> str:
