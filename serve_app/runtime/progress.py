@@ -15,7 +15,7 @@ RUNNING = "RUNNING"  # state of a replica that answers
 
 @contextmanager
 def report_replicas(report: Callable[[str], None]) -> Iterator[None]:
-    """Report in words how many replicas run whenever that changes, until the end of the block."""
+    """Report in words how many replicas run whenever that changes, and once more at the end of the block."""
     ended = threading.Event()
     watching = threading.Thread(target=_watch, args=(report, ended), name="watch replicas", daemon=True)
     watching.start()
@@ -27,8 +27,9 @@ def report_replicas(report: Callable[[str], None]) -> Iterator[None]:
 
 
 def _watch(report: Callable[[str], None], ended: threading.Event) -> None:
-    before = (0, 0)
-    while not ended.wait(PERIOD_SECONDS):
+    before, is_last = (0, 0), False
+    while not is_last:
+        is_last = ended.wait(PERIOD_SECONDS)
         with suppress(RayError, RayServeException):  # Serve may not know them yet
             now = _count()
             if now != before and now[0]:
