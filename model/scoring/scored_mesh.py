@@ -16,7 +16,7 @@ from model.snapshot import BoolArray
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation, topology_of
 
-_FRONT_DOOR = [RATE, P50, P99]  # channels of services and calls
+_FRONT_DOOR = [RATE, P50, P99]  # channels
 FAILS_SIGMAS = 0.5  # of the failures, on average over 16 snapshots: chance seldom reaches that
 
 
@@ -53,8 +53,8 @@ class ScoredMesh:
 
     @cached_property
     def receives_users(self) -> BoolArray:
-        """Which services ``[N]`` no service with metrics of its own calls: gateways, and what they call if they never
-        report any."""
+        """Which services ``[N]`` are the front door: no service with metrics of its own calls them. These are gateways,
+        and what they call if they never report any."""
         state = self.state
         reports = state.node_filters[SEEN, :, RATE] > 0
         source, destination = state.edge_index
@@ -64,21 +64,13 @@ class ScoredMesh:
 
     @cached_property
     def floors(self) -> Floors:
-        """Least rise of a latency that counts in full.
-
-        The front door are the services that no other one calls. A gateway often has no metrics, but its calls do.
-        """
-        node, edge, source = self.observation.node, self.observation.edge, self.state.edge_index[0]
-        entries = np.flatnonzero(topology_of(self.state).incoming_counts == 0)
-        own = node.observed[entries][:, _FRONT_DOOR].all(axis=1)
-        has_none = np.zeros(len(node.value), bool)
-        has_none[entries[~own]] = True
-        calls = np.flatnonzero(has_none[source])
-        calls = calls[edge.observed[calls][:, _FRONT_DOOR].all(axis=1)]
-        usual = np.concatenate([node.expected[entries[own]][:, _FRONT_DOOR], edge.expected[calls][:, _FRONT_DOOR]])
+        """Least rise of a latency that counts in full."""
+        node = self.observation.node
+        door = self.receives_users & node.observed[:, _FRONT_DOOR].all(axis=1)
+        usual = node.expected[door][:, _FRONT_DOOR]
         if not len(usual):
             return floors(self.latency_floor, 0.0, 0.0)
-        requests, p50, p99 = (NODE_CHANNELS[c].invert(usual[:, i]) for i, c in enumerate((RATE, P50, P99)))
+        requests, p50, p99 = (NODE_CHANNELS[c].invert(usual[:, i]) for i, c in enumerate(_FRONT_DOOR))
         weights = np.maximum(requests, 1e-6)
         return floors(
             self.latency_floor, float(np.average(p50, weights=weights)), float(np.average(p99, weights=weights))

@@ -146,11 +146,11 @@ def test_the_front_door_are_the_services_that_no_other_one_calls() -> None:
     assert found.p99 == pytest.approx(TAIL_SHARE * 3.5, rel=0.02)
 
 
-def test_a_front_door_without_metrics_has_those_of_its_calls() -> None:
-    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.tile(EDGE, (len(CALLS), 1))
+def test_behind_gateways_without_metrics_the_front_door_is_what_they_call() -> None:
+    nodes = np.tile(NODE, (len(SERVICES), 1))
     nodes[[0, 4]] = np.nan
-    edges[:2, [P50, P99]] = 0.5, 3.0
-    observation, state = watch([snapshot(i, nodes=nodes, edges=edges) for i in range(30)])
+    nodes[[1, 2], P50], nodes[[1, 2], P99] = 0.5, 3.0
+    observation, state = watch([snapshot(i, nodes=nodes) for i in range(30)])
     found = scored_mesh(state, observation).floors
     assert found.p50 == pytest.approx(SHARE * 0.5, rel=0.02)
     assert found.p99 == pytest.approx(TAIL_SHARE * 3.0, rel=0.02)
