@@ -74,14 +74,12 @@ class MeshSteps:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        fit_adapter: whether a push fits the mesh's adapter when a fit is due.
         keep_details: whether to store how unusual each service and call was, and the duration, with each verdict,
             incidents in the archive, and the history.
     """
 
-    def __init__(self, meshes: MeshRepository, *, fit_adapter: bool, keep_details: bool) -> None:
-        self._meshes = meshes
-        self._fit_adapter, self._keep_details = fit_adapter, keep_details
+    def __init__(self, meshes: MeshRepository, *, keep_details: bool) -> None:
+        self._meshes, self._keep_details = meshes, keep_details
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._compacting: set[str] = set()
 
@@ -139,17 +137,6 @@ class MeshSteps:
             now = self._meshes.get_cached(mesh)
             if full is not None and now is not None and now.full == entry.full:
                 self._meshes.cache(mesh, replace(now, full=full))
-
-    async def adopt(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
-        """Replace the adaptation of a mesh; otherwise as :meth:`change`. The next snapshot stores it: until then, a
-        crash leaves the one before."""
-
-        async def step() -> T:
-            known, result = await asyncio.to_thread(self._meshes.change_adaptation, mesh, change)
-            self._meshes.cache(mesh, known)
-            return result
-
-        return await self._step(mesh, step)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         """Replace the state of a mesh, and return what else ``change`` returns.
@@ -276,15 +263,7 @@ class MeshSteps:
         sequence = known.mesh.state.sequence + push.counted
         spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
         with set_log_context(push.mesh, sequence):
-            advanced = await run_stages(
-                runner,
-                known.mesh,
-                snapshot,
-                options,
-                counted=push.counted,
-                events=push.events,
-                fit_adapter=self._fit_adapter,
-            )
+            advanced = await run_stages(runner, known.mesh, snapshot, options, counted=push.counted, events=push.events)
             verdict = encode_verdict(advanced.verdict)
             spans.annotate(status=verdict.status)
             document = verdict.model_dump_json().encode()
