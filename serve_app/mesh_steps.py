@@ -116,27 +116,8 @@ class MeshSteps:
         """
         entry = self._meshes.get_cached(mesh)
         if entry is not None and self._meshes.is_compaction_due(entry, options.window_size):
-            await self.compact(mesh)
+            await self._compact(mesh)
             await asyncio.to_thread(self._meshes.tidy)
-
-    async def compact(self, mesh: str) -> None:
-        """Store the state of a mesh in memory in full. Pushes go on meanwhile.
-
-        Raises:
-            ServeError: the store could not be written.
-        """
-        entry = self._meshes.get_cached(mesh)
-        if entry is None or mesh in self._compacting:
-            return
-        self._compacting.add(mesh)
-        try:
-            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)
-        finally:
-            self._compacting.discard(mesh)
-        async with self.lock(mesh):
-            now = self._meshes.get_cached(mesh)
-            if full is not None and now is not None and now.full == entry.full:
-                self._meshes.cache(mesh, replace(now, full=full))
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         """Replace the state of a mesh, and return what else ``change`` returns.
@@ -219,6 +200,21 @@ class MeshSteps:
         if changed is not None and changed.accepted is not None:
             return changed.accepted
         return await self.change(mesh, lambda state: accept_incident(state, incident, document, by))  # no archive
+
+    async def _compact(self, mesh: str) -> None:
+        """Store the state of a mesh in memory in full. Pushes go on meanwhile."""
+        entry = self._meshes.get_cached(mesh)
+        if entry is None or mesh in self._compacting:
+            return
+        self._compacting.add(mesh)
+        try:
+            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)
+        finally:
+            self._compacting.discard(mesh)
+        async with self.lock(mesh):
+            now = self._meshes.get_cached(mesh)
+            if full is not None and now is not None and now.full == entry.full:
+                self._meshes.cache(mesh, replace(now, full=full))
 
     async def _change_incident(
         self,

@@ -6,23 +6,20 @@ from typing import Any
 import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel_values
-from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray
 from model.state.mesh_state import MeshState
 from serve_app.web.expectation import Measurements, expectation
 from serve_app.web.history import plain
 from serve_app.web.period import Subject
 
 
-def metric_histories(
-    subject: Subject, state: MeshState, table: FloatArray, shown: Sequence[MeshSnapshot], paused: BoolArray
-) -> list[dict[str, Any]]:
+def metric_histories(subject: Subject, state: MeshState, table: FloatArray, paused: BoolArray) -> list[dict[str, Any]]:
     """Return a ``MetricHistory`` for each metric.
 
     Args:
         subject: the service or the calls.
         state: newest of the mesh.
-        table: of :func:`metric_table`, for ``shown``.
-        shown: T snapshots.
+        table: of :func:`metric_table`, for T snapshots.
         paused: ``[T]``, whether an alert was open at the service before a snapshot, so that its baselines paused.
     """
     names, channels, filters = _baseline(subject, state)
