@@ -245,7 +245,6 @@ def measure(name: str, body: Body, calm: float, trouble: float, after: float, *,
         settings = Settings(
             serve={"port": 0},
             store={"path": folder},
-            adapt={"enabled": False},
             scorer={"device": "cpu", "place": "session"},
             sla={"act": act, "least_admission": 0.25, "window_seconds": 300},
         )

@@ -64,7 +64,7 @@ RECORDINGS, RECORDED = 4, 480  # recordings that are scored in one process and i
 ON_CLUSTER, ON_CLUSTER_OVERLAP = 480, 40  # snapshots of the recording that is scored on a cluster, and of its overlap
 ROUNDS = 3
 PUSHES, PUSH_SECONDS = 100, 0.05  # while a back-test runs or not: their number, and the pause between two
-OVERLAPS = (120, 240, 480, 960, 1440)  # multiples of the snapshots between two fits of the adapter
+OVERLAPS = (120, 240, 480, 960, 1440)  # snapshots
 
 
 @dataclass(frozen=True, slots=True)

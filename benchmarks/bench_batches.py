@@ -158,7 +158,6 @@ def measure_size(meshes: PushingMeshes, size: int, bursts: int, seconds: float) 
         settings = Settings(
             serve={"port": 0, "session_memory_bytes": 2**30},
             scorer={"device": "cpu", "place": "replicas", "max_batch_size": size},
-            adapt={"enabled": False},
             store={"path": folder},
         )
         url = start(settings)

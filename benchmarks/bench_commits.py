@@ -41,7 +41,7 @@ import sys, tempfile
 from serve_app.app import start, stop
 from serve_app.settings import Settings
 with tempfile.TemporaryDirectory() as folder:
-    url = start(Settings(serve={"port": 0}, store={"path": folder}, adapt={"enabled": False}, scorer={"device": "cpu"}))
+    url = start(Settings(serve={"port": 0}, store={"path": folder}, scorer={"device": "cpu"}))
     try:
         print("url", url, flush=True)
         sys.stdin.read()

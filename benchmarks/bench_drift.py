@@ -175,7 +175,7 @@ def without(snapshot: MeshSnapshot, services: set[str], metric: NodeMetric) -> M
 
 def observe(checkpoint: Checkpoint, snapshots: Iterator[MeshSnapshot]) -> Iterator[tuple[int, MeshSnapshot, Mesh]]:
     """Yield the mesh after each snapshot, with its number. No verdict is made."""
-    mesh, options = Mesh(), Options(adapt=False)
+    mesh, options = Mesh(), Options()
     for index, snapshot in enumerate(snapshots):
         prepared = prepare(checkpoint, mesh, snapshot, options)
         mesh = commit(prepared.mesh, prepared.mesh.state.memory, counted=True)

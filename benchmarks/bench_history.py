@@ -57,7 +57,7 @@ class Pushes:
         checkpoint, self._options = load(), Options()
         replay = replayer(Weights(checkpoint).of, Settings())
         self.meshes = MeshRepository(store, MeshCache(2**29), replay, history=limit)
-        self._steps = MeshSteps(self.meshes, fit_adapter=False, keep_details=True)
+        self._steps = MeshSteps(self.meshes, keep_details=True)
         self._runner = LocalRunner(checkpoint)
         self.seconds: list[float] = []
 

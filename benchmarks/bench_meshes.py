@@ -51,7 +51,7 @@ from serve_app.stores.sqlite import LocalStore
 
 KINDS = 8  # different meshes; the others have the same services under other names
 WINDOW = 120
-STAGGER = 5  # snapshots by which a kind is older than the one before it, so that fits of adapters are spread
+STAGGER = 5  # snapshots by which a kind is older than the one before it, so that full states are spread
 MIB = 2**20
 
 
@@ -84,7 +84,7 @@ def prepare_kinds(services: int, pushes: int, formats: Sequence[str], folder: Pa
     kinds = []
     with closing(LocalStore(folder)) as store:
         repository = MeshRepository(store, MeshCache(0), replayer(Weights(checkpoint).of, Settings()))
-        steps = MeshSteps(repository, fit_adapter=False, keep_details=True)
+        steps = MeshSteps(repository, keep_details=True)
         runner = LocalRunner(checkpoint)
         for seed in range(KINDS):
             spec, before = MeshSpec(services=services, calls_per_service=3.0, seed=seed), WINDOW + STAGGER * seed

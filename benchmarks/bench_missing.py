@@ -54,7 +54,7 @@ RECORDINGS = {  # snapshots that are used, and whether only odd cases may be use
     "sockshop-nirc/container-faults": (800, False),
     "petshop/low_traffic-normal": (400, False),
 }
-OPTIONS = Options(adapt=False)
+OPTIONS = Options()
 FIRST_SUSPECTS = 3
 LATE = 2  # snapshots in which an alert still finds a fault that has ended
 NOTHING = Pattern("nothing", PATTERNS[-1].missing, share=0.0)

@@ -7,11 +7,10 @@ and recorded normal traffic with injected faults (../shared/recordings). Each ha
 same time twice: calm, and with faults. Each line adds something to the line before it:
 
 - without: the shipped weights;
-- load curve: the adapter of each mesh;
 - tails: rates and sizes of exceedances of the mesh's calm snapshots;
 - low rank: updates A Bᵀ of the output heads, trained on the mesh's calm snapshots;
 
-and ``low rank alone`` has the curve and the heads, with the shipped tails. The last quarter of the learning time is
+and ``low rank alone`` has the heads, with the shipped tails. The last quarter of the learning time is
 held out. A candidate that is not better on it is refused, and the line before it stays.
 
 A fault is found if the score of the mesh is above a level in 3 of 4 snapshots during the fault, or in the two after it.
@@ -47,7 +46,7 @@ from serve_app.pipeline import Mesh, Options, StageResults, advance_in_detail
 SEEDS = {"choose": range(860, 880), "report": range(880, 900)}
 OTHER_SEEDS = {"choose": (33, 34), "report": (43, 44, 45)}
 INJECTED = {"choose": 20, "report": 21}
-VARIANTS = ("without", "load curve", "+ tails", "+ low rank", "low rank alone")
+VARIANTS = ("without", "+ tails", "+ low rank", "low rank alone")
 HELD_OUT = 0.25  # share of the archive, the newest
 CONFIRM = (3, 4)  # snapshots above a level, of so many
 LATE = 2  # snapshots after a fault in which it is still found
@@ -89,23 +88,23 @@ class Judged:
     fit_seconds: float
 
 
-def learn(checkpoint: Checkpoint, mesh: TestMesh, options: Options) -> tuple[Mesh, list[CalmMoment]]:
+def learn(checkpoint: Checkpoint, mesh: TestMesh) -> tuple[Mesh, list[CalmMoment]]:
     """Run the detector over the learning time, and return its state and the calm snapshots."""
     state, archive = Mesh(), []
     for index, snapshot in enumerate(mesh.learning):
-        found = advance_in_detail(checkpoint, state, snapshot, options)
+        found = advance_in_detail(checkpoint, state, snapshot, Options())
         state = found.mesh
         if index >= SETTLE and not found.verdict.incidents:
             archive.append(CalmMoment(found.prepared.observation, found.prepared.whole))
     return state, archive
 
 
-def track(checkpoint: Checkpoint, state: Mesh, snapshots: Sequence[Any], options: Options) -> Track:
+def track(checkpoint: Checkpoint, state: Mesh, snapshots: Sequence[Any]) -> Track:
     """Run the detector over snapshots."""
     times, scores, culprits, alerts, alerted = [], [], [], [], []
     known, values, tails = {one.id for one in state.state.memory.open}, Likelihood(), Likelihood()
     for index, snapshot in enumerate(snapshots):
-        found = advance_in_detail(checkpoint, state, snapshot, options)
+        found = advance_in_detail(checkpoint, state, snapshot, Options())
         state, verdict = found.mesh, found.verdict
         values, tails = values + _values(found), tails + _tails(checkpoint, found)
         times.append(snapshot.observed_at)
@@ -132,15 +131,12 @@ def judge(recipe: Recipe, rank: int) -> dict[str, Judged]:
     """Run all variants on one mesh."""
     mesh, shipped, results = recipe(), load(), dict[str, Judged]()
 
-    def run(name: str, checkpoint: Checkpoint, state: Mesh, options: Options, accepted: bool, seconds: float) -> None:
-        calm, faulty = (track(checkpoint, state, of, options) for of in (mesh.calm, mesh.faulty))
+    def run(name: str, checkpoint: Checkpoint, accepted: bool, seconds: float) -> None:
+        calm, faulty = (track(checkpoint, state, of) for of in (mesh.calm, mesh.faulty))
         results[name] = Judged(mesh.source, mesh.faults, calm, faulty, accepted, seconds)
 
-    plain, adapting = Options(adapt=False), Options()
-    state, _ = learn(shipped, mesh, plain)
-    run("without", shipped, state, plain, True, 0.0)
-    state, archive = learn(shipped, mesh, adapting)
-    run("load curve", shipped, state, adapting, state.state.adaptation.adapter is not None, 0.0)
+    state, archive = learn(shipped, mesh)
+    run("without", shipped, True, 0.0)
     older, newer = archive[: int((1 - HELD_OUT) * len(archive))], archive[int((1 - HELD_OUT) * len(archive)) :]
 
     def tails_loss(checkpoint: Checkpoint) -> float:
@@ -155,14 +151,14 @@ def judge(recipe: Recipe, rank: int) -> dict[str, Judged]:
     tails = fit_tails(shipped, older)
     seconds = time.process_time() - begin
     better = tails_loss(tails) < tails_loss(shipped)
-    run("+ tails", tails if better else shipped, state, adapting, better, seconds)
+    run("+ tails", tails if better else shipped, better, seconds)
     begin = time.process_time()
     heads = fit_low_rank(shipped, older, rank)
     seconds = time.process_time() - begin
     improved = held_out_loss(heads.network, newer) < held_out_loss(shipped.network, newer)
     network = heads.network if improved else shipped.network
     for name, base in (("+ low rank", tails if better else shipped), ("low rank alone", shipped)):
-        run(name, replace(base, network=network), state, adapting, improved, seconds)
+        run(name, replace(base, network=network), improved, seconds)
     return results
 
 

@@ -159,9 +159,7 @@ async def load(url: str, clients: int, body: Body, name: str, settle: float, sec
 def serve_load(clients: int, body: Body, settle: float, seconds: float) -> Figures:
     """Run all clients of one level against a new service."""
     with tempfile.TemporaryDirectory() as folder:
-        url = start(
-            Settings(serve={"port": 0}, store={"path": folder}, adapt={"enabled": False}, scorer={"device": "cpu"})
-        )
+        url = start(Settings(serve={"port": 0}, store={"path": folder}, scorer={"device": "cpu"}))
         try:
             figures = asyncio.run(load(url, clients, body, "m", settle, seconds))
         finally:

@@ -81,7 +81,7 @@ def times(services: int, calls: float, snapshots: int, device: torch.device) -> 
     rows = []
     for snapshot in simulator.snapshots():
         started, runner = time.perf_counter(), TimedRunner(checkpoint)
-        advanced = run_now(run_stages(runner, mesh, snapshot, options, fit_adapter=False))
+        advanced = run_now(run_stages(runner, mesh, snapshot, options))
         runner.seconds["total"] = time.perf_counter() - started
         verdict, mesh = advanced.verdict, advanced.mesh
         assert np.isfinite([verdict.mesh_score, verdict.probability]).all(), verdict
@@ -118,7 +118,7 @@ def cpu_times() -> list[dict[str, float]]:
         mesh, taken = Mesh(), []
         for snapshot in list(simulator.snapshots()):
             runner, started = LocalRunner(checkpoint), time.process_time()
-            mesh = run_now(run_stages(runner, mesh, snapshot, Options(), fit_adapter=False)).mesh
+            mesh = run_now(run_stages(runner, mesh, snapshot, Options())).mesh
             taken.append(1e3 * (time.process_time() - started))
         attended = (mesh.state.attended_callers.sum() + mesh.state.attended_callees.sum()) / 2
         multiply_adds = services * PER_SERVICE + snapshot.num_edges * PER_CALL + attended * PER_ATTENDED_CALL

@@ -107,7 +107,7 @@ def score(
     rows: list[tuple[float, ...]] = []
     seconds: list[float] = []
     for snapshot in snapshots:
-        verdict, mesh = advance(checkpoint, mesh, snapshot, Options(adapt=False))
+        verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
         whole = verdict.reconstruction
         ratios = (0.0, 0.0)
         if whole and whole.loss_threshold and whole.displacement_threshold and whole.displacement is not None:

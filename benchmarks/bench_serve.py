@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -122,7 +122,7 @@ def milliseconds(do: Callable[[], Any]) -> tuple[float, Any]:
 def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> list[float]:
     """Measure the pipeline alone, in this process."""
     checkpoint, mesh = load(), Mesh()
-    chosen = replace(options(settings), adapt=False)  # in the service, another process fits the adapters
+    chosen = options(settings)
     taken = []
     for snapshot in snapshots:
         milli, (_, mesh) = milliseconds(partial(advance, checkpoint, mesh, snapshot, chosen))

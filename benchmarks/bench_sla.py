@@ -132,7 +132,7 @@ def measure(changed: dict[str, Any], *, admits_all: bool, clients: int, body: Bo
     environment.RAY_ENVIRONMENT[CALLBACK] = f"{__spec__.name}.open_middlewares" if admits_all else shipped
     try:
         with tempfile.TemporaryDirectory() as folder:
-            url = start(Settings(store={"path": folder}, adapt={"enabled": False}, **groups))  # type: ignore[arg-type]
+            url = start(Settings(store={"path": folder}, **groups))  # type: ignore[arg-type]
             try:
                 level = report_of(url, asyncio.run(load(url, clients, body, seconds)))
             finally:

@@ -121,7 +121,7 @@ def advance_all(services: int, calls: float, snapshots: int) -> Iterator[int]:
     runner = LocalRunner(checkpoint)
     for number, snapshot in enumerate(list(simulator.snapshots())):
         yield number
-        mesh = run_now(run_stages(runner, mesh, snapshot, Options(), fit_adapter=False)).mesh
+        mesh = run_now(run_stages(runner, mesh, snapshot, Options())).mesh
 
 
 def cpu_times(services: int, calls: float, snapshots: int) -> dict[str, float]:

@@ -1099,28 +1099,6 @@ def _with_interval(values: list[float | None]) -> str:
     return f"{value:.0f}% ({low:.0f} to {high:.0f})"
 
 
-def adaptation() -> str:
-    """Alerts with and without adaptation, over all meshes, and how soon each leak raised one."""
-    found = rows("adaptation")
-    ways = ("without", "with")
-    counts = ("pages", "alarmed", "later_pages", "later_alarmed")
-    body = [
-        "| "
-        + " | ".join([way, *(str(sum(row[way][count] for row in found)) for count in counts)])
-        + f" | {_leaks([row[way]['leak_after'] for row in found])} |"
-        for way in ways
-    ]
-    header = (
-        "| adaptation | alerts | snapshots in alarm | alerts at later peaks | in alarm at later peaks | leaks found |"
-    )
-    return f"{len(found)} meshes of 60 services, `python -m benchmarks.bench_adaptation`:\n\n{table(header, body)}"
-
-
-def _leaks(after: list[int | None]) -> str:
-    paged = sorted(one for one in after if one is not None)
-    return f"{len(paged)} of {len(after)}, after {median(paged) / 4:.0f} minutes"
-
-
 def false_green() -> str:
     """Calm while users suffer, and alerts while no one does: each group of cases against its bound."""
     body = [
@@ -1193,7 +1171,6 @@ def tables() -> list[tuple[Path, str, str]]:
         (docs / "results.md", "recovery", recovery()),
         (log, "kernels", kernels()),
         (log, "sizes", sizes()),
-        (log, "adaptation", adaptation()),
         (log, "evaluation set", evaluation_set()),
     ]
     results = ROOT / "benchmarks" / "results"

@@ -1,12 +1,11 @@
 """Leave one generator out: train on two generators of meshes, test on the third.
 
-    python -m benchmarks.generalize [--left-out NAME ...] [--unadapted] [--processes 2] [--results FOLDER]
+    python -m benchmarks.generalize [--left-out NAME ...] [--processes 2] [--results FOLDER]
 
 The generators are our simulator, the other simulator (../shared/other_mesh) and recorded normal traffic with injected
-faults (../shared/recordings). If one is missing, a message says so and it is skipped. The shipped weights are tested as
-well, with ``--unadapted`` also without adaptation to each mesh (``adapt.enabled = false``); their training data are in
-the model card. So are the contenders, which learn from the recording itself before its judged time begins. Weights and
-verdicts are kept in out/generalize until the code changes.
+faults (../shared/recordings). If one is missing, a message says so and it is skipped. The shipped weights are tested
+as well; their training data are in the model card. So are the contenders, which learn from the recording itself before
+its judged time begins. Weights and verdicts are kept in out/generalize until the code changes.
 Writes ``generalize.jsonl`` if all generators are left out in turn. A training takes five to ten minutes on two cores.
 """
 
@@ -14,7 +13,6 @@ import argparse
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -36,7 +34,7 @@ from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings, Settings
 
 RESULTS, VERDICTS, WEIGHTS = Path("benchmarks/results"), FOLDER / "verdicts", FOLDER / "weights"
-LEFT_OUT, SHIPPED_NAME, UNADAPTED = "trained without", "shipped", "shipped, not adapted"
+LEFT_OUT, SHIPPED_NAME = "trained without", "shipped"
 Weights = dict[str, Path]  # by name of the detector
 
 
@@ -44,19 +42,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [one.name for one in generators()]
     parser.add_argument("--left-out", nargs="*", choices=names, default=names)
-    parser.add_argument("--unadapted", action="store_true", help="also test the shipped weights without adaptation")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     present = [one for one in generators() if _is_there(one)]
-    tested = dict.fromkeys((SHIPPED_NAME, UNADAPTED) if arguments.unadapted else (SHIPPED_NAME,), SHIPPED)
     parts: list[Part] = []
     for one in present:
         if one.name in arguments.left_out:
             others = [other for other in present if other is not one]
             weights = {LEFT_OUT: train_on(others, WEIGHTS, TrainingOptions(), arguments.processes)}
             with start_workers(arguments.processes) as workers:
-                parts += evaluate_weights(one, weights | tested, workers)
+                parts += evaluate_weights(one, weights | {SHIPPED_NAME: SHIPPED}, workers)
     lines = [json.dumps({**row, "benchmark": "generalize"}) for part in parts for row in rows(part)]
     print(*lines, sep="\n")
     if {one.name for one in present} == set(arguments.left_out) == set(names):
@@ -144,7 +140,7 @@ def _score(work: tuple[Job, Weights, Path]) -> None:
     def make(name: str) -> Detector:
         if name not in weights:
             return detector(name)
-        return Tagae(load(weights[name]), replace(options(Settings()), adapt=name != UNADAPTED))
+        return Tagae(load(weights[name]), options(Settings()))
 
     score(job, folder, report_steps, make, _Digest(weights))
 

@@ -39,7 +39,6 @@ __all__ = ["NAME", "Arguments", "application", "build", "roles_on_demand", "star
 log = logging.getLogger(__name__)
 NAME = "tagae"  # of the application in Serve
 LIGHT_CPUS = 0.1  # claimed by a replica that mostly waits, so that the application runs on two cores
-FITS_WAITING = 16  # meshes that wait for the trainer
 READS = 50  # requests of an ingress beside the snapshots that it passes on: lists, probes, scrapes
 HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 10 s would make it 12
 # Time for requests in progress when an ingress or a session ends, as long as a push may take. With Serve's 20 s, open
@@ -89,8 +88,8 @@ def build(args: Arguments) -> Application:
 
 def application(settings: Settings) -> Application:
     """The application: HTTP to Ingress to MeshSession, which scores small meshes, and has replicas of Scorer and
-    MetaModel score large ones; or replicas score all, or none. Depending on the settings it has a Trainer, a Collector
-    and a Notifier too.
+    MetaModel score large ones; or replicas score all, or none. Depending on the settings it has a Collector and a
+    Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
@@ -100,7 +99,6 @@ def application(settings: Settings) -> Application:
     from serve_app.deployments.http.ingress import Ingress
     from serve_app.deployments.notifier import Notifier
     from serve_app.deployments.session.mesh_session import MeshSession
-    from serve_app.deployments.trainer import Trainer
 
     _require_one_node(settings)
     check_traces(settings.traces)
@@ -112,11 +110,6 @@ def application(settings: Settings) -> Application:
         scorer = _scorer(settings, device, place).bind(settings, device)
         meta = _meta(settings, place).bind(settings)
     beside_the_store = {front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {}
-    trainer = None
-    if settings.adapt.enabled:
-        trainer = _light(Trainer, beside_the_store, max_ongoing_requests=1, max_queued_requests=FITS_WAITING).bind(
-            settings
-        )
     notifier = None
     if settings.notify.has_receivers:
         notifier = _light(Notifier, beside_the_store, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
@@ -129,7 +122,7 @@ def application(settings: Settings) -> Application:
         max_queued_requests=front.max_queued_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-    ).bind(settings, place, scorer, meta, trainer, notifier)
+    ).bind(settings, place, scorer, meta, notifier)
     collector = None
     if settings.collected:
         collector = _light(

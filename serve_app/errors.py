@@ -15,7 +15,6 @@
     ├── UnknownSavedView         no saved view with this id
     ├── UnknownModel             the registry has no model of this version
     ├── UnfitModel               a model that the meshes cannot change to
-    ├── NoAdapter                a mesh without an adapter, so that there is nothing to roll back
     ├── TooMuchFeedback          feedback on more incidents than the settings allow
     ├── TooManyMutes             more mutes than the settings allow
     ├── TooManySavedViews        more saved views than the settings allow
@@ -125,10 +124,6 @@ class UnknownModel(ServeError):
 
 class UnfitModel(ServeError):
     """Meshes cannot change to this model now; the message says why. Nothing was changed."""
-
-
-class NoAdapter(ServeError):
-    """No adapter is in use, so there is nothing to roll back."""
 
 
 class TooMuchFeedback(ServeError):
@@ -277,7 +272,6 @@ ANSWERS: dict[type[Exception], Answer] = {
     UnknownSavedView: Answer(404, "unknown-saved-view", "There is no such saved view"),
     UnknownModel: Answer(404, "unknown-model", "There is no such model"),
     UnfitModel: Answer(409, "unfit-model", "Meshes cannot change to this model"),
-    NoAdapter: Answer(409, "no-adapter", "The mesh has no adapter to roll back"),
     TooMuchFeedback: Answer(409, "too-much-feedback", "The limit on feedback is reached"),
     TooManyMutes: Answer(409, "too-many-mutes", "The limit on mutes is reached"),
     TooManySavedViews: Answer(409, "too-many-saved-views", "The limit on saved views is reached"),

@@ -74,14 +74,12 @@ class MeshSteps:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        fit_adapter: whether a push fits the mesh's adapter when a fit is due.
         keep_details: whether to store how unusual each service and call was, and the duration, with each verdict,
             incidents in the archive, and the history.
     """
 
-    def __init__(self, meshes: MeshRepository, *, fit_adapter: bool, keep_details: bool) -> None:
-        self._meshes = meshes
-        self._fit_adapter, self._keep_details = fit_adapter, keep_details
+    def __init__(self, meshes: MeshRepository, *, keep_details: bool) -> None:
+        self._meshes, self._keep_details = meshes, keep_details
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._compacting: set[str] = set()
 
@@ -118,38 +116,8 @@ class MeshSteps:
         """
         entry = self._meshes.get_cached(mesh)
         if entry is not None and self._meshes.is_compaction_due(entry, options.window_size):
-            await self.compact(mesh)
+            await self._compact(mesh)
             await asyncio.to_thread(self._meshes.tidy)
-
-    async def compact(self, mesh: str) -> None:
-        """Store the state of a mesh in memory in full. Pushes go on meanwhile.
-
-        Raises:
-            ServeError: the store could not be written.
-        """
-        entry = self._meshes.get_cached(mesh)
-        if entry is None or mesh in self._compacting:
-            return
-        self._compacting.add(mesh)
-        try:
-            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)
-        finally:
-            self._compacting.discard(mesh)
-        async with self.lock(mesh):
-            now = self._meshes.get_cached(mesh)
-            if full is not None and now is not None and now.full == entry.full:
-                self._meshes.cache(mesh, replace(now, full=full))
-
-    async def adopt(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
-        """Replace the adaptation of a mesh; otherwise as :meth:`change`. The next snapshot stores it: until then, a
-        crash leaves the one before."""
-
-        async def step() -> T:
-            known, result = await asyncio.to_thread(self._meshes.change_adaptation, mesh, change)
-            self._meshes.cache(mesh, known)
-            return result
-
-        return await self._step(mesh, step)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         """Replace the state of a mesh, and return what else ``change`` returns.
@@ -233,6 +201,21 @@ class MeshSteps:
             return changed.accepted
         return await self.change(mesh, lambda state: accept_incident(state, incident, document, by))  # no archive
 
+    async def _compact(self, mesh: str) -> None:
+        """Store the state of a mesh in memory in full. Pushes go on meanwhile."""
+        entry = self._meshes.get_cached(mesh)
+        if entry is None or mesh in self._compacting:
+            return
+        self._compacting.add(mesh)
+        try:
+            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)
+        finally:
+            self._compacting.discard(mesh)
+        async with self.lock(mesh):
+            now = self._meshes.get_cached(mesh)
+            if full is not None and now is not None and now.full == entry.full:
+                self._meshes.cache(mesh, replace(now, full=full))
+
     async def _change_incident(
         self,
         mesh: str,
@@ -276,15 +259,7 @@ class MeshSteps:
         sequence = known.mesh.state.sequence + push.counted
         spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
         with set_log_context(push.mesh, sequence):
-            advanced = await run_stages(
-                runner,
-                known.mesh,
-                snapshot,
-                options,
-                counted=push.counted,
-                events=push.events,
-                fit_adapter=self._fit_adapter,
-            )
+            advanced = await run_stages(runner, known.mesh, snapshot, options, counted=push.counted, events=push.events)
             verdict = encode_verdict(advanced.verdict)
             spans.annotate(status=verdict.status)
             document = verdict.model_dump_json().encode()

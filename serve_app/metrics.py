@@ -91,12 +91,6 @@ FAILED_LOGINS = Metric(
     ("reason",),
 )
 RETRIES = Metric("tagae_retries_total", "Calls repeated because a replica died, by deployment.", ("callee",))
-ADAPTERS = Metric(
-    "tagae_adapters_total",
-    "Fits of adapters, by outcome: adopted, refused (no better than the one in use), too_early (too few quiet "
-    "snapshots), failed; and rollbacks: rolled_back.",
-    ("outcome",),
-)
 NOTICES_SENT = Metric(
     "tagae_notices_sent_total",
     "Alerts and events acknowledged, by receiver: alertmanager, webhook, grafana.",
@@ -217,7 +211,6 @@ GPU_HEADROOM = Metric(
 )
 NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
 METRICS = (
-    ADAPTERS,
     RETRIES,
     PREDICTIONS,
     CONFIDENCE,

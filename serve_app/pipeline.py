@@ -51,9 +51,7 @@ from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surp
 from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, namespace_of
-from model.state.adapter_fit import adopt, fit, remove_adapter, replace_adaptation
 from model.state.filters import SLOW_CENTRE
-from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState, Observation, observe
 from model.verdict import ClusterEvent, Objective, Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance
@@ -61,9 +59,8 @@ from serve_app.api.views import Deviations
 from serve_app.observability.spans import Span, span
 from serve_app.settings import Settings
 
-# Counted snapshots, each with the memory after its verdict, with the adaptation that replaced another before it, and
-# with the samples of embeddings that it changed.
-Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Adaptation | None, Embeddings | None]]
+# Counted snapshots, each with the memory after its verdict, and with the samples of embeddings that it changed.
+Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Embeddings | None]]
 Replay = Callable[[str, MeshState, Steps], MeshState]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,8 +78,6 @@ class Options:
         max_services: the largest number of core services of a part; a mesh up to this size is one part.
         partition_seed: of METIS.
         policy: when to alert.
-        adapt: whether the mesh's adapter is used.
-        adapt_every: snapshots between two fits of the adapter.
         services: alert settings of single services.
         entry_points: node ids that get requests from outside although other services call them too.
         owners: patterns of services and who owns these.
@@ -93,8 +88,6 @@ class Options:
     max_services: int = 2000
     partition_seed: int = 0
     policy: AlertPolicy = field(default_factory=AlertPolicy)
-    adapt: bool = True
-    adapt_every: int = 40
     services: tuple[ServicePolicy, ...] = ()
     entry_points: frozenset[str] = frozenset()
     owners: tuple[tuple[str, Owner], ...] = ()
@@ -117,14 +110,11 @@ def options(settings: Settings, mesh: str = "") -> Options:
         warm_up=model.warm_up_snapshots,
         longest_gap_seconds=60 * alert.longest_gap_minutes,
     )
-    adapt = settings.adapt
     return Options(
         model.window_size,
         settings.partition.max_services,
         settings.partition.seed,
         policy,
-        adapt.enabled,
-        adapt.every_snapshots,
         settings.mesh(mesh).policies,
         frozenset(settings.mesh(mesh).entry_points),
         settings.mesh(mesh).owner_patterns,
@@ -257,7 +247,6 @@ async def run_stages(
     *,
     counted: bool = True,
     events: Sequence[ClusterEvent] = (),
-    fit_adapter: bool = True,
 ) -> StageResults:
     """Run all stages of one snapshot in their order.
 
@@ -268,7 +257,6 @@ async def run_stages(
         options: of the mesh.
         counted: False for a baseline, which moves neither the mesh's clock nor its incidents.
         events: recent Kubernetes events of the mesh, newest first; shown with incidents.
-        fit_adapter: whether to fit the adapter here when a fit is due.
 
     Raises:
         OutOfOrder: the snapshot is not newer than the last one counted.
@@ -285,9 +273,6 @@ async def run_stages(
     verdict = add_trends(verdict, window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
     after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), calibrated.scores, checkpoint.digest)
-    if fit_adapter and counted and adapts(after.state.sequence, options):
-        candidate = await runner.run("fit", fit, after.state)
-        after = replace(after, state=adopt(after.state, candidate)) if candidate else after
     return StageResults(verdict, after, prepared, calibrated)
 
 
@@ -349,11 +334,6 @@ def deviations_of(prepared: PreparedSnapshot, calibrated: CalibratedScores, snap
     return Deviations.of(prepared.mesh.state, calibrated.decoded.scored, calibrated.surprise, snapshot)
 
 
-def adapts(sequence: int, options: Options) -> bool:
-    """Whether a fit of the adapter is due after this many snapshots."""
-    return options.adapt and sequence % options.adapt_every == 0
-
-
 def prepare(
     checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, options: Options, *, counted: bool = True
 ) -> PreparedSnapshot:
@@ -408,7 +388,7 @@ def replay(
     options: Options,
 ) -> MeshState:
     """The state after some snapshots whose verdicts are known, bit for bit as :func:`advance` left it with the same
-    options if it fitted no adapter. It does not score, so it takes a fraction of the time.
+    options. It does not score, so it takes a fraction of the time.
 
     Args:
         checkpoint: the weights.
@@ -416,9 +396,7 @@ def replay(
         steps: the snapshots since.
         options: of the mesh.
     """
-    for snapshot, memory, adaptation, embeddings in steps:
-        if adaptation is not None:
-            state = replace_adaptation(state, adaptation)
+    for snapshot, memory, embeddings in steps:
         state = replace(_learn(checkpoint, state, snapshot, options, counted=True)[1], memory=memory)
         if embeddings is not None:
             state = replace(state, drift=replace(state.drift, embeddings=embeddings))
@@ -439,8 +417,6 @@ def _learn(
     memory = state.memory.advance_changes(snapshot.changes, keep, options.window_size + keep, keep_versions)
     active = active_mutes(memory.mutes, options.services, snapshot.policies, snapshot.observed_at if counted else None)
     before = replace(state, memory=replace(memory, active_mutes=active))
-    if before.adaptation.adapter is not None and not options.adapt:
-        before = remove_adapter(before)
     observation, after = observe(
         before,
         snapshot,
@@ -584,7 +560,7 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
             active_mutes=ActiveMutes(),
         )
     elif state.observed_at is not None:
-        memory = memory.drop_expired(state.observed_at, state.window[0].observed_at)
+        memory = memory.drop_expired(state.observed_at)
     return replace(mesh, state=replace(state, memory=memory))
 
 

@@ -38,7 +38,7 @@ MOST_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the pack
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
     ("scaling", "sla"),
-    ("notifier", "scoring", "trainer"),
+    ("notifier", "scoring"),
     ("session",),
     ("collector",),
     ("http",),

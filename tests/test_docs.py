@@ -64,7 +64,6 @@ NOT_RUN = {
     "tagae sidecar": "a Prometheus; tests/serve_app/sidecar",
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
     "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
-    "adapter/rollback": "an adapter, which is fitted in the background; test_adaptation_routes.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
     "tagae embeddings export": "a Redis; tests/serve_app/stores/test_redis_embeddings.py, test_embeddings_service.py",
     "tagae models": "a registry and a service with one; tests/serve_app/models",

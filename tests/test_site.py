@@ -87,8 +87,7 @@ def rewrite(source: str, markdown: str, repository: str = "") -> str:
         ("a.md", "[the log](../CHANGELOG.md)", "the log (`CHANGELOG.md`)"),
         ("a.md", "[CHANGELOG.md](../CHANGELOG.md)", "CHANGELOG.md"),
         ("decisions/a.md", "[b](../../SECURITY.md#scope)", "b (`SECURITY.md`)"),
-        ("a.md", "![b](../model/adaptation.png)", "![b](repository/model/adaptation.png)"),
-        ("decisions/a.md", "![b](../../model/adaptation.png)", "![b](../repository/model/adaptation.png)"),
+        ("decisions/a.md", "![b](../pictures/how.svg)", "![b](../pictures/how.svg)"),
         ("a.md", "```text\n[b](../no)\n```\n[b](../CHANGELOG.md)", "```text\n[b](../no)\n```\nb (`CHANGELOG.md`)"),
     ],
 )

@@ -41,7 +41,6 @@ class Variant:
         silence: changes a network before training, in place; None if the variant uses the full detector's network.
         reduce: changes a checkpoint before the page level and the meta-model are fitted, and before it is used.
         shipped: whether it uses the shipped weights unchanged.
-        adapts: whether it adapts to each mesh.
     """
 
     name: str
@@ -49,7 +48,6 @@ class Variant:
     silence: Callable[[Autoencoder], None] | None
     reduce: Callable[[Checkpoint], Checkpoint]
     shipped: bool = False
-    adapts: bool = True
 
     def of(self, checkpoint: Checkpoint) -> Checkpoint:
         """Apply the variant to a checkpoint that was trained for it."""
@@ -129,7 +127,6 @@ VARIANTS = {
         Variant("without_graph", "without the graph", silence_neighbours, without_neighbours),
         Variant("without_network", "without the network", None, without_network),
         Variant("maximum", "maximum, no meta-model", None, with_maximum),
-        Variant("without_adaptation", "without online adaptation", None, unchanged, shipped=True, adapts=False),
     )
 }
 

@@ -104,9 +104,7 @@ def train_variant(variant: Variant, plan: Plan, folder: Path = WEIGHTS, tick: Ti
 
 def detector(name: str, plan: Plan, folder: Path = WEIGHTS) -> Tagae:
     """Return the detector of a trained variant."""
-    variant = VARIANTS[name]
-    settings = Settings(adapt={"enabled": variant.adapts})
-    return Tagae(variant.of(load(weights_path(name, plan, folder))), options(settings))
+    return Tagae(VARIANTS[name].of(load(weights_path(name, plan, folder))), options(Settings()))
 
 
 def code_digest(name: str, plan: Plan, folder: Path = WEIGHTS) -> str:

@@ -1,7 +1,7 @@
 """A hook of MkDocs: links of a page to files of the repository outside of docs/.
 
-A picture becomes a part of the site. Any other link leads to the file in the repository, if ``repo_url`` is set; else
-the page shows its path. Links within docs/ are left to MkDocs, which checks them.
+Such a link leads to the file in the repository, if ``repo_url`` is set; else the page shows its path. Pictures, and
+links within docs/, are left to MkDocs, which checks them.
 """
 
 from __future__ import annotations
@@ -9,29 +9,14 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:  # tests read this file without MkDocs
-    from mkdocs.structure.files import Files
+from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-OUTSIDE = re.compile(r"(!?)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
+OUTSIDE = re.compile(r"(?<!!)\[([^\]]*)\]\(((?:\.\./)+[^)#\s]+)(#[^)\s]*)?\)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Add the pictures that pages show from outside of docs/."""
-    from mkdocs.structure.files import File
-
-    for page in files.documentation_pages():
-        for picture, _, target, _ in OUTSIDE.findall(Path(page.abs_src_path or "").read_text("utf-8")):
-            path = _repository_path(page.src_uri, target)
-            if picture and not path.startswith("docs/") and files.get_file_from_path(f"repository/{path}") is None:
-                files.append(File.generated(config, f"repository/{path}", abs_src_path=str(ROOT / path)))
-    return files
-
-
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Rewrite the links that leave docs/.
 
     Raises:
@@ -40,14 +25,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     source = page.file.src_uri
 
     def rewrite(match: re.Match[str]) -> str:
-        picture, text, target, anchor = match.groups()
+        text, target, anchor = match.groups()
         path = _repository_path(source, target)
         if path.startswith("docs/"):
             return match[0]
         if not (ROOT / path).exists():
             raise ValueError(f"{source}: expected a file of the repository, got {target}; correct the link")
-        if picture:
-            return f"![{text}]({posixpath.relpath(f'repository/{path}', posixpath.dirname(source))})"
         if config.repo_url:
             return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{path}{anchor or ''})"
         return text if path in text else f"{text} (`{path}`)"

@@ -12,13 +12,12 @@ from model.features import Array
 from model.incidents.confirmation import Streaks
 from model.incidents.decision import LASTING_DECADES, SETTLES_SECONDS, Tracks, forget
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
-from model.incidents.mutes import ActiveMutes, Mute, patterns
+from model.incidents.mutes import ActiveMutes, Mute
 from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident, with_changes
 from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Schedule
 from model.snapshot import BoolArray, PlannedChange, mark_services
-from model.verdict import MuteInForce
 
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
@@ -49,8 +48,6 @@ class IncidentMemory:
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
         feedback: from people, the newest last.
         mutes: set by people, in force and to come, in the order in which they were set.
-        last_hidden: for each pattern of a mute that hid something, the last snapshot in which it did. An adapter does
-            not learn from these services up to then.
         schedule: of the regular work of services, see ``schedule.py``.
         reconstruction: of the mesh as a whole, see ``reconstruction_history.py``.
         active_mutes: of the present snapshot; computed again for each, see ``mutes.py``.
@@ -69,7 +66,6 @@ class IncidentMemory:
     past: tuple[PastIncident, ...] = ()
     feedback: tuple[Feedback, ...] = ()
     mutes: tuple[Mute, ...] = ()
-    last_hidden: dict[str, datetime] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
     reconstruction: ReconstructionHistory = field(default_factory=ReconstructionHistory)
     active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
@@ -301,17 +297,11 @@ class IncidentMemory:
         ]
         return replace(self, open=tuple(incident for incident, on in zip(left, continues, strict=True) if on))
 
-    def record_hidden(self, mutes: Iterable[MuteInForce], now: datetime) -> "IncidentMemory":
-        """Record the patterns of mutes that hide something now."""
-        found = {pattern: now for mute in mutes if mute.hides for pattern in patterns(mute)}
-        return replace(self, last_hidden=self.last_hidden | found) if found else self
-
-    def drop_expired(self, now: datetime, oldest: datetime) -> "IncidentMemory":
-        """Drop mutes that end at ``now`` or before, and records of hidden services older than ``oldest``."""
+    def drop_expired(self, now: datetime) -> "IncidentMemory":
+        """Drop mutes that end at ``now`` or before, and what is of one snapshot only."""
         return replace(
             self,
             mutes=tuple(mute for mute in self.mutes if mute.end > now),
-            last_hidden={service: last for service, last in self.last_hidden.items() if last >= oldest},
             active_mutes=ActiveMutes(),
             expiring_changes=frozenset(),
             late=frozenset(),

@@ -85,7 +85,6 @@ def build_verdict(
     unmuted_score = max(float(decisive[~muted].max(initial=0.0)), of_traffic.score)
     is_anomalous = any(i.is_alert for i in memory.open)
     memory = memory.add_score(unmuted_score, when.observed_at, alerted=is_anomalous, keep=policy.history)
-    memory = memory.record_hidden(mutes, when.observed_at)
     if memory.open:
         memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, when), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0

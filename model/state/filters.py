@@ -77,10 +77,6 @@ class Deviation:
     exceed_count: Array
     exceed_sum: Array
 
-    def shift(self, by: Array) -> "Deviation":
-        """Return the same deviation with values and expectations raised by ``[N, C]``."""
-        return replace(self, value=self.value + by, expected=self.expected + by)
-
     @property
     def excess(self) -> Array:
         """Excess over the start of the tail, ``[SCALES, N, C]``; negative below it."""

@@ -61,7 +61,6 @@ from model.state.filters import (
     update_filters,
 )
 from model.state.history import History, append_block, block_length, new_history, skip_blocks
-from model.state.load_adapter import Adaptation, load_effect
 from model.state.presence import Presence, Rows, find_presence
 from model.state.topology import Topology
 from model.state.traffic import EntryTraffic, find_entry_points, measure_entries, observe_traffic
@@ -103,7 +102,6 @@ class MeshState:
         interval_seconds: measured time between snapshots, s.
         window: the last W snapshots, oldest first.
         memory: open incidents, and the memory of alerting and of the threshold.
-        adaptation: how latencies depend on load.
         traffic: requests from outside.
         drift: what drift is measured from.
         topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
@@ -130,7 +128,6 @@ class MeshState:
     interval_seconds: float = 15.0
     window: tuple[MeshSnapshot, ...] = ()
     memory: IncidentMemory = field(default_factory=IncidentMemory)
-    adaptation: Adaptation = field(default_factory=Adaptation)
     traffic: EntryTraffic = field(default_factory=EntryTraffic)
     drift: DriftSketch = field(default_factory=DriftSketch)
     topology: Topology | None = field(default=None, compare=False, repr=False, metadata=DERIVED)
@@ -202,7 +199,6 @@ def observe(
     state, node_rows, edge_rows = _align_rows(state, snapshot, window_size)
     values, presence = _align_channels(state, snapshot, node_rows, edge_rows)
     standing = _robust_z_scores(values.node, values.node_observed)
-    values, due = _remove_load_effect(state, values)
     state = _start_rows(state, values, neighbours)
     if last is not None:
         state = _adjust_after_gap(state, values, (snapshot.observed_at - last).total_seconds())
@@ -270,8 +266,6 @@ def observe(
         node_filters = accept_level(node_filters, node, settles, HARMLESS)
         settles = settled_series(edge_over, alerted[source] | kept[destination] | worse, EDGE_CHANNELS)
         edge_filters = accept_level(edge_filters, edge, settles, HARMLESS)
-    if due is not None:
-        node, edge = (d.shift(by) for d, by in zip((node, edge), due, strict=True))
     observation = Observation(
         node,
         edge,
@@ -566,8 +560,8 @@ def _align_channels(
 
 
 def channels_of_window(state: MeshState, snapshots: int) -> tuple[Array, Array]:
-    """Return the median channels of the last snapshots on the table's rows, without the effect of load: of services
-    ``[N, 9]`` and of calls ``[E, 5]``; not a number where nothing was measured."""
+    """Return the median channels of the last snapshots on the table's rows: of services ``[N, 9]`` and of calls
+    ``[E, 5]``; not a number where nothing was measured."""
     row_of = {name: row for row, name in enumerate(state.node_ids)}
     call_of = {tuple(ends): row for row, ends in enumerate(state.edge_index.T.tolist())}
     nodes, edges = [], []
@@ -575,7 +569,7 @@ def channels_of_window(state: MeshState, snapshots: int) -> tuple[Array, Array]:
         node_rows = np.fromiter((row_of[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
         ends = node_rows[snapshot.edge_index].T.tolist()
         edge_rows = np.fromiter((call_of[tuple(pair)] for pair in ends), np.int64, snapshot.num_edges)
-        values, _ = _remove_load_effect(state, _align_channels(state, snapshot, node_rows, edge_rows)[0])
+        values, _ = _align_channels(state, snapshot, node_rows, edge_rows)
         nodes.append(np.where(values.node_observed, values.node, np.nan))
         edges.append(np.where(values.edge_observed, values.edge, np.nan))
     with warnings.catch_warnings():
@@ -588,18 +582,6 @@ def _scatter(values: NDArray[Any], rows: TableRows, count: int) -> NDArray[Any]:
     out = np.zeros((count, values.shape[1]), values.dtype)
     out[rows] = values
     return out
-
-
-def _remove_load_effect(state: MeshState, values: ChannelValues) -> tuple[ChannelValues, tuple[Array, Array] | None]:
-    """Return the channels less what the mesh's adapter attributes to load, and that effect; None without an adapter."""
-    adapter = state.adaptation.adapter
-    if adapter is None:
-        return values, None
-    known = state.node_filters.shape[1]
-    load = values.node[:, RATE].copy()
-    load[:known] = np.where(values.node_observed[:known, RATE], load[:known], state.node_filters[CENTRE, :, RATE])
-    node, edge = load_effect(adapter, state.node_ids, state.edge_index, load)
-    return replace(values, node=values.node - node, edge=values.edge - edge), (node, edge)
 
 
 def _start_rows(state: MeshState, values: ChannelValues, neighbours: int) -> MeshState:

@@ -1,14 +1,14 @@
 """A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored separately.
 
 A step is what a state has beyond the last full state and the snapshots since: the memory of incidents, with the scores
-since that state, and, if it was replaced in between, the adaptation. It is small.
+since that state. It is small.
 
 The names of arrays and fields are a storage format. They stay when an attribute gets another name.
 """
 
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -42,20 +42,17 @@ from model.incidents.schedule import Burst, Schedule, Work
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.few_requests import Counts
 from model.state.history import new_history
-from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
 from model.state.traffic import PROFILES, ROWS, EntryTraffic
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 
 T = TypeVar("T")
-Buffer = bytes | memoryview
 
 ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
     "attended_callers", "attended_callees",
 )  # fmt: skip
 LATER_ARRAYS = ("node_unmeasured", "node_history")  # of services; version 0.1.0 did not store them
-COUNTS = tuple(f"{table}_{name}" for table in ("node", "edge") for name in ("recent", "usual"))  # nor these
 TIMES = ("observed_at", "learned_at")
 HEADER_SIZE_BYTES = 8  # of the header's length, before the header
 DTYPES = {
@@ -65,8 +62,7 @@ DTYPES = {
         (np.uint32, "U32"), (np.uint16, "U16"), (np.uint8, "U8"), (np.bool_, "BOOL"),
     )
 }  # fmt: skip
-CURVES = ("load", "curve")  # arrays of an adapter
-MOMENTS = {"since", "until", "given_at", "fitted_at", "start", "end"}  # fields that hold times
+MOMENTS = {"since", "until", "given_at", "start", "end"}  # fields that hold times
 MOVES = {"excess", "moves"}  # fields that hold shifts by service
 PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
@@ -76,29 +72,20 @@ def pack_state(state: MeshState) -> bytes:
     document = {key: getattr(state, key) for key in PLAIN}
     document |= {key: value and value.isoformat() for key in TIMES for value in [getattr(state, key)]}
     document["memory"] = _memory_document(state.memory)
-    document["adaptation"] = _adaptation_document(state.adaptation)
     document["schema"] = SCHEMA.to_json()
     tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
-    tensors |= (
-        _counts_arrays(state)
-        | _memory_arrays(state.memory)
-        | _adaptation_arrays(state.adaptation)
-        | _traffic_arrays(state.traffic)
-    )
+    tensors |= _counts_arrays(state) | _memory_arrays(state.memory) | _traffic_arrays(state.traffic)
     document["traffic"] = {"names": state.traffic.names, "slot": state.traffic.slot}
     document["drift"] = drift_document(state.drift)
     tensors |= drift_arrays(state.drift)
     return _join_arrays(tensors | {"document": _json_array(document)})
 
 
-def pack_step(
-    memory: IncidentMemory, adaptation: Adaptation | None, snapshots: int, embeddings: Embeddings | None = None
-) -> bytes:
+def pack_step(memory: IncidentMemory, snapshots: int, embeddings: Embeddings | None = None) -> bytes:
     """Serialize a step.
 
     Args:
         memory: after the snapshot. Its scores can be thousands, so a step has only those that the full state lacks.
-        adaptation: the one that replaced the mesh's before the snapshot, if any.
         snapshots: number since the full state, at least 1; each adds one score at most.
         embeddings: the samples of embeddings that the snapshot changed, if any.
     """
@@ -113,16 +100,13 @@ def pack_step(
     document, tensors = _memory_document(recent), _memory_arrays(recent)
     document["score_counts"] = [len(memory.scores), len(memory.alerted_scores)]
     document["reconstruction"]["count"] = whole.snapshots
-    if adaptation is not None:
-        document["adaptation"] = _adaptation_document(adaptation)
-        tensors |= _adaptation_arrays(adaptation)
     if embeddings is not None:
         document["embeddings"] = embeddings_document(embeddings)
         tensors |= embeddings_arrays(embeddings)
     return _join_arrays(tensors | {"document": _json_array(document)})
 
 
-def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adaptation | None, Embeddings | None]:
+def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Embeddings | None]:
     """Read the bytes of :func:`pack_step`.
 
     Args:
@@ -135,15 +119,14 @@ def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Adap
     with _refusing_other_bytes("a step of a state"):
         tensors = load(data)
         document = json.loads(tensors["document"].tobytes())
-        memory, adaptation = _memory(document, tensors), document.get("adaptation")
+        memory = _memory(document, tensors)
         if "score_counts" in document:  # before, a step had all scores
             memory = _add_earlier_scores(memory, full, *document["score_counts"])
         if "reconstruction" in document:  # later versions than 0.2.0
             whole = _add_earlier_losses(memory.reconstruction, full.reconstruction, document["reconstruction"]["count"])
             memory = replace(memory, reconstruction=whole)
-        replaced = None if adaptation is None else _adaptation(adaptation, tensors)
         sampled = document.get("embeddings")  # later versions than 0.2.0
-        return memory, replaced, None if sampled is None else read_embeddings(sampled, tensors)
+        return memory, None if sampled is None else read_embeddings(sampled, tensors)
 
 
 def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int, alerted: int) -> IncidentMemory:
@@ -170,27 +153,23 @@ def _last(values: tuple[T, ...], count: int) -> tuple[T, ...]:
     return values[len(values) - count :]
 
 
-def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = (), *, with_tables: bool = True) -> MeshState:
+def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
     """Read the bytes of :func:`pack_state` and add the ring.
 
     Args:
         data: of the state.
         window: the ring.
-        with_tables: False leaves the arrays of services and calls empty. Their names are included, and so is all that a
-            fit of an adapter needs. It takes a tenth of the memory.
 
     Raises:
         IncompatibleWeights: the bytes are not a state, or have another feature schema.
     """
     with _refusing_other_bytes(f"{len(ARRAYS)} arrays and a document"):
-        tensors = load(data if with_tables else _without_arrays(data, {*ARRAYS, *LATER_ARRAYS, *COUNTS}))
+        tensors = load(data)
         document = json.loads(tensors["document"].tobytes())
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
-        fields: dict[str, Any] = _tables(tensors) if with_tables else {}
-        fields |= {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
+        fields = _tables(tensors) | {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
         fields["memory"] = _memory(document["memory"], tensors)
-        fields["adaptation"] = _adaptation(document.get("adaptation", {}), tensors)
         if "traffic" in document:  # later versions than 0.1.0
             fields["traffic"] = _traffic(document["traffic"], tensors)
         if "drift" in document:  # later versions than 0.2.0
@@ -233,31 +212,9 @@ def _join_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
             "data_offsets": [size, size + array.nbytes],
         }
         size += array.nbytes
-    return _join_pieces(header, pieces)
-
-
-def _join_pieces(header: Mapping[str, Any], pieces: Iterable[Buffer]) -> bytes:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % HEADER_SIZE_BYTES)  # so that the arrays are aligned, too
     return b"".join((len(text).to_bytes(HEADER_SIZE_BYTES, "little"), text, *pieces))
-
-
-def _without_arrays(data: bytes, names: Collection[str]) -> bytes:
-    """Return the safetensors bytes without some arrays. The library would copy all of them."""
-    begin = HEADER_SIZE_BYTES + int.from_bytes(data[:HEADER_SIZE_BYTES], "little")
-    header = json.loads(data[HEADER_SIZE_BYTES:begin])
-    if not isinstance(header, dict):
-        raise ValueError("a header that is not an object")
-    kept, pieces, size = {}, [], 0
-    for name, entry in header.items():
-        if name not in names:
-            first, last = entry["data_offsets"]
-            pieces.append(data[begin + first : begin + last])
-            kept[name] = entry | {"data_offsets": [size, size + last - first]}
-            size += last - first
-    if begin + max(entry["data_offsets"][1] for entry in header.values()) != len(data):
-        raise ValueError("arrays that are not complete")
-    return _join_pieces(kept, pieces)
 
 
 @contextmanager
@@ -270,40 +227,6 @@ def _refusing_other_bytes(expected: str) -> Iterator[None]:
         raise IncompatibleWeights(
             f"saved state: expected {expected}, got something else ({error}); delete the mesh and let it warm up again"
         ) from error
-
-
-def _adapters(adaptation: Adaptation) -> dict[str, Adapter]:
-    """Return the adapters that exist, by name."""
-    both = {"adapter": adaptation.adapter, "former": adaptation.former}
-    return {which: adapter for which, adapter in both.items() if adapter is not None}
-
-
-def _adaptation_document(adaptation: Adaptation) -> dict[str, Any]:
-    """Return all fields except the arrays."""
-    adapters = {
-        which: {key: getattr(adapter, key) for key in Adapter.__dataclass_fields__ if key not in CURVES}
-        for which, adapter in _adapters(adaptation).items()
-    }
-    return adapters | {"taught_after": adaptation.rolled_back_at}
-
-
-def _adaptation_arrays(adaptation: Adaptation) -> dict[str, NDArray[Any]]:
-    return {
-        f"{which}_{key}": np.ascontiguousarray(getattr(adapter, key))
-        for which, adapter in _adapters(adaptation).items()
-        for key in CURVES
-    }
-
-
-def _adaptation(document: dict[str, Any], tensors: dict[str, Any]) -> Adaptation:
-    """Read the adaptation of a mesh. Version 0.1.0 had none."""
-    after = document.get("taught_after")
-    adapters = {
-        which: Adapter(**_fields(document[which]), **{key: tensors[f"{which}_{key}"] for key in CURVES})
-        for which in ("adapter", "former")
-        if which in document
-    }
-    return Adaptation(**adapters, rolled_back_at=after and datetime.fromisoformat(after))
 
 
 def _traffic_arrays(traffic: EntryTraffic) -> dict[str, NDArray[Any]]:
@@ -345,7 +268,6 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
         "past": [_document(i) for i in memory.past],
         "feedback": [_document(one) for one in memory.feedback],
         "mutes": [_document(one) for one in memory.mutes],
-        "hidden": memory.last_hidden,
         "schedule": _schedule_document(memory.schedule),
         "reconstruction": {key: getattr(memory.reconstruction, key) for key in ("model", "pending", "above", "since")},
     }
@@ -435,7 +357,6 @@ def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory
         past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
         feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
         mutes=tuple(Mute(**_fields(one)) for one in document.get("mutes", ())),
-        last_hidden={service: datetime.fromisoformat(last) for service, last in document.get("hidden", {}).items()},
         schedule=_read_schedule(document.get("schedule", {})),
         reconstruction=_read_reconstruction(document.get("reconstruction"), tensors),
     )
@@ -505,7 +426,7 @@ def _read_reason(document: dict[str, Any]) -> Reason:
 
 
 def _fields(document: dict[str, Any]) -> dict[str, Any]:
-    """Convert times and tuples of an incident, a feedback, a mute or an adapter back."""
+    """Convert times and tuples of an incident, a feedback or a mute back."""
     times = {key: datetime.fromisoformat(document[key]) for key in MOMENTS & document.keys()}
     lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
     moves = {key: {name: tuple(m) for name, m in document[key].items()} for key in MOVES & document.keys()}

@@ -33,9 +33,7 @@ OPEN = {
 }
 READ = frozenset({MESHES, MODELS, VIEWS, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
 WRITE = frozenset({"/v1/score", "/demo/keys", VIEWS})
-MESH_POSTS = frozenset(
-    {("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("adapter", "rollback"), ("otlp", "v1", "metrics")}
-)
+MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("otlp", "v1", "metrics")})
 MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 
 

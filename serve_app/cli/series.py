@@ -84,14 +84,13 @@ class SeriesSpan:
     end: int | None = None
 
 
-def plan_spans(length: int | None, pieces: int, overlap: int, multiple: int) -> list[SeriesSpan]:
+def plan_spans(length: int | None, pieces: int, overlap: int) -> list[SeriesSpan]:
     """Cut a series into spans that take about the same time.
 
     Args:
         length: snapshots of the series; None: unknown, and it stays whole.
         pieces: most spans. There are fewer if spans would be shorter than the overlap.
-        overlap: least number of snapshots that a span scores before its own.
-        multiple: spans start at multiples of this number, so that adapters are fitted at the same snapshots.
+        overlap: snapshots that a span scores before its own.
     """
     pieces = min(pieces, (length or 0) // (2 * overlap) + 1)
     if length is None or pieces < 2:
@@ -99,7 +98,7 @@ def plan_spans(length: int | None, pieces: int, overlap: int, multiple: int) -> 
     own = (length - overlap) / pieces  # the first span needs no overlap, so it gets more
     begins = [0, *(round(overlap + own * number) for number in range(1, pieces))]
     ends = [*begins[1:], None]
-    starts = [max(0, begin - overlap) // multiple * multiple for begin in begins]
+    starts = [max(0, begin - overlap) for begin in begins]
     return [SeriesSpan(*bounds) for bounds in zip(starts, begins, ends, strict=True)]
 
 
@@ -178,13 +177,13 @@ def score_series(
     """
     from serve_app.cli.reading import count_snapshots
 
-    multiple, pieces = settings.adapt.every_snapshots, -(-jobs // len(series))
+    pieces = -(-jobs // len(series))
     with TemporaryDirectory(prefix="tagae-score-") as folder:
         tasks: list[SpanTask] = []
         steps: list[int] = []
         for one in series:
             length = count_snapshots(one.open_source(settings))
-            for span in plan_spans(length, pieces, overlap, multiple) if overlap else [SeriesSpan()]:
+            for span in plan_spans(length, pieces, overlap) if overlap else [SeriesSpan()]:
                 tasks.append(SpanTask(settings, tuple(warmups), one, span, Path(folder) / f"{len(tasks)}.jsonl"))
                 steps.append((span.end or length or 0) - span.start)
         done = score_spans(jobs, tasks, steps)

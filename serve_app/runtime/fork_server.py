@@ -62,7 +62,6 @@ WITH_RAY = (
     "serve_app.deployments.scoring.meta",
     "serve_app.deployments.scoring.scorer",
     "serve_app.deployments.session.mesh_session",
-    "serve_app.deployments.trainer",
 )
 ROOT = Path(__file__).parents[2]  # the folder of our packages
 WAITING = 64  # requests; while the imports last, too

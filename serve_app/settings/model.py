@@ -1,4 +1,4 @@
-"""Settings of the detector and of its adaptation to each mesh."""
+"""Settings of the detector."""
 
 from pydantic import Field
 
@@ -19,12 +19,3 @@ class ModelSettings(SettingsGroup):
     )
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
-
-
-class AdaptSettings(SettingsGroup):
-    """Adaptation to each mesh while the service runs."""
-
-    enabled: bool = Field(True, description="fit an adapter to each mesh in the background, and use it")
-    every_snapshots: int = Field(40, ge=1, description="snapshots of a mesh between two fits")
-    deadline_seconds: float = Field(60.0, gt=0, description="deadline of one fit; a longer fit is dropped")
-    niceness: int = Field(10, ge=0, le=19, description="niceness of the process that fits; above 0, scoring goes first")

@@ -32,7 +32,7 @@ from serve_app.settings.former import MovedTables, move_former_tables
 from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
-from serve_app.settings.model import AdaptSettings, ModelSettings
+from serve_app.settings.model import ModelSettings
 from serve_app.settings.models import ModelsSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.partition import PartitionSettings
@@ -65,7 +65,6 @@ class Settings(BaseSettings):
     model: ModelSettings = Field(default_factory=ModelSettings)
     alert: AlertSettings = Field(default_factory=AlertSettings)
     partition: PartitionSettings = Field(default_factory=PartitionSettings)
-    adapt: AdaptSettings = Field(default_factory=AdaptSettings)
     models: ModelsSettings = Field(default_factory=ModelsSettings)
     scorer: ScorerSettings = Field(default_factory=ScorerSettings)
     serve: ServeSettings = Field(default_factory=ServeSettings)

@@ -72,7 +72,7 @@ class Detector:
         self._meshes = MeshRepository(
             self._store, MeshCache(settings.serve.session_memory_bytes), replayer(weights.of, settings)
         )
-        self._steps = MeshSteps(self._meshes, fit_adapter=True, keep_details=False)
+        self._steps = MeshSteps(self._meshes, keep_details=False)
         self._thread = ThreadPoolExecutor(1, "score")  # always the same: OpenMP keeps a pool for each thread
         self._runner = _Runner(weights.of(mesh), self._thread, self.instruments if chosen.is_gpu else None)
         self._pushes: set[asyncio.Task[bytes]] = set()

@@ -9,7 +9,6 @@ the one whose turn is next, so that every snapshot had to wait for the store. He
 displace each other: those in memory stay there, and only the others are read from the store.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -17,7 +16,6 @@ from threading import RLock
 
 import numpy as np
 
-from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState
 from serve_app.metrics import MESHES_EVICTED, MESHES_FOUND, Instruments
 from serve_app.pipeline import Mesh
@@ -55,20 +53,13 @@ class CachedMesh:
         mesh: its state and plan.
         revision: 0: nothing is stored.
         full: the last state that was stored in full; None: nothing is stored.
-        adaptation: the stored one. If the state has another, the next snapshot stores it.
         was_loaded: whether it was read from the store for the step under way.
     """
 
     mesh: Mesh
     revision: int
     full: FullState | None = None
-    adaptation: Adaptation | None = None
     was_loaded: bool = False
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the store has all of it."""
-        return self.adaptation is None or self.adaptation is self.mesh.state.adaptation
 
 
 @dataclass(slots=True)
@@ -86,8 +77,7 @@ class MeshCache:
     """Meshes up to a budget of bytes. Threads may share it.
 
     Args:
-        budget_bytes: of all meshes together. The last mesh stays in any case, and so does one that the store does not
-            have completely.
+        budget_bytes: of all meshes together. The last mesh stays in any case.
         weigh: how much more than others a mesh is worth, by name; must be above 0.
         instruments: count what is found and evicted.
         clock: s, of a monotonic clock.
@@ -136,10 +126,7 @@ class MeshCache:
             self._bytes += size - (before.size if before else 0)
             self._entries[name] = _CacheEntry(entry, size, self._weigh(name), entered, now)
             while self._bytes > self._budget and len(self._entries) > 1:
-                worst = self._find_worst(None if before else name, now)
-                if worst is None:
-                    break
-                self.drop(worst)
+                self.drop(self._find_worst(None if before else name, now))
                 if self._instruments is not None:
                     self._instruments.count(MESHES_EVICTED)
 
@@ -157,17 +144,15 @@ class MeshCache:
             if held is not None:
                 self._bytes -= held.size
 
-    def _find_worst(self, newcomer: str | None, now: float) -> str | None:
-        """The mesh of the least value; of equal ones, the one that came last. None: nothing may be dropped."""
-        worst, least = None, (math.inf, 0.0)
-        for name, held in self._entries.items():
-            if not held.entry.is_stored:
-                continue
-            margin = 1.0 if name == newcomer else MARGIN
+    def _find_worst(self, newcomer: str | None, now: float) -> str:
+        """The mesh of the least value; of equal ones, the one that came last."""
+
+        def rank(name: str) -> tuple[float, float]:
+            held, margin = self._entries[name], 1.0 if name == newcomer else MARGIN
             value = margin * held.weight * keep_value(held.entry.mesh.state, held.size, now - held.used)
-            if (value, -held.entered) < least:
-                worst, least = name, (value, -held.entered)
-        return worst
+            return value, -held.entered
+
+        return min(self._entries, key=rank)
 
 
 def keep_value(state: MeshState, size: int, idle_seconds: float) -> float:

@@ -12,7 +12,6 @@ from weakref import WeakValueDictionary
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
 from model.state.history import block_length
-from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
@@ -259,7 +258,7 @@ class MeshRepository:
             For :meth:`cache`: what ``full`` of the mesh is now. None: nothing was written.
         """
         state, full = entry.mesh.state, entry.full
-        if full is None or full.sequence == state.sequence or state.adaptation is not entry.adaptation:
+        if full is None or full.sequence == state.sequence:
             return None
         packed, now = pack_state(state), FullState(state.sequence, entry.revision)
         written = self._store.compact(
@@ -286,12 +285,6 @@ class MeshRepository:
         if state is not entry.mesh.state:
             entry = self.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)))
         return entry, result
-
-    def change_adaptation(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[CachedMesh, T]:
-        """Apply a change of the adaptation. It is stored with the next snapshot; otherwise as :meth:`change_state`."""
-        entry = self.refresh(self.load_stored(mesh))
-        state, result = change(entry.mesh.state)
-        return replace(entry, mesh=replace(entry.mesh, state=state)), result
 
     def change_incident(
         self,
@@ -355,12 +348,11 @@ class MeshRepository:
             incidents: to be written to the archive.
             history: chunks to be written and deleted.
         """
-        state, adaptation = after.state, before.mesh.state.adaptation
-        full, replaced = before.full, None if adaptation is before.adaptation else adaptation
-        if full is not None and _follows(state, adaptation, full, keep) and not _is_costly(before):
+        state, full = after.state, before.full
+        if full is not None and state.sequence - full.sequence <= _most_steps(state, keep) and not _is_costly(before):
             embeddings = state.drift.embeddings
             sampled = None if embeddings is before.mesh.state.drift.embeddings else embeddings
-            is_step, stored = True, pack_step(state.memory, replaced, state.sequence - full.sequence, sampled)
+            is_step, stored = True, pack_step(state.memory, state.sequence - full.sequence, sampled)
         else:
             is_step, stored = False, pack_state(state)
         new = NewSnapshot(
@@ -376,7 +368,7 @@ class MeshRepository:
         )
         revision = self._store.append(mesh, new, keep=keep, revision=before.revision)
         if is_step:
-            return CachedMesh(after, revision, before.full, adaptation)
+            return CachedMesh(after, revision, full)
         return _with_full_state(after, revision)
 
     def update_archive(
@@ -530,7 +522,7 @@ class MeshRepository:
             replayed = ((window[number], *step) for number, step in zip(numbers, steps, strict=True))
             state = self._replay(mesh, state, replayed)
         full = FullState(begin, stored.state_revision)
-        return CachedMesh(Mesh(state), stored.revision, full, state.adaptation, was_loaded=True)
+        return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)
 
 
 def _unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
@@ -547,12 +539,7 @@ def _is_costly(entry: CachedMesh) -> bool:
 
 
 def _with_full_state(mesh: Mesh, revision: int) -> CachedMesh:
-    return CachedMesh(mesh, revision, FullState(mesh.state.sequence, revision), mesh.state.adaptation)
-
-
-def _follows(state: MeshState, adaptation: Adaptation, full: FullState, keep: int) -> bool:
-    """Whether a state follows from the last full one by a replay. ``adaptation`` is the one before the snapshot."""
-    return state.adaptation is adaptation and state.sequence - full.sequence <= _most_steps(state, keep)
+    return CachedMesh(mesh, revision, FullState(mesh.state.sequence, revision))
 
 
 def _most_steps(state: MeshState, keep: int) -> int:

@@ -126,7 +126,7 @@ def details(
         "requests": None if np.isnan(rate) else _requests(float(rate), state.interval_seconds),
         "deviation": _deviation(moment, subject, row),
         "times": [instant(snapshot.observed_at) for snapshot in shown],
-        "metrics": metric_histories(subject, state, table, shown, _find_pauses(subject, shown, verdicts)),
+        "metrics": metric_histories(subject, state, table, _find_pauses(subject, shown, verdicts)),
         **_neighbours(subject, moment, shown[: until[-1] + 1], state.interval_seconds),
         "changes": _changes(subject, shown),
         "events": _events(subject, verdicts),

@@ -34,17 +34,15 @@ class Measurements:
     """One service or call over T snapshots, in the transformed units of its C channels.
 
     Attributes:
-        value: float32 ``[T, C]``, 0 where not measured, without the effect of load.
+        value: float32 ``[T, C]``, 0 where not measured.
         measured: bool ``[T, C]``.
         noise: ``[T, C]`` sampling variance.
-        effect: ``[T, C]`` effect of load that the mesh's adapter knows.
         paused: bool ``[T]``: it was in an incident, so that its baselines did not learn from deviations.
     """
 
     value: Array
     measured: BoolArray
     noise: Array
-    effect: Array
     paused: BoolArray
 
 
@@ -77,7 +75,7 @@ def expectation(row: Measurements, filters: Array | None, channels: Sequence[Cha
             now, row.value[at], row.measured[at], row.noise[at], row.paused[at], row.paused[at], own
         )
         known = deviation.seen[0] > UNSEEN
-        centre = np.where(known, deviation.expected[0] + row.effect[t], np.nan)
+        centre = np.where(known, deviation.expected[0], np.nan)
         reach = np.float32(TAIL_START) * deviation.spread[0]
         found[:, t] = centre, centre - reach, centre + reach
     for c, channel in enumerate(own):

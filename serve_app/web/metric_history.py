@@ -1,37 +1,29 @@
 """The metrics of one service, or of the calls between two, over the kept snapshots, each with its expected values."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, Channel, channel_values
-from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
-from model.state.filters import CENTRE
-from model.state.load_adapter import CALL_LATENCIES, LATENCIES
+from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel_values
+from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray
 from model.state.mesh_state import MeshState
 from serve_app.web.expectation import Measurements, expectation
-from serve_app.web.history import plain, service_table
+from serve_app.web.history import plain
 from serve_app.web.period import Subject
 
-SERVICE_METRICS = len(NODE_METRICS)  # the first channels of a service
 
-
-def metric_histories(
-    subject: Subject, state: MeshState, table: FloatArray, shown: Sequence[MeshSnapshot], paused: BoolArray
-) -> list[dict[str, Any]]:
+def metric_histories(subject: Subject, state: MeshState, table: FloatArray, paused: BoolArray) -> list[dict[str, Any]]:
     """Return a ``MetricHistory`` for each metric.
 
     Args:
         subject: the service or the calls.
         state: newest of the mesh.
-        table: of :func:`metric_table`, for ``shown``.
-        shown: T snapshots.
+        table: of :func:`metric_table`, for T snapshots.
         paused: ``[T]``, whether an alert was open at the service before a snapshot, so that its baselines paused.
     """
     names, channels, filters = _baseline(subject, state)
-    expected = expectation(_measurements(subject, state, table, shown, paused), filters, channels)
+    expected = expectation(_measurements(subject, state, table, paused), filters, channels)
     return [
         {
             "metric": name,
@@ -59,9 +51,7 @@ def _baseline(subject: Subject, state: MeshState) -> tuple[Sequence[str], Sequen
     return EDGE_METRICS, channels, state.edge_filters[:, found[0], : len(channels)] if len(found) else None
 
 
-def _measurements(
-    subject: Subject, state: MeshState, table: FloatArray, shown: Sequence[MeshSnapshot], paused: BoolArray
-) -> Measurements:
+def _measurements(subject: Subject, state: MeshState, table: FloatArray, paused: BoolArray) -> Measurements:
     """The measurements as channels: each snapshot counts as a service, or as a call, of its own."""
     count, known = len(table), ~np.isnan(table)
     none = np.zeros((count, len(NODE_METRICS)), np.float32), np.zeros((count, len(NODE_METRICS)), bool)
@@ -75,30 +65,4 @@ def _measurements(
         values = channel_values(*none, np.nan_to_num(table), known, ends, state.interval_seconds)
         value, measured, noise = values.edge, values.edge_observed, values.edge_noise
     metrics = table.shape[1]
-    effect = _load_effect(subject, state, table, shown)
-    return Measurements(
-        value[:, :metrics] - effect,
-        measured[:, :metrics],
-        noise[:, :metrics],
-        effect,
-        paused,
-    )
-
-
-def _load_effect(subject: Subject, state: MeshState, table: FloatArray, shown: Sequence[MeshSnapshot]) -> Array:
-    """The part that the mesh's adapter attributes to the load of the service, ``[T, C]``."""
-    adapter, effect = state.adaptation.adapter, np.zeros(table.shape, np.float32)
-    if adapter is None or subject.service not in adapter.services or subject.service not in state.node_ids:
-        return effect
-    own = table if subject.source is None else service_table(shown, subject.service)
-    if own is None:
-        return effect
-    one = np.full(len(table), adapter.services.index(subject.service))
-    usual = state.node_filters[CENTRE, state.node_ids.index(subject.service), RATE]
-    rate = NODE_CHANNELS[RATE].forward(np.nan_to_num(own[:, RATE]))
-    load = np.where(np.isnan(own[:, RATE]), usual, rate).astype(np.float32)
-    rise = replace(adapter, load=adapter.load[one], curve=adapter.curve[one]).rise(load)
-    for i, channel in enumerate(LATENCIES):
-        if channel < SERVICE_METRICS and (subject.source is None or channel in CALL_LATENCIES):
-            effect[:, channel] = rise[:, i]
-    return effect
+    return Measurements(value[:, :metrics], measured[:, :metrics], noise[:, :metrics], paused)

@@ -284,7 +284,7 @@ def _expected_by_detector(
             for at in shown
         ]
     )
-    histories = metric_histories(subject, state, table, shown, paused)
+    histories = metric_histories(subject, state, table, paused)
     times = np.array([one.observed_at.timestamp() for one in shown])
     nothing = np.full(len(shown), np.nan, np.float32)
     low, high = (

@@ -253,7 +253,7 @@ def test_the_claims_of_all_replicas_fit_the_pods(
         "MetaModel": {"min": scorer.meta_replicas, "max": scorer.max_meta_replicas or 0},
         "Scorer": {"min": scorer.num_replicas, "max": scorer.max_replicas or 0},
     }
-    claims = LIGHT_CPUS * (settings.collector.replicas + len(("Notifier", "Trainer"))) + sum(
+    claims = LIGHT_CPUS * (settings.collector.replicas + 1) + sum(  # 1: the notifier
         replicas[one["name"]][bound] * one["ray_actor_options"]["num_cpus"] for one in application["deployments"]
     )
     groups = {group["groupName"]: group for group in ray_service.cluster["workerGroupSpecs"]}

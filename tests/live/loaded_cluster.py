@@ -174,7 +174,6 @@ def run_under_load(
         "model": {"weights": str(SHIPPED)},
         "store": {"kind": "redis", "url": redis.url},
         "scorer": {"device": "cpu", "place": "session"},
-        "adapt": {"enabled": False},  # the expected verdicts have no adapter
         **settings,
     }
     senders = [

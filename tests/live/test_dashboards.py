@@ -33,7 +33,7 @@ pytestmark = [
 ]
 QUIET = 25  # snapshots before the fault
 SCRAPE_SECONDS, WINDOW_SECONDS = 2.0, 60.0
-WITHIN_SECONDS = 240.0 * TIME_FACTOR  # adapters are fitted after 40 snapshots, one per second
+WITHIN_SECONDS = 240.0 * TIME_FACTOR
 # Empty for a healthy service, or on a machine without a GPU.
 MAY_BE_EMPTY = {
     "ray_node_gpus_utilization",

@@ -91,7 +91,6 @@ def test_a_model_is_tried_promoted_and_replaced_under_load(
             model={},
             models={"registry": str(registry), **LIMITS},
             scorer={"device": "cpu", "place": place},
-            adapt={"enabled": False},
         ) as cluster,
         Client(cluster.nodes.url, patience_seconds=CLIENT_SECONDS) as client,
     ):

@@ -67,7 +67,7 @@ def recordings(draw: st.DrawFn) -> list[MeshSnapshot]:
 @given(recordings())
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 def test_every_accepted_value_has_a_finite_verdict(checkpoint: Checkpoint, recording: list[MeshSnapshot]) -> None:
-    mesh, options = Mesh(), Options(adapt_every=6)
+    mesh, options = Mesh(), Options()
     for i, snapshot in enumerate(recording):
         verdict, mesh = advance(checkpoint, mesh, snapshot, options, counted=i != 1)
         check_finite(verdict)

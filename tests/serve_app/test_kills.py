@@ -79,7 +79,6 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
         "store.path": settings.store.path,
         "serve.deadline_seconds": settings.serve.deadline_seconds,
         "serve.recovery_seconds": settings.serve.recovery_seconds,
-        "adapt.enabled": str(settings.adapt.enabled).lower(),
         "scorer.device": "cpu",
         "scorer.place": settings.scorer.place,
     }
@@ -207,7 +206,6 @@ def test_kills_neither_lose_nor_repeat_snapshots_and_verdicts_stay_correct(
         serve={"deadline_seconds": DEADLINE_SECONDS},
         store={"path": tmp_path},
         scorer={"place": place},
-        adapt={"enabled": False},  # the expected verdicts have no adapter, but a fast machine would fit one
     )
     senders = [
         Sender(f"mesh-{s}", record_simulation(MeshSpec(services=30, seed=s), 1500, fault_from=30)) for s in SEEDS
@@ -263,7 +261,6 @@ def test_sessions_that_are_killed_as_they_start_are_started_again(tmp_path: Path
     settings = Settings(
         store={"path": tmp_path},
         scorer={"place": "session"},
-        adapt={"enabled": False},
         serve={"recovery_seconds": 4 * DEADLINE_SECONDS},  # until which the service does not restart as a whole
     )
     first, second = record_simulation(MeshSpec(services=30, seed=3), 2)

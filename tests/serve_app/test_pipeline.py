@@ -14,7 +14,6 @@ from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
-from model.features import RATE
 from model.incidents.decision import MARGIN, MOST_ABOVE, MOVES_PER_HOUR
 from model.scoring.crossing import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
@@ -27,9 +26,6 @@ from model.snapshot import (
     Signal,
     SignalKind,
 )
-from model.state.adapter_fit import Candidate, adopt
-from model.state.filters import CENTRE
-from model.state.load_adapter import Adapter
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Status, Verdict
@@ -250,25 +246,6 @@ def test_a_mesh_without_calls_has_a_verdict(checkpoint: Checkpoint) -> None:
     ]
     verdicts, _ = run(checkpoint, lonely, WHOLE)
     assert [v.status for v in verdicts] == [Status.WARMING_UP] * 3
-
-
-def test_cut_equals_whole_in_a_mesh_that_has_adapted(checkpoint: Checkpoint) -> None:
-    snapshots = snapshots_of(MeshSpec(services=120, namespaces=4, seed=12), 24)
-    _, mesh = run(checkpoint, snapshots[:16], WHOLE)
-    services, usual = mesh.state.node_ids[::2], mesh.state.node_filters[CENTRE, ::2, RATE, None]
-    adapter = Adapter(
-        services,
-        usual + np.array([0, -1, 1], np.float32),
-        np.ones((60, 3, 2), np.float32),
-        snapshots[15].observed_at,
-        40,
-        2.0,
-        1.0,
-    )
-    state = adopt(mesh.state, Candidate(adapter, None))
-    verdicts, _ = check_cut_equals_whole(checkpoint, snapshots[16:], CUT, state)
-    without, _ = run(checkpoint, snapshots[16:], WHOLE, mesh)
-    assert [v.probability for v in verdicts] != [v.probability for v in without], "the adapter must have an effect"
 
 
 def test_cut_equals_whole_while_services_come_and_go(checkpoint: Checkpoint) -> None:

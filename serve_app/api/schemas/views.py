@@ -1,4 +1,4 @@
-"""Documents of views: meshes, plans, graphs, the model, adapters, health."""
+"""Documents of views: meshes, plans, graphs, the model, health."""
 
 from typing import Annotated, Literal
 
@@ -161,43 +161,6 @@ class SourceDocument(Document):
     problem: str = Field("", description="of the newest poll; empty if there is none")
     remarks: list[str] = Field(
         [], description="what is unusual about its series: rare scrapes, data that arrive late, several clusters"
-    )
-
-
-class LoadCurve(Document):
-    """How a service's median latency rises with its load."""
-
-    service: ServiceKey
-    usual_request_rate: float = Field(ge=0, description="1/s")
-    least_request_rate: float = Field(ge=0, description="lowest seen without an incident, 1/s")
-    most_request_rate: float = Field(
-        ge=0, description="highest seen without an incident, 1/s; nothing is expected above it"
-    )
-    slowdown: float = Field(gt=0, description="median latency at the highest load, relative to the lowest")
-
-
-class AdapterDocument(Document):
-    """The result of one fit to a mesh."""
-
-    fitted_at: Instant = Field(description="time of the newest snapshot at the fit")
-    snapshots: int = Field(ge=1, description="number of snapshots for fit and test, all without an incident")
-    loss_before: float = Field(
-        ge=0, description="loss without the adapter on the newest of them, which the fit did not use"
-    )
-    loss_after: float = Field(
-        ge=0, description="the same loss with the adapter: mean squared deviation from the expectation, in sigmas"
-    )
-    services: int = Field(ge=1, description="number of services with a curve")
-    curves: list[LoadCurve] = Field(description="of the 2,000 services whose latency rises most, steepest first")
-
-
-class AdaptationDocument(Document):
-    """The adapters of a mesh."""
-
-    adapter: AdapterDocument | None = Field(description="in use; null: none")
-    former: AdapterDocument | None = Field(description="restored by a rollback; null: a rollback leaves no adapter")
-    rolled_back_at: Instant | None = Field(
-        description="time of the newest snapshot at the last rollback; fits use only later ones; null: never"
     )
 
 

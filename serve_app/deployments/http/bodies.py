@@ -131,13 +131,6 @@ async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -
     return points, ignored, media_type
 
 
-async def read_nothing(request: Request, limits: LimitSettings) -> None:
-    """Read the body of a request that needs none: empty, or an empty JSON object. Errors as in :func:`read_mute`."""
-    body = await _body(request, limits.max_action_bytes)
-    if body.strip() and structs.parse(structs.JSON, body) != {}:
-        raise InvalidDocument("body: expected none, or {}, got something else; leave it out", pointer="")
-
-
 async def read_json(request: Request, most: int) -> Any:
     """Read a JSON body of at most ``most`` bytes, without checking what it holds.
 

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,13 +23,10 @@ from model.errors import ModelError
 from model.incidents.memory import IncidentMemory
 from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
-from model.state.adapter_fit import Candidate, adopt
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
 from serve_app.access.audit import AuditFilter, AuditPage, AuditRecord
 from serve_app.access.ended import EndedIds
-from serve_app.actions.adapter import encode_adaptation
-from serve_app.actions.adapter import roll_back as roll_back_adapter
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import (
@@ -58,7 +54,6 @@ from serve_app.deployments.sla.levels import ServiceLevels
 from serve_app.errors import DeadlineExceeded, Overloaded, ServeError, StoreGone
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
-    ADAPTERS,
     CONFIDENCE,
     MESHES_HELD,
     MESHES_HELD_BYTES,
@@ -81,7 +76,6 @@ from serve_app.pipeline import (
     PREPARE,
     Mesh,
     StageResults,
-    adapts,
     commit,
     judge,
     options,
@@ -104,7 +98,6 @@ if TYPE_CHECKING:
     from serve_app.deployments.notifier import Notifier
     from serve_app.deployments.scoring.meta import MetaModel
     from serve_app.deployments.scoring.scorer import Scorer
-    from serve_app.deployments.trainer import Trainer
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -119,7 +112,6 @@ class MeshSession:
         settings: all of them.
         place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
         scorer, meta: handles; None: the session scores.
-        trainer: handle; None: no adapter is fitted.
         notifier: handle; None: no alert is sent.
 
     Raises:
@@ -135,7 +127,6 @@ class MeshSession:
         place: ScoringPlace = "session",
         scorer: Handle[Scorer] | None = None,
         meta: Handle[MetaModel] | None = None,
-        trainer: Handle[Trainer] | None = None,
         notifier: Handle[Notifier] | None = None,
     ) -> None:
         start_reporting(settings, "session")
@@ -157,12 +148,12 @@ class MeshSession:
         self._options = options(settings)
         self._ended = EndedIds(store, time.time)
         self._audit = open_audit_log(store, settings)
-        self._steps = MeshSteps(self._meshes, fit_adapter=False, keep_details=True)
+        self._steps = MeshSteps(self._meshes, keep_details=True)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
-        self._trainer, self._notifier = connect(trainer), connect(notifier)
+        self._notifier = connect(notifier)
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
@@ -373,17 +364,6 @@ class MeshSession:
         """
         await self._change(mesh, lambda state: remove_mute(state, mute))
 
-    async def roll_back(self, mesh: str, fitted_at: datetime | None) -> bytes:
-        """Roll back the adapter of this time: the one before it, or none, is used from the next snapshot on. Returns
-        what is used then, as JSON.
-
-        Raises:
-            UnknownMesh, NoAdapter: there is none.
-        """
-        after = await self._change(mesh, lambda state: roll_back_adapter(state, fitted_at))
-        self._instruments.count(ADAPTERS, outcome="rolled_back")
-        return encode_adaptation(after).model_dump_json().encode()
-
     async def saved_views(self, meshes: Meshes) -> bytes:
         """The saved views for a caller who may see these meshes, as JSON. Errors as of :meth:`SavedViews.read`."""
         return (await asyncio.to_thread(self._saved_views.read, meshes)).model_dump_json().encode()
@@ -495,7 +475,7 @@ class MeshSession:
 
     async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
-        return await run_stages(runner, mesh, snapshot, self._options, fit_adapter=False)
+        return await run_stages(runner, mesh, snapshot, self._options)
 
     async def _push(
         self,
@@ -561,8 +541,6 @@ class MeshSession:
         self._start(self._tidy(mesh))
         if self._models.has_trial:
             self._score_in_shadow(mesh, advanced, cost)
-        if self._trainer is not None and adapts(advanced.mesh.state.sequence, self._options):
-            self._start(self._adapt(mesh, self._trainer))
         if self._notifier is not None:
             trace = spans.traceparent()
             self._start(self._alert(self._notifier, mesh, advanced.verdict, trace))
@@ -621,21 +599,3 @@ class MeshSession:
         _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged.options))
         remembered = commit(prepared.mesh, after, counted=True).state.memory
         return verdict, remembered, runner.progress.cost
-
-    async def _adapt(self, mesh: str, trainer: Handle[Trainer]) -> None:
-        """Have an adapter fitted, and use it from the next snapshot on if it is better than the one in use."""
-        deadline = Deadline.after(self._settings.adapt.deadline_seconds)
-        try:
-            await self._steps.compact(mesh)  # the trainer reads the state in full
-            candidate = await Caller(deadline).ask(trainer.fit, mesh)
-            outcome = "too_early" if candidate is None else await self._steps.adopt(mesh, partial(_adopt, candidate))
-        except Exception as error:  # no one awaits this task
-            outcome = "failed"
-            log.warning("mesh %s keeps its adapter: %s", mesh, error, exc_info=not isinstance(error, ServeError))
-        self._instruments.count(ADAPTERS, outcome=outcome)
-
-
-def _adopt(candidate: Candidate, state: MeshState) -> tuple[MeshState, str]:
-    """The state with the candidate's adapter if it is better, and the outcome."""
-    after = adopt(state, candidate)
-    return after, "refused" if after is state else "adopted"

@@ -484,15 +484,5 @@ class MutesQuery:
         return await reader.load(reader.mutes, self.mesh)
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptationQuery:
-    """The adapter of a mesh, as JSON."""
-
-    mesh: str
-
-    async def answer(self, reader: Reader) -> bytes:
-        return await reader.load(reader.adaptation, self.mesh)
-
-
 def _is_among(meshes: frozenset[str] | None) -> Callable[[str], bool]:
     return lambda mesh: meshes is None or mesh in meshes

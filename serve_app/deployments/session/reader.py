@@ -7,7 +7,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import ParamSpec, TypeVar, TypeVarTuple
 
-from serve_app.actions.adapter import encode_adaptation
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
@@ -207,6 +206,3 @@ class Reader:
         state = self.meshes.load_state(mesh)
         kept = [encode_mute(one, state.observed_at) for one in state.memory.mutes]
         return MuteListDocument(mutes=kept).model_dump_json().encode()
-
-    def adaptation(self, mesh: str) -> bytes:
-        return encode_adaptation(self.meshes.load_state(mesh).adaptation).model_dump_json().encode()

@@ -16,7 +16,7 @@ ENDLESS = "stream"  # the operation whose answer does not end
 SUBJECTS = (  # the first that matches the path
     ("snapshots", "Snapshots in, verdicts out", r".*/(snapshots|baseline|metrics|verdict|verdicts|stream)|/v1/score"),
     ("incidents", "Incidents and reports", r".*/(incidents|report)\b.*"),
-    ("feedback", "Feedback, mutes and adapters", r".*/(feedback|mutes|adapter)\b.*"),
+    ("feedback", "Feedback and mutes", r".*/(feedback|mutes)\b.*"),
     ("meshes", "Meshes and their history", r"/v1/meshes.*"),
     ("models", "Models", r"/v1/models?\b.*"),
     ("health", "Health of the service", r".*"),

@@ -218,20 +218,17 @@ def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:
     return [one.hides for one in found]
 
 
-def test_mutes_list_the_services_that_they_hid_for_a_while() -> None:
+def test_mutes_list_the_services_that_they_hide_and_expire() -> None:
     active = ActiveMutes((*muted("shop/*").mutes, *muted().mutes))
     found = active.with_hidden(["shop/store", "pay/bank", "shop/cart"])
     assert names_of(found) == [("shop/cart", "shop/store"), ("pay/bank", "shop/cart", "shop/store")]
     assert active.with_hidden([]) == active.mutes
     memory = IncidentMemory(mutes=(mute(end=5), mute(end=6)), active_mutes=active)
-    assert memory.record_hidden(active.mutes, at(4)) is memory
-    memory = memory.record_hidden(found[:1], at(4)).record_hidden(found[1:], at(5))
-    assert memory.last_hidden == {"shop/*": at(4), EVERY: at(5)}
-    after = memory.drop_expired(at(5), oldest=at(5))
-    assert (after.mutes, after.last_hidden, after.active_mutes) == ((mute(end=6),), {EVERY: at(5)}, ActiveMutes())
+    after = memory.drop_expired(at(5))
+    assert (after.mutes, after.active_mutes) == ((mute(end=6),), ActiveMutes())
 
 
 def test_mutes_survive_storing() -> None:
-    memory = IncidentMemory(mutes=(mute(), mute("shop/*", "pay/bank", start=3)), last_hidden={"shop/*": at(4)})
+    memory = IncidentMemory(mutes=(mute(), mute("shop/*", "pay/bank", start=3)))
     state = replace(settled_state(12), memory=memory)
     assert unpack_state(pack_state(state), state.window).memory == memory

@@ -77,7 +77,7 @@ def test_after_too_long_a_gap_incidents_are_lost_and_their_ids_known() -> None:
     memory = IncidentMemory(open=(ALERT, NOTICE), tracks=TRACKS, above_traffic=streaks, scores=(1.0, 2.0))
     lost = memory.forget_incidents()
     assert lost == IncidentMemory(lost=("i-1", "i-2"), scores=(1.0, 2.0))
-    assert lost.drop_expired(at(1), at(0)).lost == (), "of one snapshot only"
+    assert lost.drop_expired(at(1)).lost == (), "of one snapshot only"
 
 
 @pytest.mark.parametrize(("seconds", "is_lost"), [(60.0, False), (LONGEST, False), (LONGEST + 1, True), (1e6, True)])

@@ -24,9 +24,8 @@ from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Burst, Schedule, Work
 from model.snapshot import PlannedChange
 from model.state.few_requests import Counts
-from model.state.load_adapter import Adaptation, Adapter
 from model.state.mesh_state import MeshState
-from model.state.serialization import ARRAYS, COUNTS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
+from model.state.serialization import ARRAYS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
 from model.state.traffic import PROFILES, ROWS, EntryTraffic
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
@@ -105,18 +104,10 @@ MEMORY = IncidentMemory(
 )
 
 
-LOAD = np.array([[4.5, 4.1, 5.3]], np.float32)
-ADAPTATION = Adaptation(
-    Adapter(("shop/cart",), LOAD, np.array([[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]], np.float32), at(9), 40, 1.5, 1.1),
-    Adapter((), LOAD[:0], np.zeros((0, 3, 2), np.float32), at(8), 50, 1.25, 1.0),
-    at(3),
-)
-
-
 def full_state() -> MeshState:
     _, state = watch([snapshot(30, calls=((0, 1), (0, 2)))], settled_state())
     unmeasured = np.arange(len(state.node_ids), dtype=np.int32)
-    return replace(state, memory=MEMORY, adaptation=ADAPTATION, node_unmeasured=unmeasured)
+    return replace(state, memory=MEMORY, node_unmeasured=unmeasured)
 
 
 def stored_with(document: Callable[[dict[str, Any]], None], *arrays: str) -> bytes:
@@ -158,7 +149,7 @@ def test_a_step_has_only_the_losses_since_the_full_state() -> None:
         if number == 3:
             full = IncidentMemory(reconstruction=history)
     memory = IncidentMemory(reconstruction=history)
-    step = pack_step(memory, None, snapshots=2)
+    step = pack_step(memory, snapshots=2)
     assert load(step)["reconstruction"].shape == (3, 2)
     assert not different(unpack_step(step, full)[0], memory)
 
@@ -169,26 +160,42 @@ def test_a_step_after_a_new_start_of_the_history_has_none_of_the_earlier_losses(
         before = before.learn(at(number), 0.1, 1.0, np.zeros(2, np.float32), is_above=False, longest=3)
     after = after.learn(at(5), 0.3, 1.0, np.zeros(2, np.float32), is_above=False, longest=3)
     for memory in (IncidentMemory(reconstruction=after), IncidentMemory(reconstruction=ReconstructionHistory("new"))):
-        step = pack_step(memory, None, snapshots=2)
+        step = pack_step(memory, snapshots=2)
         assert not different(unpack_step(step, IncidentMemory(reconstruction=before))[0], memory)
 
 
-def test_a_state_of_the_first_version_has_no_feedback_and_no_adapter() -> None:
+def test_a_state_of_the_first_version_has_no_feedback() -> None:
     tensors = load(pack_state(full_state()))
     document = json.loads(tensors["document"].tobytes())
     del document["memory"]["past"], document["memory"]["feedback"], tensors["times"], tensors["withheld"]
-    del document["adaptation"]
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
     before = replace(MEMORY, times=(0.0,) * 3, alerted_scores=(), past=(), feedback=())
-    then = replace(full_state(), memory=before, adaptation=Adaptation(), window=())
+    then = replace(full_state(), memory=before, window=())
     assert not different(unpack_state(save(tensors)), then)
 
 
-@pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
-def test_a_state_without_its_tables_is_equal_apart_from_them(state: MeshState) -> None:
-    back = unpack_state(pack_state(state), state.window, with_tables=False)
-    tables = (*ARRAYS, *LATER_ARRAYS, "node_counts", "edge_counts")
-    assert not different(back, replace(state, **{name: getattr(MeshState(), name) for name in tables}))
+def with_adapter(data: bytes, memory: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
+    """Return a state or a step as earlier versions stored it for a mesh with an adapter and a mute."""
+    tensors = load(data)
+    document = json.loads(tensors["document"].tobytes())
+    fit = {"services": ["shop/cart"], "snapshots": 40, "loss_before": 1.5, "loss_after": 1.1}
+    document["adaptation"] = {
+        "adapter": fit | {"fitted_at": at(9).isoformat()},
+        "former": fit | {"fitted_at": at(8).isoformat()},
+        "taught_after": at(3).isoformat(),
+    }
+    memory(document)["hidden"] = {"shop/*": at(4).isoformat()}
+    for which in ("adapter", "former"):
+        tensors[f"{which}_load"] = np.array([[4.5, 4.1, 5.3]], np.float32)
+        tensors[f"{which}_curve"] = np.full((1, 3, 2), 0.5, np.float32)
+    return save(tensors | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)})
+
+
+def test_the_adapter_of_an_earlier_version_is_ignored() -> None:
+    state = with_adapter(pack_state(full_state()), lambda document: document["memory"])
+    assert not different(unpack_state(state), replace(full_state(), window=()))
+    step = with_adapter(pack_step(MEMORY, snapshots=3), lambda document: document)
+    assert unpack_step(step, MEMORY) == (MEMORY, None)
 
 
 def test_the_ring_is_stored_separately() -> None:
@@ -203,25 +210,23 @@ def test_another_schema_is_refused_naming_the_channel() -> None:
         unpack_state(save(tensors))
 
 
-@pytest.mark.parametrize("with_tables", [True, False])
 @pytest.mark.parametrize("size", [0, 4, 100, 5_000, -1])
-def test_a_truncated_state_is_refused(size: int, with_tables: bool) -> None:
+def test_a_truncated_state_is_refused(size: int) -> None:
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
-        unpack_state(pack_state(full_state())[:size], with_tables=with_tables)
+        unpack_state(pack_state(full_state())[:size])
 
 
-@pytest.mark.parametrize("with_tables", [True, False])
-def test_a_pickle_is_refused_and_not_run(with_tables: bool) -> None:
+def test_a_pickle_is_refused_and_not_run() -> None:
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
-        unpack_state(pickle.dumps({"node_filters": np.zeros(3)}), with_tables=with_tables)
+        unpack_state(pickle.dumps({"node_filters": np.zeros(3)}))
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=200), st.booleans())
-@example(b"\2\0\0\0\0\0\0\0[]", False)  # a header that is no object
-def test_random_bytes_are_refused(data: bytes, with_tables: bool) -> None:
+@given(st.binary(max_size=200))
+@example(b"\2\0\0\0\0\0\0\0[]")  # a header that is no object
+def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
-        unpack_state(data, with_tables=with_tables)
+        unpack_state(data)
 
 
 @pytest.mark.parametrize(
@@ -307,14 +312,14 @@ def test_the_lowest_level_of_traffic_is_stored() -> None:
 
 
 def test_a_step_has_the_tracks_the_threshold_and_the_alerts_that_ended() -> None:
-    memory, _, _ = unpack_step(pack_step(MEMORY, None, snapshots=3), IncidentMemory())
+    memory, _ = unpack_step(pack_step(MEMORY, snapshots=3), IncidentMemory())
     assert (memory.tracks, memory.threshold, memory.ended) == (MEMORY.tracks, MEMORY.threshold, MEMORY.ended)
 
 
 def test_a_state_without_counted_failures_is_read() -> None:
     """Version 0.1.0 stored none."""
     full = full_state()
-    back = unpack_state(stored_with(lambda _: None, *COUNTS))
+    back = unpack_state(stored_with(lambda _: None, "node_recent", "node_usual", "edge_recent", "edge_usual"))
     nodes, edges = Counts.none(len(full.node_ids)), Counts.none(full.edge_index.shape[1])
     assert full.node_counts.usual.any()
     assert not different(back, replace(full, node_counts=nodes, edge_counts=edges, window=()))
@@ -346,7 +351,7 @@ def test_a_sketch_of_another_version_starts_again() -> None:
 
 def test_a_step_has_the_embeddings_that_its_snapshot_changed() -> None:
     embeddings = Embeddings().add(np.ones((3, WIDTH), np.float16), "weights")
-    _, _, back = unpack_step(pack_step(MEMORY, None, 3, embeddings), MEMORY)
+    _, back = unpack_step(pack_step(MEMORY, 3, embeddings), MEMORY)
     assert back is not None
     assert not different(back, embeddings)
 
@@ -357,13 +362,12 @@ def test_traffic_from_outside_is_stored_with_its_week() -> None:
     assert not different(back.traffic, state.traffic)
     assert back.traffic.weeks.any()
     assert back.traffic.profile.dtype == np.float16
-    assert not different(unpack_state(pack_state(state), with_tables=False).traffic, state.traffic)
 
 
 def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
     memory = replace(MEMORY, lost=("20260101T000000Z-gone",), expiring_changes=frozenset({"shop/cart"}))
     assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
-    assert unpack_step(pack_step(memory, None, snapshots=3), MEMORY) == (MEMORY, None, None)
+    assert unpack_step(pack_step(memory, snapshots=3), MEMORY) == (MEMORY, None)
 
 
 def test_a_stored_suspect_without_context_is_read() -> None:
@@ -392,21 +396,21 @@ def test_a_step_with_the_full_state_before_it_has_all_scores(
 ) -> None:
     full = remember(IncidentMemory(), before)
     after = remember(full, since, first=len(before))
-    packed = pack_step(after, None, snapshots=max(1, len(since) + without_score))
-    assert unpack_step(packed, full) == (after, None, None)
+    packed = pack_step(after, snapshots=max(1, len(since) + without_score))
+    assert unpack_step(packed, full) == (after, None)
 
 
 def test_a_step_does_not_grow_with_the_scores() -> None:
     full = remember(IncidentMemory(), [False] * 200, keep=2000)
-    few = pack_step(remember(IncidentMemory(), [False] * 5, keep=2000), None, snapshots=5)
-    many = pack_step(remember(full, [False] * 5, first=200, keep=2000), None, snapshots=5)
+    few = pack_step(remember(IncidentMemory(), [False] * 5, keep=2000), snapshots=5)
+    many = pack_step(remember(full, [False] * 5, first=200, keep=2000), snapshots=5)
     assert len(many) <= len(few) + 16  # digits of the count
 
 
 def test_a_step_of_an_earlier_version_has_its_own_scores() -> None:
     memory = remember(IncidentMemory(), [False, True, False])
-    tensors = load(pack_step(memory, None, snapshots=3))
+    tensors = load(pack_step(memory, snapshots=3))
     document = json.loads(tensors["document"].tobytes())
     del document["score_counts"]
     earlier = save(tensors | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)})
-    assert unpack_step(earlier, remember(memory, [False], first=3)) == (memory, None, None)
+    assert unpack_step(earlier, remember(memory, [False], first=3)) == (memory, None)

@@ -317,7 +317,6 @@ NAMES = {
 WRITES = {
     *(("POST", f"/v1/meshes/shop/{tail}") for tail in ("snapshots", "baseline", "feedback", "mutes")),
     ("POST", "/v1/meshes/shop/otlp/v1/metrics"),
-    ("POST", "/v1/meshes/shop/adapter/rollback"),
     ("POST", "/v1/meshes/shop/incidents/i/accept"),
     ("DELETE", "/v1/meshes/shop/feedback/i"),
     ("DELETE", "/v1/meshes/shop/mutes/m"),
@@ -354,7 +353,7 @@ def test_an_unknown_route_needs_all_scopes() -> None:
 
 
 WORDS = (
-    "/ // v1 meshes shop pay snapshots verdict stream verdicts mutes feedback adapter rollback incidents accept score "
+    "/ // v1 meshes shop pay snapshots verdict stream verdicts mutes feedback incidents accept score "
     "metrics healthz static %2f %2F %2e . .. %2e%2e %00 %0a ; ? # %25 %252f ä %c3%a4 \\ * login demo"
 )
 PIECES = st.sampled_from(WORDS.split())

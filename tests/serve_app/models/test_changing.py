@@ -42,7 +42,6 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         "scorer.place": request.param,
         "scorer.device": "cpu",
         "limits.max_ahead_seconds": "inf",
-        "adapt.enabled": "false",
     }
     flags = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     with start_service(*flags) as (_, found):

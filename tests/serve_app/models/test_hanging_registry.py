@@ -244,7 +244,7 @@ async def test_a_session_scores_in_place_of_replicas_whose_registry_hangs(
     replicas, model, mesh = Replicas(place, place, groups=2), ServedModel(load(other_weights), pin), Mesh()
     for snapshot in SNAPSHOTS:
         runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS), model)
-        advanced = await run_stages(runner, mesh, snapshot, Options(max_services=20), fit_adapter=False)
+        advanced = await run_stages(runner, mesh, snapshot, Options(max_services=20))
         mesh = advanced.mesh
         assert runner.progress.missing_parts == 0
         assert advanced.verdict.coverage == 1.0

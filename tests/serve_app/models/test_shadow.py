@@ -41,7 +41,7 @@ from serve_app.stores.opening import open_store
 from tests.serve_app.running import failing, record_simulation
 
 SPEC = MeshSpec(services=30, seed=3)
-OPTIONS = Options(adapt=False)
+OPTIONS = Options()
 WARM_UP = 9  # snapshots
 NO_LEVEL = ServiceLevel(3600.0, 0.0, None, ())
 

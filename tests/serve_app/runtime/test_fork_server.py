@@ -33,7 +33,6 @@ AT_REST = [  # the process that deployed the application has ended
     "ProxyActor",
     "RuntimeEnvAgent",
     "ServeController",
-    "Trainer",
     "fork_server",
     "gcs_server",
     "raylet",

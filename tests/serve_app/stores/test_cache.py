@@ -1,11 +1,9 @@
 """Which meshes a session keeps in memory."""
 
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.state.load_adapter import Adaptation
 from model.state.mesh_state import MeshState
 from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import Mesh
@@ -40,7 +38,7 @@ class Fleet:
 
 def mesh(services: int, interval: float = 15.0) -> CachedMesh:
     state = MeshState(node_absent=np.zeros(services, np.int32), interval_seconds=interval)
-    return CachedMesh(Mesh(state), 1, adaptation=state.adaptation)
+    return CachedMesh(Mesh(state), 1)
 
 
 def fleet(room: float, weigh: dict[str, float] | None = None) -> Fleet:
@@ -102,18 +100,6 @@ def test_the_last_mesh_stays_although_it_is_beyond_the_budget() -> None:
     ours.cache.drop("m0")
     ours.cache.drop("m0")
     assert (ours.cache.bytes, len(ours.cache)) == (0, 0)
-
-
-def test_what_the_store_does_not_have_is_not_dropped() -> None:
-    ours, new = fleet(1), mesh(1000)
-    changed = replace(new.mesh.state, adaptation=Adaptation(rolled_back_at=datetime.now(UTC) - timedelta(days=1)))
-    ours.cache.put("changed", replace(new, mesh=Mesh(changed)))
-    for _ in range(3):
-        ours.push("m0")
-    assert ours.cache.get("changed") is not None
-    ours.cache.put("changed", replace(new, mesh=Mesh(changed), adaptation=changed.adaptation))  # a snapshot stored it
-    ours.push("m0")
-    assert len(ours.cache) == 1
 
 
 def test_hits_misses_and_evictions_are_counted() -> None:

@@ -21,9 +21,6 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
-from model.state.adapter_fit import Candidate, adopt
-from model.state.load_adapter import Adapter
-from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state
 from serve_app.actions.mutes import add_mute
 from serve_app.api.codec import pack_snapshot
@@ -59,7 +56,7 @@ class Session:
         self.mesh, self._options = mesh, options(settings, mesh)
         cache = MeshCache(budget, instruments=instruments)
         self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT).of, settings), instruments)
-        self.steps = MeshSteps(self.meshes, fit_adapter=False, keep_details=True)
+        self.steps = MeshSteps(self.meshes, keep_details=True)
 
     def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
         packed = pack_snapshot(snapshot)
@@ -153,39 +150,6 @@ def test_a_push_waits_for_no_full_state(place: StoreSettings) -> None:
             assert ours.full is not None
             sizes.append(ours.mesh.state.sequence - ours.full.sequence)
     assert (min(sizes[6:]), max(sizes)) == (3, 14)
-
-
-def test_an_adapter_is_stored_with_the_next_snapshot(place: StoreSettings) -> None:
-    def give(state: MeshState) -> tuple[MeshState, None]:
-        services = state.node_ids[:3]
-        assert state.observed_at is not None
-        load = np.array([[1.0, 0.0, 9.0]] * len(services), np.float32)
-        curve = np.full((len(services), 3, 2), 0.25, np.float32)
-        fitted = Adapter(services, load, curve, state.observed_at, 50, 1.0, 0.9)
-        return adopt(state, Candidate(fitted, None)), None
-
-    snapshots = list(busy_mesh(40))
-    with closing(open_store(place)) as store:
-        session = Session(store, Settings())
-        for snapshot in snapshots[:20]:
-            session.push(snapshot)
-        before = session.meshes.get("prod")
-        asyncio.run(session.steps.adopt("prod", give))
-        assert session.meshes.get("prod").mesh.state.adaptation.adapter is not None
-        assert session.meshes.compact("prod", session.meshes.get("prod")) is None
-        assert_equal(Session(store, Settings()).meshes.get("prod"), before)  # after a crash
-        stored = store.load_state("prod")
-        for i, snapshot in enumerate(snapshots[20:]):
-            session.push(snapshot)
-            if i == 10:
-                session.tidy()
-            ours = session.meshes.get("prod")
-            assert ours.mesh.state.adaptation.adapter is not None
-            assert_equal(Session(store, Settings()).meshes.get("prod"), ours)
-            now = store.load_state("prod")
-            assert stored is not None
-            assert now is not None
-            assert (now.state_revision == stored.state_revision) == (i < 10), "stored as a step, and in full later"
 
 
 def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(place: StoreSettings) -> None:

@@ -1,4 +1,4 @@
-"""Routes that change a mesh: feedback, acceptance, mutes, the adapter, deletion."""
+"""Routes that change a mesh: feedback, acceptance, mutes, deletion."""
 
 from typing import Annotated
 
@@ -12,16 +12,14 @@ from serve_app.api.schemas.actions import (
     MuteListDocument,
 )
 from serve_app.api.schemas.base import Id
-from serve_app.api.schemas.views import AdaptationDocument
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
-from serve_app.deployments.http.bodies import read_acceptance, read_feedback, read_mute, read_nothing
+from serve_app.deployments.http.bodies import read_acceptance, read_feedback, read_mute
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
-from serve_app.deployments.session.queries import AdaptationQuery, FeedbackQuery, MutesQuery
+from serve_app.deployments.session.queries import FeedbackQuery, MutesQuery
 from serve_app.errors import (
-    NoAdapter,
     StoreConflict,
     StoreFull,
     TooManyMutes,
@@ -29,7 +27,6 @@ from serve_app.errors import (
     UnknownIncident,
     UnknownMute,
 )
-from serve_app.metrics import ADAPTERS
 from serve_app.runtime.rpc import Caller
 
 router = APIRouter()
@@ -133,29 +130,6 @@ async def remove_mute(
     """Remove a mute. It has no effect from the next snapshot on."""
     await backend.ask(backend.session_of(mesh).remove_mute, mesh, mute)
     return Response(status_code=204)
-
-
-@router.get("/v1/meshes/{mesh}/adapter", response_model=AdaptationDocument, responses=errors_of_mesh())
-async def adaptation(mesh: MeshName, backend: UseBackend) -> Response:
-    """The adapter of the mesh: when it was fitted, on how much data, and how much it improves predictions."""
-    return json_response(await backend.read(AdaptationQuery(mesh)))
-
-
-@router.post(
-    "/v1/meshes/{mesh}/adapter/rollback",
-    response_model=AdaptationDocument,
-    responses=errors_of_mesh(*WITH_A_BODY, NoAdapter, StoreConflict, StoreFull),
-)
-async def roll_back(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
-    """Roll back the adapter in use. From the next snapshot on, the previous adapter is used, or none. Data that the
-    removed adapter was fitted on is not used again, so the same adapter does not come back."""
-    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
-    await read_nothing(request, backend.settings.limits)
-    found = await caller.ask(session.read, AdaptationQuery(mesh))
-    adapter = AdaptationDocument.model_validate_json(found).adapter
-    after = await caller.ask(session.roll_back, mesh, adapter.fitted_at if adapter else None)
-    request.app.state.instruments.count(ADAPTERS, outcome="rolled_back")
-    return json_response(after)
 
 
 @router.delete("/v1/meshes/{mesh}", status_code=204, response_class=Response, responses=errors_of_mesh(StoreFull))

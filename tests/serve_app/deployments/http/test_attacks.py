@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 MESH = "attacked"
 BASE = f"/v1/meshes/{MESH}"
 PUSH, BASELINE, SCORE = f"{BASE}/snapshots", f"{BASE}/baseline", "/v1/score"
-FEEDBACK, MUTES, ROLLBACK = f"{BASE}/feedback", f"{BASE}/mutes", f"{BASE}/adapter/rollback"
+FEEDBACK, MUTES = f"{BASE}/feedback", f"{BASE}/mutes"
 REFUSED = range(400, 500)
 # ruff: noqa: E501
 sent: list[tuple[float, str]] = []  # seconds and name of every attack
@@ -258,7 +258,7 @@ ODD = [
     "a;b",
     "%E2%80%AE",
 ]
-READS = ["verdict", "verdicts", "incidents", "plan", "graph", "source", "feedback", "mutes", "adapter", "timeline", "map", "report",
+READS = ["verdict", "verdicts", "incidents", "plan", "graph", "source", "feedback", "mutes", "timeline", "map", "report",
          "drift", "verdicts/stream", "series?service=a%2Fb"]  # fmt: skip
 BAD_TIMES = [
     "",
@@ -424,7 +424,7 @@ def test_odd_paths_and_parameters_are_refused(service: Service) -> None:
     for odd in ODD:
         for read in READS:
             wrong += check_refusal(service, f"GET {read} of {odd[:20]}", "GET", f"/v1/meshes/{odd}/{read}")
-        for route in ("snapshots", "baseline", "feedback", "mutes", "adapter/rollback", "incidents/i/accept"):
+        for route in ("snapshots", "baseline", "feedback", "mutes", "incidents/i/accept"):
             wrong += check_refusal(
                 service, f"POST {route} of {odd[:20]}", "POST", f"/v1/meshes/{odd}/{route}", content=GOOD
             )
@@ -468,7 +468,6 @@ def test_bodies_with_a_wrong_media_type_are_refused(service: Service) -> None:
                 headers={"content-type": media_type},
             )
     for body in (b"{", b"[1]", b'{"a":1}', b"x" * 2**21, b"\xff"):
-        wrong += check_refusal(service, f"rollback {body[:9]!r}", "POST", ROLLBACK, content=body)
         wrong += check_refusal(service, f"accept {body[:9]!r}", "POST", f"{BASE}/incidents/i/accept", content=body)
     assert not wrong, "\n".join(wrong)
 

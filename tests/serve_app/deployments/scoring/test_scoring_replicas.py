@@ -84,7 +84,7 @@ async def test_a_verdict_has_the_weights_of_its_session(
     mesh, local = Mesh(), Mesh()
     for snapshot in Simulator(MeshSpec(services=60, namespaces=4, seed=3), snapshots=12).snapshots():
         runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS), ServedModel(ours))
-        advanced = await run_stages(runner, mesh, snapshot, OPTIONS, fit_adapter=False)
+        advanced = await run_stages(runner, mesh, snapshot, OPTIONS)
         mesh = advanced.mesh
         wanted, local = advance(ours, local, snapshot, OPTIONS)
         assert runner.progress.missing_parts == 0
@@ -106,7 +106,7 @@ async def test_replicas_score_each_mesh_with_its_weights(
         mesh, local = Mesh(), Mesh()
         for snapshot in snapshots:
             runner = replicas.runner(name, Deadline.after(PATIENCE_SECONDS), ServedModel(known.of(name)))
-            advanced = await run_stages(runner, mesh, snapshot, OPTIONS, fit_adapter=False)
+            advanced = await run_stages(runner, mesh, snapshot, OPTIONS)
             mesh = advanced.mesh
             wanted, local = advance(known.of(name), local, snapshot, OPTIONS)
             assert runner.progress.missing_parts == 0

@@ -45,7 +45,7 @@ async def test_verdicts_go_on_without_a_notifier_and_its_absence_is_counted(
     instruments = PrometheusInstruments()
     monkeypatch.setattr(mesh_session, "RayInstruments", lambda: instruments)
     impatient = {"deadline_seconds": 0.5}  # for which a session asks the notifier
-    session = MeshSession(Settings(store={"path": tmp_path}, adapt={"enabled": False}, serve=impatient))
+    session = MeshSession(Settings(store={"path": tmp_path}, serve=impatient))
     with closing(session._meshes._store):
         monkeypatch.setattr(session, "_notifier", SimpleNamespace(accept_verdict=Absent()))
         for number, snapshot in enumerate(record_simulation(MeshSpec(services=30, seed=3), 3), 1):
