@@ -17,8 +17,8 @@ threshold any more, see :mod:`model.incidents.open_incident`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +37,7 @@ MOVES_PER_HOUR = 0.2  # of the threshold
 REMEMBERED = 2.0  # page score from which a service is remembered
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(NamedTuple):
     """The page scores of a service in the last snapshots.
 
     Attributes:
@@ -51,7 +50,7 @@ class Track:
     unusual_since: datetime
     above_since: datetime | None = None
 
-    def count(self, level: float, snapshots: int) -> int:
+    def times_above(self, level: float, snapshots: int) -> int:
         """Return in how many of the last snapshots the score was at or above a level."""
         return len([score for score in self.scores[:snapshots] if score >= level])
 
@@ -131,7 +130,7 @@ def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now:
         return now
     first = track.above_since or now
     watched = threshold - LASTING_DECADES
-    if track.count(watched, policy.lasting_of) < policy.lasting:
+    if track.times_above(watched, policy.lasting_of) < policy.lasting:
         return first
     oldest = max(age for age, score in enumerate(track.scores) if score >= watched)
     return min(first, now - timedelta(seconds=oldest * interval))

@@ -131,7 +131,7 @@ class IncidentMemory:
             name
             for name, track in self.tracks.items()
             if track.scores[0] >= watched
-            and track.count(watched, SUSPICIOUS_OF) >= SUSPICIOUS
+            and track.times_above(watched, SUSPICIOUS_OF) >= SUSPICIOUS
             and (now - track.unusual_since).total_seconds() <= SUSPICIOUS_SECONDS
         }
         return mark_services(node_ids, names)

@@ -6,8 +6,9 @@ notice while it is no longer and no stronger than the earlier ones. Regular work
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +33,7 @@ KEPT_SECONDS = 3.5 * LONGEST  # for which a burst is remembered
 MOST_BURSTS, MOST_SERVICES = 12, 200
 
 
-@dataclass(frozen=True, slots=True)
-class Burst:
+class Burst(NamedTuple):
     """A time in which a service uses far more of a resource than usual.
 
     Attributes:
@@ -49,8 +49,7 @@ class Burst:
     cpu: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """The bursts of one service.
 
     Attributes:
@@ -181,13 +180,13 @@ def _with_use(work: Work, now: Burst, interval_seconds: float) -> Work:
         last = work.bursts[-1]
         if now.start - last.start - last.seconds <= max(PAUSE_SECONDS, PAUSE * interval_seconds):
             longer = Burst(last.start, now.start - last.start, max(last.evidence, now.evidence), max(last.cpu, now.cpu))
-            return replace(work, bursts=(*work.bursts[:-1], longer))
+            return work._replace(bursts=(*work.bursts[:-1], longer))
     earlier = work.bursts[-1:] if work.bursts and work.bursts[-1].seconds else ()
-    work = replace(work, bursts=(*work.bursts[:-1], *earlier), until=0.0)  # what was seen once was not a burst
+    work = work._replace(bursts=(*work.bursts[:-1], *earlier), until=0.0)  # what was seen once was not a burst
     due = _find_due(work, now.start, interval_seconds)
     if due is not None:
         work = due
-    return replace(work, bursts=(*work.bursts, now)[-MOST_BURSTS:])
+    return work._replace(bursts=(*work.bursts, now)[-MOST_BURSTS:])
 
 
 def _find_due(work: Work, at: float, interval_seconds: float) -> Work | None:
@@ -199,15 +198,15 @@ def _find_due(work: Work, at: float, interval_seconds: float) -> Work | None:
             period = 0.5 * (work.period + wait / steps) if steps else work.period
             came = at if steps else work.came
             until = at + _allowed(work.bursts[-2:], interval_seconds)
-            return replace(work, period=period, came=came, regular=work.regular + min(steps, 1), until=until)
+            return work._replace(period=period, came=came, regular=work.regular + min(steps, 1), until=until)
         if tolerance < wait - work.period <= work.period and work.regular >= PROVEN:  # it came late
             until = at + _allowed(work.bursts[-2:], interval_seconds)
-            return replace(work, came=work.came + work.period, until=until)
+            return work._replace(came=work.came + work.period, until=until)
     earlier = _find_earlier(work.bursts, at, interval_seconds)
     if not earlier:
         return None
     until = at + _allowed(earlier, interval_seconds)
-    return replace(work, period=at - earlier[-1].start, came=at, regular=1, until=until)
+    return work._replace(period=at - earlier[-1].start, came=at, regular=1, until=until)
 
 
 def _find_earlier(bursts: Sequence[Burst], at: float, interval_seconds: float) -> tuple[Burst, ...]:
@@ -260,7 +259,7 @@ def _assume_that_it_came(work: Work, at: float, interval_seconds: float) -> Work
     if not work.period:
         return work
     missed = (at - work.came + _tolerance(work.period, interval_seconds)) // work.period
-    return replace(work, came=work.came + max(missed, 0) * work.period)
+    return work._replace(came=work.came + max(missed, 0) * work.period)
 
 
 def _forget(work: Work, at: float, interval_seconds: float) -> Work:
@@ -269,7 +268,7 @@ def _forget(work: Work, at: float, interval_seconds: float) -> Work:
     late = at - work.came - MOST_MISSED * work.period
     if work.period and late > _tolerance(work.period, interval_seconds):
         return Work(kept, until=work.until)
-    return work if len(kept) == len(work.bursts) else replace(work, bursts=kept)
+    return work if len(kept) == len(work.bursts) else work._replace(bursts=kept)
 
 
 def _bounded(works: Mapping[str, Work]) -> dict[str, Work]:

@@ -72,7 +72,7 @@ def _culprit(
     name = evidence.names[rows[best]]
     is_severe = evidence.page[rows[best]] > SEVERE * when.level
     track = memory.tracks.get(name)
-    if not is_severe or track is None or track.count(when.level, policy.confirm_of) < policy.confirm:
+    if not is_severe or track is None or track.times_above(when.level, policy.confirm_of) < policy.confirm:
         return Culprit(name)
     return Culprit(name, track.above_since)
 

@@ -66,7 +66,7 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
     is_slow &= ~failing | (kinds[:, EvidenceKind.OWN_TIME] > CLEARLY)
     pushed = largest_of_group(kinds[source, EvidenceKind.CALLS_OUT], destination, count) >= WORTH_A_LOOK
     known = (tracks.get(name) for name in evidence.names)
-    lasts = [one is not None and one.count(level, policy.confirm_of) >= policy.confirm for one in known]
+    lasts = [one is not None and one.times_above(level, policy.confirm_of) >= policy.confirm for one in known]
     alerts = np.array(lasts, bool) & (evidence.page > level)
     disappeared = is_gone & (kinds[:, EvidenceKind.CALLERS] > CLEARLY)
     found: BoolArray = (alerts & (fails | is_slow | missed)) | disappeared

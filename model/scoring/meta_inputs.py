@@ -66,7 +66,7 @@ def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> T
     """Return ``[DETECT_INPUTS]``: the three highest page scores relative to the page level, how many services deviate,
     and in how many of the last three snapshots one did."""
     top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
-    streak = max((track.count(level, STREAK) for track in memory.tracks.values()), default=0)
+    streak = max((track.times_above(level, STREAK) for track in memory.tracks.values()), default=0)
     symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)
     counts = np.log1p(np.array(evidence.counts[1:]))
     return torch.from_numpy(np.concatenate([top, symptoms, counts, [streak]]).astype(np.float32))

@@ -218,7 +218,7 @@ def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, whe
     short = notice_excess(evidence.notice, memory, evidence.names, when.notice_level)
     watched = when.level - LASTING_DECADES
     known = (memory.tracks.get(name) for name in evidence.names)
-    lasts = [one is not None and one.count(watched, policy.lasting_of) >= policy.lasting for one in known]
+    lasts = [one is not None and one.times_above(watched, policy.lasting_of) >= policy.lasting for one in known]
     levels = when.level - np.float32(LASTING_DECADES) * np.array(lasts, np.float32)
     return np.column_stack([excess(shown, levels), short])
 

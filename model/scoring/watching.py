@@ -36,10 +36,11 @@ def watch(
         if now >= threshold:
             doubtful = 0 if now >= SEVERE * threshold else policy.doubtful
             needed, since = policy.confirm + doubtful, track.above_since or track.unusual_since
-            seen = min(track.count(threshold, policy.confirm_of + doubtful), needed - 1)
+            seen = min(track.times_above(threshold, policy.confirm_of + doubtful), needed - 1)
             found[name] = Watched(name, now, threshold, since, seen, needed)
         elif (
-            now >= watched and (seen := min(track.count(watched, policy.lasting_of), policy.lasting - 1)) >= LEAST_SEEN
+            now >= watched
+            and (seen := min(track.times_above(watched, policy.lasting_of), policy.lasting - 1)) >= LEAST_SEEN
         ):
             found[name] = Watched(name, now, watched, track.unusual_since, seen, policy.lasting)
     muted: BoolArray = memory.active_mutes.is_muted(tuple(found))

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -30,21 +31,13 @@ from model.drift.serialization import (
 from model.drift.sketch import Embeddings
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
-from model.incidents.confirmation import Streaks
-from model.incidents.continuity import Lead, PastNotice
-from model.incidents.decision import Track, Tracks
-from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
-from model.incidents.mutes import Mute
-from model.incidents.open_incident import OpenIncident
 from model.incidents.reconstruction_history import ReconstructionHistory
-from model.incidents.schedule import Burst, Schedule, Work
-from model.snapshot import MeshSnapshot, PlannedChange
+from model.snapshot import MeshSnapshot
 from model.state.few_requests import Counts
 from model.state.history import new_history
 from model.state.mesh_state import MeshState
 from model.state.traffic import PROFILES, ROWS, EntryTraffic
-from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 
 T = TypeVar("T")
 
@@ -62,8 +55,10 @@ DTYPES = {
         (np.uint32, "U32"), (np.uint16, "U16"), (np.uint8, "U8"), (np.bool_, "BOOL"),
     )
 }  # fmt: skip
-MOMENTS = {"since", "until", "given_at", "start", "end"}  # fields that hold times
-MOVES = {"excess", "moves"}  # fields that hold shifts by service
+STORED = (  # fields of the memory. Others are arrays, or are true of one snapshot only
+    "threshold", "tracks", "above_notice", "above_traffic", "open", "ended", "changes", "past", "feedback", "mutes",
+    "schedule",
+)  # fmt: skip
 PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
 
@@ -255,109 +250,21 @@ def _memory_arrays(memory: IncidentMemory) -> dict[str, NDArray[Any]]:
 
 
 def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
-    return {
-        "threshold": memory.threshold,
-        "tracks": {
-            name: [track.scores, track.unusual_since, track.above_since] for name, track in memory.tracks.items()
-        },
-        "above_notice": memory.above_notice,
-        "above_traffic": memory.above_traffic,
-        "open": [_incident_document(one) for one in memory.open],
-        "ended": [_incident_document(one) for one in memory.ended],
-        "changes": [[_document(change), age] for change, age in memory.changes],
-        "past": [_document(i) for i in memory.past],
-        "feedback": [_document(one) for one in memory.feedback],
-        "mutes": [_document(one) for one in memory.mutes],
-        "schedule": _schedule_document(memory.schedule),
-        "reconstruction": {key: getattr(memory.reconstruction, key) for key in ("model", "pending", "above", "since")},
-    }
-
-
-def _incident_document(one: OpenIncident) -> dict[str, Any]:
-    return (
-        _document(one)
-        | {"changes": [_near(change) for change in one.changes], "suspects": [_suspect(each) for each in one.suspects]}
-        | {"leads": [_with_suspect(each) for each in one.leads], "notices": [_with_suspect(e) for e in one.notices]}
-    )
-
-
-def _schedule_document(schedule: Schedule) -> dict[str, Any]:
-    """Return the schedule with each burst as a short list, because it is stored with every snapshot."""
-    works = {
-        name: [_rows(work.bursts), work.period, work.came, work.regular, work.until]
-        for name, work in schedule.works.items()
-    }
-    return {"works": works, "seen": schedule.seen}
-
-
-def _rows(bursts: Iterable[Burst]) -> list[list[float]]:
-    return [[burst.start, burst.seconds, burst.evidence, burst.cpu] for burst in bursts]
-
-
-def _read_schedule(document: dict[str, Any]) -> Schedule:
-    """Read a schedule. Version 0.1.0 stored none."""
-    works = {
-        name: Work(tuple(Burst(*burst) for burst in bursts), *others)
-        for name, (bursts, *others) in document.get("works", {}).items()
-    }
-    return Schedule(works, document.get("seen", 0.0))
-
-
-def _near(near: NearbyChange) -> dict[str, Any]:
-    return {"change": _document(near.change), "at": near.at}
-
-
-def _suspect(suspect: Suspect) -> dict[str, Any]:
-    return _document(suspect) | {
-        "reasons": [_reason(reason) for reason in suspect.reasons],
-        "context": [_reason(reason) for reason in suspect.context],
-    }
-
-
-def _with_suspect(one: Lead | PastNotice) -> dict[str, Any]:
-    return _document(one) | {"suspect": _suspect(one.suspect)}
-
-
-def _reason(reason: Reason) -> dict[str, Any]:
-    return _document(reason) | {"forecast": reason.forecast and _document(reason.forecast)}
-
-
-def _document(
-    one: OpenIncident
-    | Lead
-    | PastNotice
-    | Suspect
-    | Reason
-    | LimitForecast
-    | PlannedChange
-    | PastIncident
-    | Feedback
-    | Mute,
-) -> dict[str, Any]:
-    """Return the fields; ``asdict`` would also copy their values, which takes four times as long as writing them."""
-    return {key: getattr(one, key) for key in one.__dataclass_fields__}
+    """Return what is not an array."""
+    stored: dict[str, Any] = msgspec.to_builtins({key: getattr(memory, key) for key in STORED}, enc_hook=float)
+    whole = {key: getattr(memory.reconstruction, key) for key in ("model", "pending", "above", "since")}
+    return stored | {"reconstruction": whole}
 
 
 def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory:
-    """Read the memory. Version 0.1.0 stored no times, no past incidents, no feedback and no mutes."""
+    """Read the memory. Fields that an earlier version did not store have their defaults."""
+    memory = msgspec.convert({key: document[key] for key in STORED if key in document}, IncidentMemory)
     scores = tuple(tensors["scores"].tolist())
-    return IncidentMemory(
+    return replace(
+        memory,
         scores=scores,
         times=tuple(tensors["times"].tolist()) if "times" in tensors else (0.0,) * len(scores),
-        alerted_scores=tuple((at, score) for at, score in tensors["withheld"].tolist())
-        if "withheld" in tensors
-        else (),
-        threshold=_read_threshold(document.get("threshold")),
-        tracks=_read_tracks(document.get("tracks", {})),
-        above_notice=_decode_streaks(document.get("above_notice", {})),
-        above_traffic=_decode_streaks(document.get("above_traffic", {})),
-        open=tuple(map(_read_open_incident, document["open"])),
-        ended=tuple(map(_read_open_incident, document.get("ended", ()))),
-        changes=tuple((PlannedChange(**change), age) for change, age in document["changes"]),
-        past=tuple(PastIncident(**_fields(i)) for i in document.get("past", ())),
-        feedback=tuple(Feedback(**_fields(one)) for one in document.get("feedback", ())),
-        mutes=tuple(Mute(**_fields(one)) for one in document.get("mutes", ())),
-        schedule=_read_schedule(document.get("schedule", {})),
+        alerted_scores=tuple(map(tuple, tensors["withheld"].tolist())) if "withheld" in tensors else (),
         reconstruction=_read_reconstruction(document.get("reconstruction"), tensors),
     )
 
@@ -369,65 +276,3 @@ def _read_reconstruction(document: dict[str, Any] | None, tensors: dict[str, Any
     since = document["since"] and datetime.fromisoformat(document["since"])
     numbers = document["pending"], document["above"]
     return ReconstructionHistory(document["model"], tensors["reconstruction"], tensors["embedding"], *numbers, since)
-
-
-def _read_threshold(document: list[float] | None) -> tuple[float, float] | None:
-    """Read the threshold and its time. Version 0.2.0 stored none."""
-    return None if document is None else (document[0], document[1])
-
-
-def _read_tracks(document: dict[str, Any]) -> Tracks:
-    """Read the scores of the last snapshots. Version 0.2.0 stored only whether they were above a level."""
-    return {
-        name: Track(tuple(scores), datetime.fromisoformat(unusual), datetime.fromisoformat(above) if above else None)
-        for name, (scores, unusual, above) in document.items()
-    }
-
-
-def _decode_streaks(document: dict[str, Any]) -> Streaks:
-    return {name: (bits, datetime.fromisoformat(since)) for name, (bits, since) in document.items()}
-
-
-def _read_open_incident(document: dict[str, Any]) -> OpenIncident:
-    """Read an open incident. Version 0.1.0 stored no changes, suspects, leads and notices with it."""
-    changes = tuple(
-        NearbyChange(PlannedChange(**near["change"]), datetime.fromisoformat(near["at"]))
-        for near in document.get("changes", ())
-    )
-    suspects = tuple(map(_read_suspect, document.get("suspects", ())))
-    at, ended = document.get("suspects_at"), document.get("ended_at")
-    read = {
-        "severity": Severity(document["severity"]),
-        "changes": changes,
-        "suspects": suspects,
-        "suspects_at": at and datetime.fromisoformat(at),
-        "ended_at": ended and datetime.fromisoformat(ended),
-        "leads": tuple(
-            Lead(_read_suspect(lead["suspect"]), lead["snapshots"], lead["age"]) for lead in document.get("leads", ())
-        ),
-        "notices": tuple(
-            PastNotice(_read_suspect(notice["suspect"]), datetime.fromisoformat(notice["at"]))
-            for notice in document.get("notices", ())
-        ),
-        "spent": tuple((name, bad, usual) for name, bad, usual in document.get("spent", ())),
-    }
-    return OpenIncident(**_fields(document) | read)
-
-
-def _read_suspect(document: dict[str, Any]) -> Suspect:
-    """Read a suspect. Version 0.1.0 stored no context."""
-    reasons, context = (tuple(map(_read_reason, document.get(of, ()))) for of in ("reasons", "context"))
-    return Suspect(document["service"], document["score"], reasons, context)
-
-
-def _read_reason(document: dict[str, Any]) -> Reason:
-    forecast = document.get("forecast")
-    return Reason(**_fields(document) | {"forecast": forecast and LimitForecast(**forecast)})
-
-
-def _fields(document: dict[str, Any]) -> dict[str, Any]:
-    """Convert times and tuples of an incident, a feedback or a mute back."""
-    times = {key: datetime.fromisoformat(document[key]) for key in MOMENTS & document.keys()}
-    lists = {key: tuple(value) for key, value in document.items() if isinstance(value, list)}
-    moves = {key: {name: tuple(m) for name, m in document[key].items()} for key in MOVES & document.keys()}
-    return document | times | lists | moves

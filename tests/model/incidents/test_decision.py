@@ -180,7 +180,7 @@ def test_a_streak_has_its_beginning_and_ends_after_several_low_scores(
 
 def test_a_track_counts_the_scores_at_or_above_a_level() -> None:
     track = Track((5.0, 6.0, 4.0, 6.0), START)
-    assert [track.count(6.0, n) for n in (1, 2, 3, 4, 9)] == [0, 1, 1, 2, 2]
+    assert [track.times_above(6.0, n) for n in (1, 2, 3, 4, 9)] == [0, 1, 1, 2, 2]
 
 
 def beginning(*scores: float) -> datetime:
