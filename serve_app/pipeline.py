@@ -461,7 +461,6 @@ def build_meta_input(
     base, memory = options.policy.page_level(*size) + checkpoint.page_offset, state.memory
     now = snapshot.observed_at.timestamp()
     level = next_threshold(base, memory.normal_scores(), memory.last_threshold(), options.policy, now)
-    raised = level / base if base > 0 else 1.0
     evidence = gather(
         state,
         prepared.observation,
@@ -469,7 +468,6 @@ def build_meta_input(
         calibrated.surprise,
         options.policy,
         level,
-        raised,
     )
     when = VerdictContext(
         snapshot.observed_at,
@@ -479,7 +477,6 @@ def build_meta_input(
         level,
         options.policy.notice_level(*size) + checkpoint.page_offset,
         tuple(p for p in range(len(cut.parts)) if p not in answered),
-        raised,
     )
     return MetaInput(
         evidence,

@@ -27,11 +27,11 @@ from model.scoring.finders.finder import Finder
 from model.scoring.finders.gross_harm import find_gross_harm
 from model.scoring.finders.rerouted import find_rerouted
 from model.scoring.finders.structure import find_unlikely_calls
-from model.scoring.kinds import AFFECTED, WORTH_A_LOOK, EvidenceKind
+from model.scoring.kinds import AFFECTED, EVENT_SURPRISE, WORTH_A_LOOK, EvidenceKind
 from model.scoring.level_shifts import apply_level_shifts, apply_notice_shifts
 from model.scoring.materiality import material, matters
 from model.scoring.page_score import led_by_resources, page_score, symptoms, without_resources
-from model.scoring.resources import SHORTAGE_SURPRISE, Trend, cpu_use, shortage, trends
+from model.scoring.resources import Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.series_evidence import series_evidence
@@ -64,25 +64,22 @@ def gather(
     surprise: Surprises,
     policy: AlertPolicy,
     threshold: float,
-    raised: float = 1.0,
 ) -> Evidence:
     """Compute the evidence of every service and select the candidates.
 
     Args:
         state, observation, decoded, surprise, policy: of the snapshot.
         threshold: of alerts.
-        raised: how many times higher it is because of the mesh's own history. Events that normal traffic never shows
-            count as many times more, since a restless mesh does not show them either.
     """
     surprise = with_rare_failures(observation, surprise)
     mesh = ScoredMesh(state, observation, decoded, surprise, policy.latency_floor_seconds)
     kinds = series_evidence(mesh)
-    dropped = _add_findings(kinds, mesh, np.float32(raised))
+    dropped = _add_findings(kinds, mesh)
     rising, unusual = _rising(state, observation), unusual_signals(state, observation)
     short = shortage(state, observation, surprise.node)
-    short[[trend.row for trend in rising]] = SHORTAGE_SURPRISE
+    short[[trend.row for trend in rising]] = EVENT_SURPRISE
     short = np.maximum(short * observation.presence.measured, pressure(state, observation, unusual))
-    resources = kinds[:, EvidenceKind.RESOURCES], short >= SHORTAGE_SURPRISE, kinds[:, EvidenceKind.CALLERS]
+    resources = kinds[:, EvidenceKind.RESOURCES], short >= EVENT_SURPRISE, kinds[:, EvidenceKind.CALLERS]
     others = largest_of_rows(symptoms(kinds)[:, :-1])
     kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources, others, threshold, mesh.floors)
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
@@ -94,7 +91,7 @@ def gather(
     use = Use(notice, *cpu_use(observation))
     work = follow_work(state.memory.schedule, state.node_ids, use, state.learned_at, state.interval_seconds)
     notice = np.where(work.regular, 0, notice)
-    notice[work.overdue] = SHORTAGE_SURPRISE
+    notice[work.overdue] = EVENT_SURPRISE
     excused = work.regular & led_by_resources(shifted)
     page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
     notice = apply_notice_shifts(notice, state.memory, state.node_ids)
@@ -142,14 +139,13 @@ def _rising(state: MeshState, observation: Observation) -> tuple[Trend, ...]:
     return *steady, *(one for one in find_filling(state, observation) if (one.row, one.metric) not in known)
 
 
-def _add_findings(kinds: Array, mesh: ScoredMesh, raised: np.float32) -> BoolArray:
+def _add_findings(kinds: Array, mesh: ScoredMesh) -> BoolArray:
     """Add what the finders find to the evidence ``[N, K]``, in place, and return the calls ``[E]`` to report as no
-    longer made. ``raised`` as in :func:`gather`."""
+    longer made."""
     dropped = np.zeros(mesh.state.edge_index.shape[1], bool)
     for find in FINDERS:
         for finding in find(mesh):
-            surprise = raised * finding.surprise if finding.is_event else finding.surprise
-            np.maximum(kinds[:, finding.kind], surprise, out=kinds[:, finding.kind])
+            np.maximum(kinds[:, finding.kind], finding.surprise, out=kinds[:, finding.kind])
             if finding.dropped is not None:
                 dropped |= finding.dropped
     return dropped

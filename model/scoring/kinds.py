@@ -38,3 +38,5 @@ AFFECTED = [
 ]
 CALLED_SYMPTOMS = AFFECTED[:4]  # what a caller sees of the services it calls
 WORTH_A_LOOK = 2.0  # surprise from which a service is a candidate: one in a hundred
+# Of an event that normal traffic never shows, decades: more than the threshold of the most restless mesh.
+EVENT_SURPRISE = 8.0

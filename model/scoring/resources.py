@@ -12,14 +12,13 @@ import numpy as np
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
 from model.incidents.planned_changes import SCALINGS
 from model.scoring.busy_cpu import busy_cpu
+from model.scoring.kinds import EVENT_SURPRISE
 from model.snapshot import BoolArray, IntArray
 from model.state import history
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import LimitForecast
 
-# Of a steady rise, of memory beyond its history, of CPU beyond the window and of all CPU in use: not by chance.
-SHORTAGE_SURPRISE = 8.0
 CHANNEL = {history.MEMORY: MEMORY, history.CONNECTIONS: CONNECTIONS}
 RECENT = (10, 16)  # blocks in which a rise is looked for
 LEAST_OLDER = 12  # measured blocks before them
@@ -75,7 +74,7 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
     far = np.maximum.reduce(
         [_far_above_history(state, observation), _is_saturated(observation), busy_cpu(state, observation)]
     )
-    evidence: Array = np.maximum(strongest, np.float32(SHORTAGE_SURPRISE) * far).clip(0)
+    evidence: Array = np.maximum(strongest, np.float32(EVENT_SURPRISE) * far).clip(0)
     return evidence
 
 

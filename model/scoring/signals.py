@@ -13,7 +13,7 @@ import numpy as np
 
 from model.features import P50, P99, Array
 from model.scoring.explanations import Fact
-from model.scoring.resources import SHORTAGE_SURPRISE
+from model.scoring.kinds import EVENT_SURPRISE
 from model.snapshot import COUNTS, MOSTLY_ZERO, BoolArray, IntArray, MeshSnapshot, SignalKind, find_rows
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
@@ -45,7 +45,7 @@ _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 def pressure(
     state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
 ) -> Array:
-    """Return the surprise ``[N]``, decades, of services that lack a resource by their signals: ``SHORTAGE_SURPRISE``,
+    """Return the surprise ``[N]``, decades, of services that lack a resource by their signals: ``EVENT_SURPRISE``,
     or 0.
 
     Args:
@@ -56,7 +56,7 @@ def pressure(
     surprise = np.zeros(len(state.node_ids), np.float32)
     found = unusual_signals(state, observation) if unusual is None else unusual
     is_short = (row for row, facts in found.items() if any(fact.metric != SignalKind.CANCELLED for fact in facts))
-    surprise[list(is_short)] = SHORTAGE_SURPRISE
+    surprise[list(is_short)] = EVENT_SURPRISE
     return surprise
 
 
@@ -64,7 +64,7 @@ def impatience(
     state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
 ) -> Array:
     """Return the surprise ``[N]``, decades, of services that are slow and whose callers give up more than usual:
-    ``SHORTAGE_SURPRISE``, or 0. Arguments as in :func:`pressure`."""
+    ``EVENT_SURPRISE``, or 0. Arguments as in :func:`pressure`."""
     surprise = np.zeros(len(state.node_ids), np.float32)
     found = unusual_signals(state, observation) if unusual is None else unusual
     node = observation.node
@@ -72,7 +72,7 @@ def impatience(
         if any(fact.metric == SignalKind.CANCELLED for fact in facts):
             rise = (node.value - node.expected)[row, [P50, P99]]
             if (node.observed[row, [P50, P99]] & (rise >= SLOWER)).any():
-                surprise[row] = SHORTAGE_SURPRISE
+                surprise[row] = EVENT_SURPRISE
     return surprise
 
 

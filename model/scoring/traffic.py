@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
+from model.scoring.kinds import EVENT_SURPRISE
 from model.snapshot import BoolArray, IntArray, mark_services, namespace_of
 from model.state.mesh_state import MeshState
 from model.state.traffic import OFFSET
 
 MESH = "*"
-CHANGE_SURPRISE = 8.0  # traffic never left its usual level by as much
 LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
 SURGE, GROSS_SURGE = 2.5, 4.5  # times the usual requests: of a notice, and of an alert
 RETURNED = 0.8  # of the usual requests, from which they are back
@@ -58,7 +58,7 @@ class TrafficChange:
 
 def traffic_score(change: TrafficChange) -> float:
     """Return the surprise of a loss or of a gross surge, in decades; 0 for another surge, which harms no one."""
-    return CHANGE_SURPRISE if change.is_far and change.is_gross else 0.0
+    return EVENT_SURPRISE if change.is_far and change.is_gross else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -58,7 +58,7 @@ def follow_traffic(
     }
     names = tuple(far)
     scores = np.ones(len(names), np.float32)
-    surprise = {scope: traffic_score(change) * when.raised for scope, change in far.items()}
+    surprise = {scope: traffic_score(change) for scope, change in far.items()}
     lasting = replace(policy, confirm=max(policy.confirm, LEAST), confirm_of=max(policy.confirm_of, LEAST + 1))
     above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, lasting, now)
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]

@@ -15,7 +15,6 @@ class VerdictContext:
         interval_seconds: between snapshots, s.
         level, notice_level: threshold of alerts and level of notices, surprise.
         missing_parts: parts that did not answer.
-        raised: how many times higher the threshold is because of the mesh's own history.
     """
 
     observed_at: datetime
@@ -25,4 +24,3 @@ class VerdictContext:
     level: float
     notice_level: float
     missing_parts: tuple[int, ...] = ()
-    raised: float = 1.0

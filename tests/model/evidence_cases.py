@@ -29,13 +29,11 @@ def tail(channels: int) -> Tail:
     return Tail(*(np.full((EXPOSURES, SCALES, channels), x, np.float32) for x in (0.001, 0.8, 0.15)))
 
 
-def evidence_of(
-    *snapshots: MeshSnapshot, state: MeshState | None = None, raised: float = 1.0, policy: AlertPolicy = POLICY
-) -> Evidence:
+def evidence_of(*snapshots: MeshSnapshot, state: MeshState | None = None, policy: AlertPolicy = POLICY) -> Evidence:
     """Return evidence of the last snapshot, for a network without expectations."""
     observation, state = watch(snapshots, state or settled_state())
     mesh = scored_mesh(state, observation)
-    return gather(state, observation, mesh.scores, mesh.surprise, policy, THRESHOLD, raised)
+    return gather(state, observation, mesh.scores, mesh.surprise, policy, THRESHOLD)
 
 
 def scored_mesh(state: MeshState, observation: Observation) -> ScoredMesh:

@@ -12,13 +12,12 @@ import numpy as np
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Channel
 from model.ordering import largest_of_rows
 from model.scoring.finders.finder import Finding
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
 from model.snapshot import BoolArray
 from model.state.change_impact import KNOWN, OWN
 from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
 
-WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
 LASTS_SECONDS, LEAST_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
 TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
 SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
@@ -49,12 +48,12 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
         (slow, _is_slow(observation.node, own, NODE_LATENCIES, lasted, mesh.floors.p50)),
         (failing, _is_failing(observation.node, own, NODE_CHANNELS[ERROR], lasted)),
     ):
-        surprise[np.flatnonzero(own)[found]] = WORSE_SURPRISE
+        surprise[np.flatnonzero(own)[found]] = EVENT_SURPRISE
     for surprise, found in (
         (slow, _is_slow(observation.edge, calls, EDGE_LATENCIES, lasted, mesh.floors.p50)),
         (failing, _is_failing(observation.edge, calls, EDGE_CHANNELS[ERROR], lasted)),
     ):
-        surprise[destination[found]] = WORSE_SURPRISE
+        surprise[destination[found]] = EVENT_SURPRISE
     return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
 
 

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.scoring.finders.finder import Finding
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.release_versions import find_versions, new_services
 from model.scoring.scored_mesh import ScoredMesh
 from model.snapshot import EDGE_METRICS, EdgeMetric, IntArray, find_rows
 from model.state.mesh_state import MeshState
 
 FloatArray = NDArray[np.float64]
-WORSE_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
 LASTS = 8  # snapshots that are compared; a cold start is over sooner
 LEAST_REQUESTS = 100.0  # of each version in these snapshots
 SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
@@ -43,8 +42,8 @@ def find_worse_canaries(mesh: ScoredMesh) -> tuple[Finding, ...]:
         if (requests < LEAST_REQUESTS).any():
             continue
         median = _weighted_mean(calls, _P50, axis=2)
-        slow[canary] = WORSE_SURPRISE * bool((median[:, 0] >= SLOWER * median[:, 1]).all())
-        failing[canary] = WORSE_SURPRISE * _fails_more(_weighted_mean(calls, _ERRORS, axis=(0, 2)), requests)
+        slow[canary] = EVENT_SURPRISE * bool((median[:, 0] >= SLOWER * median[:, 1]).all())
+        failing[canary] = EVENT_SURPRISE * _fails_more(_weighted_mean(calls, _ERRORS, axis=(0, 2)), requests)
     return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
 
 

@@ -5,14 +5,13 @@ import numpy as np
 from model.features import ERROR, RATE, Array
 from model.scoring.calls import is_reported, rate_of
 from model.scoring.finders.finder import Finding
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.release_versions import is_absorbed
 from model.scoring.scored_mesh import ScoredMesh
 from model.snapshot import mark_services
 
 MOST_LOAD = 3.0  # times its expected requests, beyond which a caller's other calls tell nothing
 SURE_ERRORS = 3.0  # surprise of a caller's errors from which they are no noise
-DISAPPEARANCE_SURPRISE = 6.0  # normal traffic never shows that callers miss a service
 
 
 def find_disappeared(mesh: ScoredMesh) -> tuple[Finding, ...]:
@@ -50,7 +49,7 @@ def find_disappeared(mesh: ScoredMesh) -> tuple[Finding, ...]:
     missed, plain = np.maximum(missed, failing), np.maximum(plain, failing)
     share, sure = (np.where(called > 0, np.clip(v / np.maximum(called, 1e-6), 0, 1), 1.0) for v in (missed, plain))
     surprise = mesh.surprise.node_raw[:, RATE]
-    worth = np.maximum(surprise, DISAPPEARANCE_SURPRISE * sure * np.minimum(surprise, 1))
+    worth = np.maximum(surprise, EVENT_SURPRISE * sure * np.minimum(surprise, 1))
     vanished: Array = (worth * gone * np.clip(2 * share - 0.5, 0, 1)).astype(np.float32)
     return (Finding(EvidenceKind.VANISHED, vanished),)
 

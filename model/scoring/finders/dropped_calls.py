@@ -14,14 +14,13 @@ import numpy as np
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
 from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.scoring.finders.finder import Finding
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.release_versions import shares_traffic
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import largest_of_group
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
-DROPPED_SURPRISE = 8.0  # there is no past to compare with, as for ``rerouted.REROUTE_SURPRISE``
 LEAST_REQUESTS = 15.0  # usual requests of a call in a snapshot
 LOW, FULL = 0.5, 0.4  # of the usual requests: where a fall begins to count, and where it counts in full
 HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and hardly any before it
@@ -53,7 +52,7 @@ def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     surprise = np.zeros(state.edge_index.shape[1], np.float32)
     shares = _shares(state, rows, usual, len(state.window))
     for i, row in enumerate(rows.tolist()):
-        surprise[row] = DROPPED_SURPRISE * _drop_strength(shares[:, i])
+        surprise[row] = EVENT_SURPRISE * _drop_strength(shares[:, i])
     of_services = largest_of_group(surprise, state.edge_index[1], len(state.node_ids))
     return (Finding(EvidenceKind.VANISHED, of_services, dropped=surprise > 0),)
 

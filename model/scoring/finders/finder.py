@@ -1,8 +1,8 @@
 """The interface of finders of evidence.
 
 A finder looks for one event that the surprises of single series do not show: calls that go elsewhere, a service that is
-gone, a version that is worse. Most of these events have no past to compare with, so their surprise is a constant. A new
-finder is a file in this folder, and a line in ``FINDERS`` of ``gather.py``.
+gone, a version that is worse. There is no past to compare most of these events with, so their surprise is a constant,
+``EVENT_SURPRISE``. A new finder is a file in this folder, and a line in ``FINDERS`` of ``gather.py``.
 """
 
 from collections.abc import Sequence
@@ -22,14 +22,11 @@ class Finding:
     Attributes:
         kind: of the evidence.
         surprise: float32 ``[N]``, 0 or more.
-        is_event: whether normal traffic never shows it, not even in a restless mesh; such evidence grows with the page
-            level of a restless mesh.
         dropped: bool ``[E]``, calls to report as no longer made; None: no calls.
     """
 
     kind: EvidenceKind
     surprise: Array
-    is_event: bool = True
     dropped: BoolArray | None = None
 
 

@@ -4,12 +4,11 @@ import numpy as np
 
 from model.features import ERROR, NODE_CHANNELS, P99, RATE, Array
 from model.scoring.finders.finder import Finding
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.scored_mesh import ScoredMesh
 from model.snapshot import BoolArray
 from model.state.change_impact import OWN
 
-GROSS_SURPRISE = 6.5  # of such a service, even after a deploy, and in a mesh that often has slow minutes
 LEAST_REQUESTS = 50  # requests in a snapshot that count in full, for errors
 LEAST_TAIL = 300  # the same for p99: three requests have to be slower
 LEAST_TIMES, LEAST_WAIT = 4.0, 1.0  # times the usual p99, and s above it
@@ -20,7 +19,7 @@ def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
     longer than usual, and four times as long.
 
     Deploys cause errors for a moment in most meshes, so the tails near changes are heavy. Where an autoscaler is often
-    late, slow minutes are frequent. Both make harm less surprising, and do not excuse it: ``GROSS_SURPRISE`` if it is
+    late, slow minutes are frequent. Both make harm less surprising, and do not excuse it: it counts in full if it is
     true of enough requests in the snapshot. Few requests count less each time; together they count as
     :func:`with_rare_failures`, near changes too. Errors are looked at near planned changes only. Without one, they are
     surprising enough.
@@ -37,8 +36,8 @@ def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
     requests *= np.float32(state.interval_seconds)
     now, usual = (NODE_CHANNELS[ERROR].invert(of[exposed, ERROR]) for of in (node.value, node.expected))
     enough = np.clip(requests[exposed] / LEAST_REQUESTS, 0, 1)
-    failing[exposed] = GROSS_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)
-    waiting[entry] = GROSS_SURPRISE * _waits(node.value[entry], node.expected[entry], requests[entry])
+    failing[exposed] = EVENT_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)
+    waiting[entry] = EVENT_SURPRISE * _waits(node.value[entry], node.expected[entry], requests[entry])
     return Finding(EvidenceKind.ERROR, failing), Finding(EvidenceKind.LATENCY, waiting)
 
 

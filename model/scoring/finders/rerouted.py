@@ -5,14 +5,13 @@ import numpy as np
 from model.features import RATE
 from model.scoring.calls import is_reported, rate_of
 from model.scoring.finders.finder import Finding
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.release_versions import ESTABLISHED, MOST_OF_TIME, moves_between_versions
 from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.strongest import worst_of_group
 from model.state.filters import SEEN
 from model.state.mesh_state import topology_of
 
-REROUTE_SURPRISE = 8.0  # normal traffic never shows that calls go elsewhere
 LEAST_REQUESTS = 50  # requests on new calls that count in full
 LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
 REROUTE_COUNTED = 4  # snapshots whose requests count
@@ -22,7 +21,7 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
     """Find traffic that an established service moves from a usual callee to another established service. It counts for
     the caller and both destinations.
 
-    There is no past to compare with. The surprise is ``REROUTE_SURPRISE`` if a tenth of the caller's traffic or a third
+    There is no past to compare with. The surprise is ``EVENT_SURPRISE`` if a tenth of the caller's traffic or a third
     of a usual call moves, and that call falls beyond its usual variation. Traffic can take minutes to move, and small
     calls take minutes to make enough requests. So a call counts as new for ``REROUTE_YOUNG`` snapshots.
 
@@ -53,7 +52,7 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
     requests = np.bincount(source, now * young * snapshots, count) * state.interval_seconds
     counted = np.clip(requests / LEAST_REQUESTS, 0, 1)
     much = np.clip(np.maximum((share - 0.02) / 0.08, (of_call - 0.1) / 0.2), 0, 1)
-    strength = (REROUTE_SURPRISE * fall * counted * much).astype(np.float32)
+    strength = (EVENT_SURPRISE * fall * counted * much).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):
         np.maximum.at(rerouted, ends[calls], strength[source[calls]])
     return (Finding(EvidenceKind.VANISHED, rerouted),)

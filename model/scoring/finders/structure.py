@@ -20,4 +20,4 @@ def find_unlikely_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     worst = np.zeros(len(state.node_ids), np.float32)
     for ends in state.edge_index[:, young]:
         np.maximum.at(worst, ends, unlikely)
-    return (Finding(EvidenceKind.STRUCTURE, worst, is_event=False),)
+    return (Finding(EvidenceKind.STRUCTURE, worst),)

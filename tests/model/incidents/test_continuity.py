@@ -26,7 +26,8 @@ from model.incidents.continuity import (
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.scoring.evidence import Evidence
-from model.scoring.resources import SHORTAGE_SURPRISE, Trend
+from model.scoring.kinds import EVENT_SURPRISE
+from model.scoring.resources import Trend
 from model.scoring.verdict_building import build_verdict
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
@@ -175,7 +176,7 @@ def test_a_rising_resource_gets_a_new_forecast() -> None:
 def leaking(page: float) -> Evidence:
     """Return evidence of two services, the first of which leaks memory."""
     trend = Trend(0, "memory_utilization", 0.8, 0.4, 1200.0, LimitForecast(600.0, 300.0, 900.0))
-    notice = np.array([SHORTAGE_SURPRISE, 0.0], np.float32)
+    notice = np.array([EVENT_SURPRISE, 0.0], np.float32)
     return replace(evidence(page, 1.0, calls=((1, 0),)), notice=notice, trends=(trend,))
 
 

@@ -19,10 +19,9 @@ from model.incidents.schedule import (
     Work,
     follow_work,
 )
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.page_score import led_by_resources, without_resources
 from model.scoring.regular_work import overdue_reason
-from model.scoring.resources import SHORTAGE_SURPRISE
 from model.scoring.verdict_building import build_verdict
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
@@ -191,7 +190,7 @@ def overdue_verdicts(schedule: Schedule, indices: Iterable[int]) -> list[Inciden
     memory, kinds = IncidentMemory(schedule=schedule), []
     for i in indices:
         scene = replace(
-            evidence(1.0, 1.0), notice=np.array([SHORTAGE_SURPRISE, 0.0], np.float32), schedule=memory.schedule
+            evidence(1.0, 1.0), notice=np.array([EVENT_SURPRISE, 0.0], np.float32), schedule=memory.schedule
         )
         verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
         kinds += [incident_kind(one) for one in verdict.incidents]

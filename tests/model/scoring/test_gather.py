@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from model.features import P50, Array
+from model.incidents.decision import next_threshold
 from model.incidents.policy import AlertPolicy
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import MeshSnapshot, NodeMetric, PlannedChange
 from tests.model.evidence_cases import CART, evidence_of, snapshot_with_move
 from tests.model.model_cases import SERVICES, noisy, snapshot, watch
@@ -14,12 +16,12 @@ from tests.model.model_cases import SERVICES, noisy, snapshot, watch
 LATENCIES = [NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]
 
 
-def test_events_count_more_where_the_level_is_raised_and_deviations_do_not() -> None:
-    usual, restless = (evidence_of(snapshot_with_move(0.7), raised=raised) for raised in (1.0, 1.2))
-    expected = usual.kinds.copy()
-    expected[:, EvidenceKind.VANISHED] *= 1.2
-    assert restless.names == usual.names
-    np.testing.assert_allclose(restless.kinds, expected, rtol=1e-6)
+def test_an_event_exceeds_the_highest_threshold_that_a_restless_mesh_can_have() -> None:
+    policy = AlertPolicy()
+    restless = next_threshold(policy.page_level(2000, 15.0), np.full(400, 100.0), None, policy, 0.0)
+    moved = evidence_of(snapshot_with_move(0.7))
+    assert moved.kinds[:, EvidenceKind.VANISHED].max() == pytest.approx(EVENT_SURPRISE)
+    assert restless < EVENT_SURPRISE
 
 
 def slow_snapshot(made: MeshSnapshot, factor: float = 1.0) -> MeshSnapshot:

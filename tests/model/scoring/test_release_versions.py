@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from model.scoring.evidence import Evidence
-from model.scoring.finders.dropped_calls import DROPPED_SURPRISE, LASTS
-from model.scoring.kinds import EvidenceKind
+from model.scoring.finders.dropped_calls import LASTS
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.scoring.release_versions import find_versions, stem
 from model.snapshot import MeshSnapshot
 from tests.model.evidence_cases import CART, STORE, evidence_of
@@ -75,4 +75,4 @@ def test_calls_that_no_replacement_gets_are_dropped(name: str) -> None:
         fallen = [shares_of(FIRST + 2 + i, 0.0, name=name, callers=[CART], lost=0.9) for i in range(LASTS + 2)]
     else:
         used, fallen = [], [shares_of(FIRST + i, 0.9, callers=[CART], present=False) for i in range(LASTS + 2)]
-    assert disappearance_of(evidence_of(*used, *fallen), SERVICES[STORE]) == DROPPED_SURPRISE
+    assert disappearance_of(evidence_of(*used, *fallen), SERVICES[STORE]) == EVENT_SURPRISE

@@ -12,8 +12,9 @@ from model.incidents.feedback import feedback_on_past
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.scoring.busy_cpu import busy_cpu
+from model.scoring.kinds import EVENT_SURPRISE
 from model.scoring.level_shifts import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
-from model.scoring.resources import LEAST_OLDER, RECENT, SHORTAGE_SURPRISE, Trend, shortage, trends
+from model.scoring.resources import LEAST_OLDER, RECENT, Trend, shortage, trends
 from model.scoring.verdict_building import build_verdict
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state import history
@@ -213,7 +214,7 @@ def test_a_rise_is_a_reason_with_its_beginning() -> None:
     memory = IncidentMemory()
     rising = Trend(0, "memory_utilization", 0.6, 0.4, 1200.0, None)
     for i in range(3):
-        scene = replace(evidence(1.0, 1.0), notice=np.array([SHORTAGE_SURPRISE, 0], np.float32), trends=(rising,))
+        scene = replace(evidence(1.0, 1.0), notice=np.array([EVENT_SURPRISE, 0], np.float32), trends=(rising,))
         verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
     (notice,) = verdict.notices
     (reason,) = notice.suspects[0].reasons
@@ -228,7 +229,7 @@ def test_a_service_without_cpu_left_is_noticed_and_an_always_busy_one_is_not() -
     busy[1, 4] = 0.97
     observation, state = watch([*(snapshot(i, nodes=busy) for i in range(30)), snapshot(30, nodes=nodes)])
     evidence_of_all = shortage(state, observation, np.zeros((len(SERVICES), 9), np.float32))
-    assert evidence_of_all.tolist() == [0, 0, 0, SHORTAGE_SURPRISE, 0]
+    assert evidence_of_all.tolist() == [0, 0, 0, EVENT_SURPRISE, 0]
 
 
 def test_memory_beyond_its_history_is_noticed_although_it_varies_much() -> None:
@@ -241,7 +242,7 @@ def test_memory_beyond_its_history_is_noticed_although_it_varies_much() -> None:
     nodes[:, 5], nodes[3, 5] = 0.3, 0.75
     observation, state = watch([*series, snapshot(200, nodes=nodes)])
     evidence_of_all = shortage(state, observation, np.zeros((len(SERVICES), 9), np.float32))
-    assert evidence_of_all.tolist() == [0, 0, 0, SHORTAGE_SURPRISE, 0]
+    assert evidence_of_all.tolist() == [0, 0, 0, EVENT_SURPRISE, 0]
 
 
 BEFORE_RISE, RISEN = 100, 8  # snapshots

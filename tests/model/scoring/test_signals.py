@@ -11,7 +11,7 @@ from model.incidents.kind import incident_kind
 from model.incidents.memory import IncidentMemory
 from model.scoring import signals as signals_module
 from model.scoring.explanations import Fact
-from model.scoring.resources import SHORTAGE_SURPRISE
+from model.scoring.kinds import EVENT_SURPRISE
 from model.scoring.signals import impatience, pressure, signal_reasons, unusual_signals
 from model.scoring.verdict_building import build_verdict
 from model.snapshot import MeshSnapshot, Signal, SignalKind
@@ -52,7 +52,7 @@ def facts(course: Course, exposure: int = UNEXPOSED) -> tuple[Fact, ...]:
     found = unusual_signals(state, observation)
     assert set(found) <= {CART}
     np.testing.assert_array_equal(
-        pressure(state, observation), np.where(np.isin(np.arange(len(SERVICES)), list(found)), SHORTAGE_SURPRISE, 0)
+        pressure(state, observation), np.where(np.isin(np.arange(len(SERVICES)), list(found)), EVENT_SURPRISE, 0)
     )
     return found.get(CART, ())
 
@@ -153,7 +153,7 @@ def test_a_mesh_without_signals_has_no_pressure() -> None:
 def test_a_signal_is_evidence_for_a_notice_and_a_fact_about_the_service() -> None:
     evidence = evidence_of(*snapshots({SignalKind.QUEUE_DEPTH: [40.0, *[5200.0] * 4]}), state=MeshState())
     cart = evidence.names.index(SERVICES[CART])
-    assert evidence.notice[cart] == SHORTAGE_SURPRISE
+    assert evidence.notice[cart] == EVENT_SURPRISE
     assert evidence.page[cart] < 2
     assert evidence.explanation.context[cart] == (Fact("queue_depth", 5200.0, 40.0),)
 

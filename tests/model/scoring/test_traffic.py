@@ -13,7 +13,8 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident
 from model.incidents.policy import AlertPolicy
-from model.scoring.traffic import CHANGE_SURPRISE, LOST, MESH, TrafficChange, contains, traffic_changes, traffic_score
+from model.scoring.kinds import EVENT_SURPRISE
+from model.scoring.traffic import LOST, MESH, TrafficChange, contains, traffic_changes, traffic_score
 from model.scoring.traffic_incidents import follow_traffic
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import PlannedChange
@@ -55,11 +56,11 @@ class Gateways:
         self.memory = IncidentMemory()
         self.changes: tuple[TrafficChange, ...] = ()
         self.alerted: set[str] = set()
-        self.level, self.raised, self.score = 6.0, 1.0, 0.0
+        self.level, self.score = 6.0, 0.0
         self.run(learned, 1.0)
 
     def when(self) -> VerdictContext:
-        return VerdictContext(self.now, 100, 100, self.interval, self.level, self.level, raised=self.raised)
+        return VerdictContext(self.now, 100, 100, self.interval, self.level, self.level)
 
     def state(self) -> MeshState:
         return MeshState(interval_seconds=self.interval, traffic=self.traffic, memory=self.memory)
@@ -197,8 +198,8 @@ def test_a_surge_is_a_notice_or_a_minor_alert_and_is_usual_after_half_an_hour(
     assert 3 <= first(found) <= 8
     assert [i.severity for i in found[-1]] == [severity]
     raises_alert = severity is not Severity.NOTICE
-    assert [traffic_score(change) for change in mesh.changes] == [CHANGE_SURPRISE * raises_alert]
-    assert mesh.score == CHANGE_SURPRISE * raises_alert
+    assert [traffic_score(change) for change in mesh.changes] == [EVENT_SURPRISE * raises_alert]
+    assert mesh.score == EVENT_SURPRISE * raises_alert
     assert mesh.run(20, factor)[-1] == ()
 
 
@@ -490,20 +491,13 @@ def test_a_level_that_a_person_accepts_is_the_lowest_one_too() -> None:
     np.testing.assert_array_equal(accepted.low[1:], mesh.traffic.low[1:])
 
 
-@pytest.mark.parametrize(
-    ("level", "raised", "opens"),
-    [
-        (CHANGE_SURPRISE, 1.0, True),
-        (CHANGE_SURPRISE + 0.1, 1.0, False),
-        (CHANGE_SURPRISE + 0.1, (CHANGE_SURPRISE + 0.1) / CHANGE_SURPRISE, True),  # the mesh's own history raised it
-    ],
-)
-def test_a_loss_raises_an_alert_if_its_score_reaches_the_threshold(level: float, raised: float, opens: bool) -> None:
+@pytest.mark.parametrize(("level", "opens"), [(EVENT_SURPRISE, True), (EVENT_SURPRISE + 0.1, False)])
+def test_a_loss_raises_an_alert_if_its_score_reaches_the_threshold(level: float, opens: bool) -> None:
     mesh = Gateways()
-    mesh.level, mesh.raised = level, raised
+    mesh.level = level
     assert bool(first(mesh.run(WITHIN, 0.0))) == opens
-    assert mesh.score == pytest.approx(CHANGE_SURPRISE * raised)
-    assert (mesh.score >= level - 1e-9) == opens
+    assert mesh.score == EVENT_SURPRISE
+    assert (mesh.score >= level) == opens
 
 
 def test_a_surge_that_harms_no_one_is_a_notice_at_any_threshold() -> None:
@@ -520,7 +514,7 @@ def test_a_loss_has_no_score_before_it_is_confirmed() -> None:
         opened = mesh.see(0.0)
         scores.append(mesh.score)
         assert bool(opened) == bool(mesh.score)
-    assert set(scores) == {0.0, CHANGE_SURPRISE}
+    assert set(scores) == {0.0, EVENT_SURPRISE}
 
 
 def test_a_short_fall_is_no_incident() -> None:

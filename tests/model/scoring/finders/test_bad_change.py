@@ -13,8 +13,8 @@ from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, P
 from model.incidents.decision import Track
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
-from model.scoring.finders.bad_change import FAILS, SLOWER, WORSE_SURPRISE, find_bad_changes
-from model.scoring.kinds import EvidenceKind
+from model.scoring.finders.bad_change import FAILS, SLOWER, find_bad_changes
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import PlannedChange
 from model.state.change_impact import HARMLESS, KEPT, KNOWN, OWN, UNEXPOSED, find_worse, hold_levels, settled_series
 from model.state.filters import CENTRE, SLOTS, SLOW_CENTRE, SLOW_VARIANCE, Deviation
@@ -85,7 +85,7 @@ def first(found: list[tuple[float, float]], which: int) -> int:
 def test_a_service_that_stays_far_slower_since_its_deploy_is_found(node: Change, edge: Change) -> None:
     found = Rollout().run(REMEMBERED, node, edge, [DEPLOY])
     assert first(found, 0) in (LASTS - 1, LASTS)
-    assert found[LASTS:-1] == [(WORSE_SURPRISE, 0.0)] * (REMEMBERED - LASTS - 1)
+    assert found[LASTS:-1] == [(EVENT_SURPRISE, 0.0)] * (REMEMBERED - LASTS - 1)
 
 
 @pytest.mark.parametrize(("node", "edge"), [({ERROR: 15.0}, {}), ({}, {ERROR: 15.0})])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from model.scoring.evidence import Evidence
-from model.scoring.finders.canaries import WORSE_SURPRISE, find_worse_canaries
+from model.scoring.finders.canaries import find_worse_canaries
 from model.scoring.finders.dropped_calls import LASTS
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import MeshSnapshot
 from tests.model.evidence_cases import CART, SEARCH, STORE, evidence_of, surprise_of
 from tests.model.model_cases import CALLS, SERVICES, settled_state, watch
@@ -32,8 +32,8 @@ def worst(evidence: Evidence, kind: EvidenceKind, service: str = CANARY) -> floa
 def test_a_canary_that_is_worse_than_the_version_beside_it_is_named() -> None:
     slow = evidence_of(*(with_canary(FIRST + i, slower=3.0) for i in range(10)))
     failing = evidence_of(*(with_canary(FIRST + i, errors=0.2) for i in range(10)))
-    assert worst(slow, EvidenceKind.LATENCY) == WORSE_SURPRISE
-    assert worst(failing, EvidenceKind.ERROR) == WORSE_SURPRISE
+    assert worst(slow, EvidenceKind.LATENCY) == EVENT_SURPRISE
+    assert worst(failing, EvidenceKind.ERROR) == EVENT_SURPRISE
     assert worst(slow, EvidenceKind.LATENCY, SERVICES[STORE]) < 2
 
 
@@ -41,7 +41,7 @@ def test_a_canary_that_is_worse_than_the_version_beside_it_is_named() -> None:
 def test_a_canary_that_is_as_good_or_has_just_begun_is_not_named(length: int) -> None:
     slower, errors = (3.0, 0.2) if length < LASTS else (1.3, 0.03)
     evidence = evidence_of(*(with_canary(FIRST + i, slower=slower, errors=errors) for i in range(length)))
-    assert max(worst(evidence, kind) for kind in (EvidenceKind.LATENCY, EvidenceKind.ERROR)) < WORSE_SURPRISE
+    assert max(worst(evidence, kind) for kind in (EvidenceKind.LATENCY, EvidenceKind.ERROR)) < EVENT_SURPRISE
 
 
 def are_worse(snapshots: Sequence[MeshSnapshot]) -> bool:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from model.incidents.policy import AlertPolicy
-from model.scoring.finders.disappeared import DISAPPEARANCE_SURPRISE, find_disappeared
-from model.scoring.kinds import EvidenceKind
+from model.scoring.finders.disappeared import find_disappeared
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import PlannedChange
 from tests.model.evidence_cases import CART, IDLE, STORE, scored_mesh, surprise_of
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
@@ -20,7 +20,7 @@ def test_a_busy_service_that_is_gone_and_missed_is_evidence_against_it_alone() -
     gone = [snapshot(30 + i, REMAINING, CALLS_BESIDE) for i in range(3)]
     observation, state = watch(gone, settled_state())
     vanished = surprise_of(find_disappeared, state, observation)[EvidenceKind.VANISHED]
-    assert vanished[STORE] >= DISAPPEARANCE_SURPRISE * 0.9
+    assert vanished[STORE] >= EVENT_SURPRISE * 0.9
     assert not np.delete(vanished, STORE).any()
 
 
@@ -48,9 +48,7 @@ def test_calls_that_retries_multiply_are_no_calls_that_were_redirected() -> None
     nodes[CART, 0], edges[kept.index((CART, IDLE)), 0] = 2 * NODE[0], 2 * EDGE[0]
     gone = [snapshot(30 + i, REMAINING, after, nodes=nodes, edges=edges) for i in range(3)]
     observation, state = watch(gone, usual)
-    assert (
-        surprise_of(find_disappeared, state, observation)[EvidenceKind.VANISHED][STORE] >= DISAPPEARANCE_SURPRISE * 0.9
-    )
+    assert surprise_of(find_disappeared, state, observation)[EvidenceKind.VANISHED][STORE] >= EVENT_SURPRISE * 0.9
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -73,4 +71,4 @@ def test_a_small_part_of_a_callers_traffic_is_missed_if_as_many_of_its_requests_
     gone = [snapshot(30 + i, REMAINING, after, nodes=nodes, edges=left) for i in range(3)]
     observation, state = watch(gone, usual)
     vanished = surprise_of(find_disappeared, state, observation)[EvidenceKind.VANISHED][STORE]
-    assert vanished >= DISAPPEARANCE_SURPRISE * 0.9 if fails else not vanished
+    assert vanished >= EVENT_SURPRISE * 0.9 if fails else not vanished

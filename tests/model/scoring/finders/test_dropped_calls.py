@@ -8,8 +8,8 @@ import pytest
 
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import SERIES
-from model.scoring.finders.dropped_calls import DROPPED_SURPRISE, LASTS, find_dropped_calls
-from model.scoring.kinds import EvidenceKind
+from model.scoring.finders.dropped_calls import LASTS, find_dropped_calls
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import DROPPED
 from tests.model.evidence_cases import CART, STORE, evidence_of, scored_mesh, snapshot_with_move
@@ -34,7 +34,7 @@ def vanished(evidence: Evidence, service: int = STORE) -> float:
 def test_calls_that_a_busy_caller_suddenly_drops_are_evidence_against_their_destination() -> None:
     fallen = [with_share(FIRST + i, 0.15) for i in range(LASTS + 2)]
     evidence = evidence_of(*fallen)
-    assert vanished(evidence) == DROPPED_SURPRISE
+    assert vanished(evidence) == EVENT_SURPRISE
     assert vanished(evidence, CART) == 0
     row, explanation = evidence.names.index(SERVICES[STORE]), evidence.explanation
     assert SERIES[explanation.series[row, 0]] == DROPPED
@@ -51,7 +51,7 @@ def test_services_and_calls_may_stand_elsewhere_in_each_snapshot() -> None:
         one.take(rng.permutation(one.num_nodes), rng.permutation(one.num_edges))
         for one in (with_share(FIRST + i, 0.15) for i in range(LASTS + 2))
     ]
-    assert vanished(evidence_of(*moved)) == DROPPED_SURPRISE
+    assert vanished(evidence_of(*moved)) == EVENT_SURPRISE
 
 
 def test_a_fall_counts_only_if_it_lasts_and_is_deep() -> None:
@@ -71,7 +71,7 @@ def test_a_caller_with_fewer_requests_makes_fewer_calls() -> None:
     assert vanished(evidence_of(*(with_share(FIRST + i, 0.15, busy=0.3) for i in range(LASTS + 2)))) == 0
 
 
-@pytest.mark.parametrize(("kind", "surprise"), [("deploy", 0.0), ("canary", 0.0), ("scale_out", DROPPED_SURPRISE)])
+@pytest.mark.parametrize(("kind", "surprise"), [("deploy", 0.0), ("canary", 0.0), ("scale_out", EVENT_SURPRISE)])
 def test_a_new_version_may_make_other_calls_and_more_replicas_may_not(kind: str, surprise: float) -> None:
     changes = [PlannedChange(kind, SERVICES[CART], "")]
     fallen = [with_share(FIRST + i, 0.15, changes=changes * (i == 1)) for i in range(LASTS + 2)]

@@ -53,7 +53,7 @@ def test_contributing_lists_what_a_new_finder_touches(name: str) -> None:
 def test_a_new_finder_in_the_list_is_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = evidence_of(snapshot(30))
     monkeypatch.setattr(gather, "FINDERS", (*gather.FINDERS, find_idle))
-    found = evidence_of(snapshot(30), raised=1.5)
+    found = evidence_of(snapshot(30))
     assert found.names[0] == SERVICES[IDLE]
-    assert score_of(found, IDLE, "error") == pytest.approx(1.5 * 7.0)
+    assert score_of(found, IDLE, "error") == 7.0
     assert usual.page.max() < 2

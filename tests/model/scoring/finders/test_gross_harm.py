@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from model.incidents.policy import AlertPolicy
-from model.scoring.finders.gross_harm import GROSS_SURPRISE, find_gross_harm
-from model.scoring.kinds import EvidenceKind
+from model.scoring.finders.gross_harm import find_gross_harm
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import NodeMetric, PlannedChange
 from model.state.filters import SEEN
 from tests.model.evidence_cases import CART, surprise_of, with_nodes
@@ -27,7 +27,7 @@ def test_a_change_does_not_excuse_a_service_that_fails(errors: float, rate: floa
         [with_nodes(100, CART, {NodeMetric.REQUEST_RATE: rate, NodeMetric.ERROR_RATE: errors})], state
     )
     found = surprise_of(find_gross_harm, state, observation)[EvidenceKind.ERROR]
-    assert found[CART] == pytest.approx(counts * GROSS_SURPRISE, rel=0.02)
+    assert found[CART] == pytest.approx(counts * EVENT_SURPRISE, rel=0.02)
     assert not np.delete(found, CART).any()
 
 
@@ -51,7 +51,7 @@ def test_an_entry_point_where_one_request_in_a_hundred_waits_a_second(
     metrics = {NodeMetric.REQUEST_RATE: rate, NodeMetric.P99_LATENCY: USUAL + slower}
     observation, state = watch([with_nodes(100, service, metrics)], settled_state(100))
     found = surprise_of(find_gross_harm, state, observation)[EvidenceKind.LATENCY]
-    assert found[service] == pytest.approx(counts * GROSS_SURPRISE)
+    assert found[service] == pytest.approx(counts * EVENT_SURPRISE)
     assert not np.delete(found, service).any()
 
 
@@ -65,4 +65,4 @@ def test_an_entry_point_without_metrics_of_its_own_leaves_it_to_what_it_calls() 
     observed[GATEWAY] = False
     observation, state = watch([replace(snapshot, node_observed=observed)], replace(state, node_filters=filters))
     found = surprise_of(find_gross_harm, state, observation)[EvidenceKind.LATENCY]
-    assert found[CART] == pytest.approx(GROSS_SURPRISE)
+    assert found[CART] == pytest.approx(EVENT_SURPRISE)

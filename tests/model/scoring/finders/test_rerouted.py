@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from model.incidents.policy import AlertPolicy
-from model.scoring.finders.rerouted import REROUTE_SURPRISE
-from model.scoring.kinds import EvidenceKind
+from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from tests.model.evidence_cases import CART, IDLE, NEW, SEARCH, STORE, evidence_of, score_of, snapshot_with_move
 from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapshot
 
@@ -15,9 +14,9 @@ from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapsh
 def test_rerouted_calls_are_evidence_against_the_caller_and_both_destinations() -> None:
     evidence = evidence_of(snapshot_with_move(0.7))
     for service in (CART, STORE, IDLE):
-        assert score_of(evidence, service, "vanished") == pytest.approx(REROUTE_SURPRISE)
+        assert score_of(evidence, service, "vanished") == pytest.approx(EVENT_SURPRISE)
     assert score_of(evidence, SEARCH, "vanished") == 0
-    assert evidence.page[evidence.names.index(SERVICES[CART])] >= REROUTE_SURPRISE
+    assert evidence.page[evidence.names.index(SERVICES[CART])] >= EVENT_SURPRISE
 
 
 def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
@@ -26,7 +25,7 @@ def test_a_new_call_beside_the_old_ones_is_no_rerouting() -> None:
 
 
 def test_few_calls_or_a_small_share_count_for_less() -> None:
-    assert score_of(evidence_of(snapshot_with_move(0.03)), CART, "vanished") < 0.2 * REROUTE_SURPRISE
+    assert score_of(evidence_of(snapshot_with_move(0.03)), CART, "vanished") < 0.2 * EVENT_SURPRISE
 
 
 @pytest.mark.parametrize(("minutes", "counts"), [(3, True), (6, False)])
@@ -59,7 +58,7 @@ def test_a_roll_out_in_steps_is_no_rerouting(name: str, minutes: int, counts: bo
     edges[-1, 0] *= 0.7
     moved = snapshot(30 + len(before), grown, (*calls, (CART, len(SERVICES))), edges=edges)
     found = evidence_of(*before, moved)
-    assert (score_of(found, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)) == counts
+    assert (score_of(found, CART, "vanished") == pytest.approx(EVENT_SURPRISE)) == counts
     assert counts or found.kinds[:, EvidenceKind.VANISHED].max() == 0
 
 
@@ -68,4 +67,4 @@ def test_a_wrong_route_counts_although_a_rollout_announced_a_change() -> None:
     announced = snapshot_with_move(0.7, change=True)
     memory = state.memory.advance_changes(announced.changes, AlertPolicy().change_memory)
     evidence = evidence_of(announced, state=replace(state, memory=memory))
-    assert score_of(evidence, CART, "vanished") == pytest.approx(REROUTE_SURPRISE)
+    assert score_of(evidence, CART, "vanished") == pytest.approx(EVENT_SURPRISE)

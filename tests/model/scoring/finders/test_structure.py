@@ -22,10 +22,9 @@ def mesh_with_call(logit: float) -> ScoredMesh:
     return replace(mesh, scores=replace(mesh.scores, structure=structure))
 
 
-def test_an_unlikely_new_call_counts_for_both_ends_and_does_not_grow_in_a_restless_mesh() -> None:
+def test_an_unlikely_new_call_counts_for_both_ends() -> None:
     (finding,) = find_unlikely_calls(mesh_with_call(-7.0))
     assert finding.kind is EvidenceKind.STRUCTURE
-    assert not finding.is_event
     assert finding.surprise[[CART, IDLE]] == pytest.approx(float(unlikelihood(np.array([-7.0], np.float32))[0]))
     assert np.flatnonzero(finding.surprise).tolist() == [CART, IDLE]
 
