@@ -125,7 +125,6 @@ PLUGINS = {
     "Webhook",
     "Grafana",
     "PagerDuty",
-    "Opsgenie",
     "SlackApp",
 }
 MAY_IMPORT_PLUGINS = {"serve_app/stores/redis_plugin.py"}
