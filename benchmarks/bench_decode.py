@@ -2,12 +2,12 @@
 
     python benchmarks/bench_decode.py [--sizes 60x180 500x3000 2000x20000] [--repeat 41] [--json FILE]
 
-One JSON line per size. Each format of ``serve_app.api.codec`` gives a validated ``MeshSnapshot``. ``json_columns`` is
-JSON in columns, ``json_typed`` is ``json`` without compiled code, ``packed`` the format of stores and of calls between
-processes. ``json_loads`` and ``msgspec_plain`` only parse the JSON body. ``pydantic`` is the full check of JSON, which
-names every mistake. ``pipeline`` scores the snapshot, after enough others of the same mesh. All formats must give the
-same snapshot before the measurement starts. Calls alternate in random order, so other load on the machine affects all
-of them. Times are medians in milliseconds on one thread, with the garbage collector on.
+One JSON line per size. Each format of ``serve_app.api.codec`` gives a validated ``MeshSnapshot``. ``json_typed`` is
+``json`` without compiled code, ``packed`` the format of stores and of calls between processes. ``json_loads`` and
+``msgspec_plain`` only parse the JSON body. ``pydantic`` is the full check of JSON, which names every mistake.
+``pipeline`` scores the snapshot, after enough others of the same mesh. All formats must give the same snapshot before
+the measurement starts. Calls alternate in random order, so other load on the machine affects all of them. Times are
+medians in milliseconds on one thread, with the garbage collector on.
 """
 
 import argparse
@@ -32,12 +32,11 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.codec import (
     ARROW,
     JSON,
-    MESSAGEPACK,
     decode_snapshot,
     encode_snapshot,
+    json_body,
     pack_snapshot,
     snapshot_document,
-    structs,
     unpack_snapshot,
 )
 from serve_app.api.codec.limits import Limits
@@ -74,35 +73,15 @@ def bodies(snapshot: MeshSnapshot) -> dict[str, bytes]:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    forms = {"json": JSON, "msgpack": MESSAGEPACK, "arrow": ARROW}
-    encoded = {name: encode_snapshot(snapshot, media_type) for name, media_type in forms.items()}
-    encoded["json_columns"] = msgspec.json.encode(columns(snapshot))
+    encoded = {name: encode_snapshot(snapshot, media_type) for name, media_type in (("json", JSON), ("arrow", ARROW))}
     return encoded | {"arrow_plain": bytes(sink.getvalue()), "packed": pack_snapshot(snapshot)}
-
-
-def columns(snapshot: MeshSnapshot) -> dict[str, object]:
-    """Return the document in columns, with lists, and with positions as ends of calls."""
-    rows = snapshot_document(snapshot)
-    services, calls = rows["services"], rows["calls"]
-    source, destination = snapshot.edge_index.tolist()
-    return rows | {
-        "services": {
-            "namespace": [service["namespace"] for service in services],
-            "name": [service["name"] for service in services],
-            "metrics": {name: [service["metrics"].get(name) for service in services] for name in NODE_METRICS},
-        },
-        "calls": {"source": source, "destination": destination}
-        | {name: [call.get(name) for call in calls] for name in EDGE_METRICS},
-    }
 
 
 def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Callable[[], object]]:
     """Return what is measured, after a check that all decoders give this snapshot."""
     decoders: dict[str, Callable[[], MeshSnapshot]] = {
         "json": lambda: decode_snapshot(body["json"], JSON),
-        "json_typed": lambda: structs.decode_by_type(structs.JSON, body["json"], Limits()),
-        "json_columns": lambda: decode_snapshot(body["json_columns"], JSON),
-        "msgpack": lambda: decode_snapshot(body["msgpack"], MESSAGEPACK),
+        "json_typed": lambda: json_body.decode_by_type(body["json"], Limits()),
         "arrow": lambda: decode_snapshot(body["arrow"], ARROW),
         "arrow_plain": lambda: decode_snapshot(body["arrow_plain"], ARROW),
         "packed": lambda: unpack_snapshot(body["packed"]),

@@ -289,7 +289,7 @@ def _decoding() -> str:
     """The time from a body to a snapshot, beside the pipeline that scores it."""
     body = [
         f"| {row['services']:,} / {row['calls']:,} | {row['json_bytes'] / 1e6:.2f} MB | {row['json_ms']:.1f} ms "
-        f"| {row['json_typed_ms']:.1f} ms | {row['json_columns_ms']:.1f} ms | {row['arrow_ms']:.1f} ms "
+        f"| {row['json_typed_ms']:.1f} ms | {row['arrow_ms']:.1f} ms "
         f"| {row['pipeline_ms']:.1f} ms | {row['json_of_pipeline']:.0%} |"
         for row in rows("decode")
     ]
@@ -297,7 +297,7 @@ def _decoding() -> str:
         "From the bytes of a body to a checked snapshot, on one thread, and the pipeline that scores this snapshot, in "
         "turn, while other programs used the machine, too (`python benchmarks/bench_decode.py`):\n\n"
         + table(
-            "| services / calls | JSON body | JSON | JSON without compiled code | JSON in columns | Arrow | pipeline "
+            "| services / calls | JSON body | JSON | JSON without compiled code | Arrow | pipeline "
             "| JSON, share of the pipeline |",
             body,
         )

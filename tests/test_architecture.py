@@ -93,12 +93,11 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/collect/prometheus/",
         "serve_app/collect/kubernetes/",
     ),
-    "msgpack": ("serve_app/api/codec/messagepack.py",),
     "pyarrow": (
         "serve_app/recordings/",
         "serve_app/api/codec/arrow",
         "serve_app/stores/compression.py",
-        "serve_app/api/codec/arrays.py",
+        "serve_app/api/codec/typed.py",
         "serve_app/web/assets.py",  # for its Brotli
     ),
     "pytest": ("lab/contracts/",),
@@ -126,7 +125,6 @@ PLUGINS = {
     "Webhook",
     "Grafana",
     "PagerDuty",
-    "Opsgenie",
     "SlackApp",
 }
 MAY_IMPORT_PLUGINS = {"serve_app/stores/redis_plugin.py"}

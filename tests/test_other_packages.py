@@ -163,7 +163,7 @@ async def test_a_receiver_is_chosen_by_its_kind(tmp_path: Path) -> None:
         ),
         (
             {"notify": {"receivers": [{"kind": "files"}]}},
-            ["notify.receivers.0.kind", "'webhook', 'grafana', 'pagerduty', 'opsgenie', 'slack' or 'file'"],
+            ["notify.receivers.0.kind", "'webhook', 'grafana', 'pagerduty', 'slack' or 'file'"],
         ),
         ({"notify": {"receivers": [{"kind": "webhook"}]}}, ["notify.receivers.0.options", "url: Field required"]),
         ({"notify": {"receivers": [{"kind": "file"}]}}, ["notify.receivers.0.options", "path: Field required"]),

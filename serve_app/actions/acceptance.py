@@ -6,7 +6,7 @@ It takes effect with the next snapshot. Earlier verdicts do not change.
 from model.names import list_first
 from model.state import acceptance
 from model.state.mesh_state import MeshState
-from serve_app.api.codec import structs
+from serve_app.api.codec import json_body
 from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import AcceptanceDocument, KeptAcceptanceDocument
 from serve_app.errors import UnknownIncident
@@ -53,4 +53,4 @@ def decode_acceptance(body: bytes) -> AcceptanceDocument:
     """
     if not body.strip():
         return AcceptanceDocument()
-    return validate_document(structs.parse(structs.JSON, body), AcceptanceDocument)
+    return validate_document(json_body.parse(body), AcceptanceDocument)

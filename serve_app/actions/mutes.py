@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from model.incidents.mutes import OF_NAMESPACE, Mute
 from model.snapshot import namespace_of
 from model.state.mesh_state import MeshState
-from serve_app.api.codec import structs
+from serve_app.api.codec import json_body
 from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import KeptMuteDocument, MuteDocument
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
@@ -111,7 +111,7 @@ def decode_mute(body: bytes) -> MuteDocument:
         DocumentTooLarge: it would take far more memory than its size.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
     """
-    return validate_document(structs.parse(structs.JSON, body), MuteDocument)
+    return validate_document(json_body.parse(body), MuteDocument)
 
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:

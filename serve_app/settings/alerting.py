@@ -95,9 +95,7 @@ class WebhookSettings(ReceiverSettings):
 class ReceiverChoice(SettingsGroup):
     """A receiver of events, of any kind."""
 
-    kind: str = Field(
-        description="webhook, grafana, pagerduty, opsgenie, slack, or a kind that an installed package provides"
-    )
+    kind: str = Field(description="webhook, grafana, pagerduty, slack, or a kind that an installed package provides")
     options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
 
     @field_validator("kind")

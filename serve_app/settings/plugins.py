@@ -178,7 +178,6 @@ RECEIVERS = PluginTable(
         "webhook": "serve_app.alerts.webhook:WEBHOOK",
         "grafana": "serve_app.alerts.grafana:GRAFANA",
         "pagerduty": "serve_app.alerts.pagerduty:PAGERDUTY",
-        "opsgenie": "serve_app.alerts.opsgenie:OPSGENIE",
         "slack": "serve_app.alerts.slack_app:SLACK",
     },
 )

@@ -161,8 +161,8 @@ def check_malformed_documents(service: Service, path: str) -> None:
         problem(service.http.post(path, content=body), 400, "malformed-document")
     problem(service.http.post(path, content=b"[]"), 422, "invalid-document", "")
     problem(service.http.post(path, content=b"x" * 2**24), 413, "document-too-large")
-    headers = {"content-type": "application/vnd.msgpack"}
-    problem(service.http.post(path, content=b"\x80", headers=headers), 415, "unsupported-media-type")
+    headers = {"content-type": "application/vnd.apache.arrow.stream"}
+    problem(service.http.post(path, content=b"\xff", headers=headers), 415, "unsupported-media-type")
 
 
 @contextmanager

@@ -1,16 +1,9 @@
-"""Columns of numbers as arrays, and arrays as a checked snapshot.
+"""Arrays as a checked snapshot."""
 
-A column of numbers is a list with null for "not observed", or bytes of little-endian float32 with NaN for it. Ends of
-calls are names or positions in ``services``; positions may also be bytes of little-endian int32.
-"""
-
-import math
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
@@ -19,61 +12,11 @@ from model.names import NAME_RULE, escape_name, escape_namespace, find_bad_name
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from serve_app.api.codec.documents import policy
 from serve_app.api.codec.mistakes import NeedsFullCheck, abbreviate, error_at, pointer
-from serve_app.api.codec.rows import FLOATS, INTS
 from serve_app.api.codec.validation import INSTANT, ROWS
 from serve_app.errors import InvalidDocument
 
-ABSENT = -math.inf  # in a row: the field is missing, not null
-Column = Sequence[Any] | bytes | None
 _WIRE_PLACES = {"nodes": "services", "edges": "calls"}
 _WIRE_WORDS = {"node": "service", "edge": "call"}
-
-
-def matrix(columns: Sequence[Column], rows: int) -> NDArray[np.float32]:
-    """float32 ``[rows, columns]``, NaN where not observed. Values beyond float32 become infinite, which the check of
-    the snapshot refuses.
-
-    Raises:
-        NeedsFullCheck: a column has another length, bytes are not a whole number of values, or a list has a NaN.
-    """
-    table = np.full((len(columns), rows), np.nan, np.float32)
-    for i, column in enumerate(columns):
-        if column:
-            values = _unpack(column, FLOATS) if isinstance(column, bytes) else to_float32(_to_float64(column))
-            if len(values) != rows:
-                raise NeedsFullCheck
-            table[i] = values
-        elif column is not None and rows:
-            raise NeedsFullCheck
-    return table.T
-
-
-def row_numbers(values: Sequence[float | None]) -> tuple[NDArray[np.float32], int]:
-    """Values of rows with NaN for null and ``ABSENT``, and how many are not ``ABSENT``. Errors as in :func:`matrix`."""
-    exact = _to_float64(values)
-    absent = exact == ABSENT
-    return to_float32(np.where(absent, np.nan, exact)), len(exact) - int(np.count_nonzero(absent))
-
-
-def positions(ends: Sequence[Any] | bytes, place: Mapping[Any, int], services: int) -> NDArray[np.int64]:
-    """Positions of ends of calls among this many services, whose names have these places.
-
-    Raises:
-        NeedsFullCheck: an end is not among the services.
-    """
-    if isinstance(ends, bytes):
-        found = _unpack(ends, INTS).astype(np.int64)
-    else:
-        try:
-            found = _pack("q", [*map(place.__getitem__, ends)] if isinstance(next(iter(ends), 0), str) else ends)
-        except (KeyError, struct.error):
-            try:
-                found = _pack("q", [place.get(end, end) for end in ends])  # some of both
-            except struct.error:
-                raise NeedsFullCheck from None
-    if len(found) and not 0 <= found.min() <= found.max() < services:
-        raise NeedsFullCheck
-    return found
 
 
 def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
@@ -88,28 +31,6 @@ def to_float32(exact: NDArray[Any]) -> NDArray[np.float32]:
     if beyond.any():
         values[beyond] = np.maximum(values[beyond], np.nextafter(np.float32(LARGEST_VALUE), np.float32(np.inf)))
     return values
-
-
-def _to_float64(values: Sequence[float | None]) -> NDArray[np.float64]:
-    try:
-        nulls, exact = 0, _pack("d", values)
-    except struct.error:  # a null; Arrow converts a list with nulls in half the time of numpy
-        array = pa.array(values, pa.float64())
-        nulls, exact = array.null_count, array.to_numpy(zero_copy_only=False)
-    if np.count_nonzero(exact != exact) != nulls:
-        raise NeedsFullCheck
-    return exact
-
-
-def _pack(kind: str, values: Sequence[Any]) -> NDArray[Any]:
-    """Numbers as an array of a type of ``struct``, in half the time of numpy. Raises ``struct.error`` for others."""
-    return np.frombuffer(struct.pack(f"{len(values)}{kind}", *values), kind)
-
-
-def _unpack(column: bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
-    if len(column) % dtype.itemsize:
-        raise NeedsFullCheck
-    return np.frombuffer(column, dtype)
 
 
 def signals_of_table(ids: Sequence[str], table: NDArray[np.float32]) -> list[Signal]:

@@ -21,7 +21,7 @@ from serve_app.api.codec.documents import snapshot_document
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, located
 from serve_app.api.codec.rows import ENDS
-from serve_app.api.codec.validation import check_rows
+from serve_app.api.codec.validation import check_document
 from serve_app.errors import InvalidDocument, MalformedDocument
 
 # LookupError: an unknown time zone, if pytz is installed, which pyarrow then uses.
@@ -100,7 +100,7 @@ def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSna
         try:
             return _build(values, many)
         except (NeedsFullCheck, *_BROKEN):
-            check_rows(with_rows(values, many), limits)
+            check_document(with_rows(values, many), limits)
             raise error_at(
                 "", "expected the types that pyarrow.Table.from_pylist infers, got others; convert the columns"
             ) from None

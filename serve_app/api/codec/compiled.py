@@ -1,10 +1,10 @@
 """JSON snapshots of rows by compiled code, several times as fast as the typed decoders.
 
-It decodes only documents that are plainly right. All others go to :mod:`serve_app.api.codec.structs`, as every document
-does where the library does not run: there, mistakes get their texts and places.
+It decodes only documents that are plainly right. All others go to the typed decoders
+(:mod:`serve_app.api.codec.json_body`), as every document does where the library does not run: there, mistakes get their
+texts and places.
 """
 
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from serve_app.api.codec import json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import NeedsFullCheck, TooHeavy
-from serve_app.api.codec.typed import CHANGE, LONGEST_INSTANT, POLICY, count_keys, list_type
+from serve_app.api.codec.typed import CHANGE, LONGEST_INSTANT, POLICY, count_keys, decoder, list_type
 from serve_app.errors import ServeError
 
 _KEYS = Keys(NODE_METRICS, tuple(SignalKind), EDGE_METRICS)
@@ -48,12 +48,7 @@ def _read_list(text: bytes, kind: Any) -> list[Any]:
     """The rows of a list that is still encoded, none if it is missing. Raises what a typed decoder raises."""
     if not text:
         return []
-    rows = _decoder(kind).decode(text)
+    rows = decoder(kind).decode(text)
     json_text.require_each_key_once(text, sum(map(count_keys, rows)), 0)
     found: list[Any] = to_builtins(rows)
     return found
-
-
-@lru_cache(16)
-def _decoder(kind: Any) -> Any:
-    return msgspec.json.Decoder(kind)

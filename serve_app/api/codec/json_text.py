@@ -1,13 +1,14 @@
 """Parses JSON to dicts, lists, strings and numbers, and refuses duplicate keys."""
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from serve_app.api.codec import memory
-from serve_app.api.codec.keys import UniqueKeys
-from serve_app.api.codec.mistakes import TooHeavy
+from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, TooHeavy, errors_at, pointer
 
 _QUOTE, _COLON, _SPACE = b'": '
 
@@ -22,7 +23,7 @@ def parse(body: bytes) -> Any:
     """
     if memory.text_weight(body) > memory.budget(len(body)):
         raise TooHeavy
-    unique = UniqueKeys()
+    unique = _UniqueKeys()
     return unique.require(json.loads(body.decode("utf-8"), object_pairs_hook=unique))
 
 
@@ -49,3 +50,36 @@ def _count_keys(body: bytes) -> int:
     characters = np.frombuffer(body, np.uint8)
     before = characters[:-1][characters[1:] == _COLON]
     return -1 if (before <= _SPACE).any() else int(np.count_nonzero(before == _QUOTE))
+
+
+class _UniqueKeys:
+    """Builds dicts from pairs, as the ``object_pairs_hook`` of a parser, and notes those with a duplicate key, of which
+    dicts would silently take the last."""
+
+    def __init__(self) -> None:
+        self._repeated: dict[int, tuple[dict[Any, Any], Any]] = {}  # by id, which the dict itself keeps from reuse
+
+    def __call__(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            seen: set[Any] = set()
+            key = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            self._repeated[id(made)] = made, key
+        return made
+
+    def require(self, document: Any) -> Any:
+        """The document itself. Raises ``InvalidDocument`` with the places of the duplicate keys, if there are any."""
+        if self._repeated:
+            raise errors_at(
+                (pointer((*place, key)), f"{str(key)[:SHOWN]!r} is given more than once; give it once")
+                for place, key in islice(self._places(document, ()), ERRORS_LISTED)
+            )
+        return document
+
+    def _places(self, container: Any, place: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+        """Objects with a duplicate key, in the order of the document; one that a later entry replaced is not found."""
+        if id(container) in self._repeated:
+            yield place, self._repeated[id(container)][1]
+        for key, value in container.items() if isinstance(container, dict) else enumerate(container):
+            if isinstance(value, dict | list):
+                yield from self._places(value, (*place, key))

@@ -1,4 +1,4 @@
-"""Mistakes of a document: where, and what is wrong. Every format reports them with the same texts and JSON pointers."""
+"""Mistakes of a document: where, and what is wrong. Both formats report them with the same texts and JSON pointers."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +16,10 @@ from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocumen
 ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
 MOST_FIELDS = 32  # of one row; more cannot be typing errors
 SHOWN = 80  # characters of a value in an error
+ROWS_EXPECTED = (
+    "expected a list of rows, got an object; columns are not read: send rows, as SnapshotDocument in /openapi.json "
+    "describes them"
+)
 _SHOWN_ITEMS, _SHOWN_DEPTH = 4, 2
 Model = TypeVar("Model", bound=Document)
 
@@ -136,16 +140,13 @@ def pointer(place: Sequence[Any]) -> str:
 
 
 def abbreviate(value: Any) -> str:
-    """A value as short JSON, for errors. MessagePack allows keys that JSON cannot represent."""
-    try:
-        return json.dumps(_cut(value, _SHOWN_DEPTH), default=str)[:SHOWN]
-    except (TypeError, ValueError, RecursionError):
-        return f"a {type(value).__name__} that JSON cannot represent"
+    """A value as short JSON, for errors."""
+    return json.dumps(_cut(value, _SHOWN_DEPTH), default=str)[:SHOWN]
 
 
 def _cut(value: Any, depth: int) -> Any:
     """The beginning of a value."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):
         return value[:SHOWN]
     if not isinstance(value, list | dict):
         return value

@@ -1,8 +1,8 @@
 """The full check of a snapshot's document, which finds every mistake.
 
-Bodies of all formats with a mistake end here, so that the same mistake has the same text and JSON pointer in every
-format. Rows are checked in blocks, and the check stops at ``ERRORS_LISTED`` mistakes: the memory that it needs does not
-depend on the number of mistakes.
+Bodies of both formats with a mistake end here, so that the same mistake has the same text and JSON pointer in both.
+Rows are checked in blocks, and the check stops at ``ERRORS_LISTED`` mistakes: the memory that it needs does not depend
+on the number of mistakes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,17 +15,17 @@ from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import (
     ERRORS_LISTED,
     MOST_FIELDS,
+    ROWS_EXPECTED,
     SHOWN,
     Mistakes,
     abbreviate,
     describe_errors,
     describe_missing_field,
     error_at,
-    located,
     pointer,
     unknown_fields,
 )
-from serve_app.api.codec.rows import ENDS, Rows, as_rows
+from serve_app.api.codec.rows import ENDS, Rows
 from serve_app.api.schemas.base import Document, Instant, Version
 from serve_app.api.schemas.snapshot import (
     CallDocument,
@@ -69,24 +69,17 @@ def require_not_ahead(observed_at: datetime, now: datetime, most_seconds: float)
         )
 
 
-def check_document(document: Any, limits: Limits, prefix: str = "") -> None:
+def check_document(document: Any, limits: Limits) -> None:
     """Raise the mistakes of a document, up to ``ERRORS_LISTED``. Values and names are checked by the snapshot itself.
 
     Args:
-        document: dicts, lists, strings and numbers, as rows or columns; services and calls may be ``Rows``.
+        document: dicts, lists, strings and numbers; services and calls may be ``Rows``.
         limits: for the counts.
-        prefix: JSON pointer to the document, if it is one of several.
 
     Raises:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
         DocumentTooLarge: more services, calls, changes or policies than ``limits`` allow.
     """
-    with located(prefix):
-        check_rows(as_rows(document, limits), limits)
-
-
-def check_rows(document: Any, limits: Limits) -> None:
-    """As :func:`check_document`, for a document of rows."""
     if not isinstance(document, Mapping):
         raise error_at("", f"expected an object with the fields of a snapshot, got {abbreviate(document)}")
     lists = {name: document.get(name, ()) for name in ROWS}
@@ -124,6 +117,9 @@ def check_rows(document: Any, limits: Limits) -> None:
 
 def _validate_blocks(name: str, rows: Any, mistakes: Mistakes) -> Iterable[list[Any]]:
     """Yield the validated rows of a list in blocks, until there are enough mistakes."""
+    if isinstance(rows, Mapping):
+        mistakes.add([(f"/{name}", ROWS_EXPECTED)])
+        return
     if not isinstance(rows, list | tuple | Rows):
         mistakes.add([(f"/{name}", f"Input should be a valid list, got {abbreviate(rows)}")])
         return

@@ -13,7 +13,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.actions.acceptance import decode_acceptance
 from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
-from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, pack_snapshot, require_not_ahead, structs
+from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, json_body, pack_snapshot, require_not_ahead
 from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
@@ -91,7 +91,7 @@ async def read_saved_view(request: Request, limits: LimitSettings) -> SavedViewD
     """Read a view to save, in JSON only. Errors as of :func:`read_snapshot`."""
 
     def decode(body: bytes) -> SavedViewDocument:
-        return validate_document(structs.parse(structs.JSON, body), SavedViewDocument)
+        return validate_document(json_body.parse(body), SavedViewDocument)
 
     result: SavedViewDocument = await _read(request, limits.max_action_bytes, _json_only(decode))
     return result
@@ -101,7 +101,7 @@ async def read_model_change(request: Request, limits: LimitSettings, schema: typ
     """Read a change of models, in JSON only; no body is the same as ``{}``. Errors as of :func:`read_snapshot`."""
 
     def decode(body: bytes) -> D:
-        return validate_document(structs.parse(structs.JSON, body.strip() or b"{}"), schema)
+        return validate_document(json_body.parse(body.strip() or b"{}"), schema)
 
     result: D = await _read(request, limits.max_action_bytes, _json_only(decode))
     return result
@@ -144,7 +144,7 @@ async def read_json(request: Request, most: int) -> Any:
     _require_no_encoding(request)
     if "content-type" not in request.headers or _media_type(request) != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
-    return structs.parse(structs.JSON, await _body(request, most))
+    return json_body.parse(await _body(request, most))
 
 
 def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:

@@ -23,7 +23,6 @@ from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
 from serve_app.deployments.http.audit import Audit, Audited, is_change, record_change
-from serve_app.deployments.http.deprecated_formats import DeprecatedFormats
 from serve_app.deployments.http.traced_requests import TracedRequests
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.errors import (
@@ -221,8 +220,6 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
         dependencies=[Depends(only_own_pages), Depends(only_known_parameters), Depends(record_change)],
         generate_unique_id_function=lambda route: route.name,
     )
-    if openapi is not None:
-        http.add_middleware(DeprecatedFormats, openapi=openapi)
     http.add_middleware(Audited, audit=_audit)
     http.add_middleware(AccessControl, access=_access, prepare=_prepare, prefix=prefix)
     http.add_middleware(ServerTiming)

@@ -124,11 +124,7 @@ def _choices(parameter: Mapping[str, Any]) -> str:
 
 def _body(one: Operation) -> str:
     content = one.about.get("requestBody", {}).get("content", {})
-    forms = (
-        f"<code>{media_type}</code>: {type_of(form['schema'])}"
-        f"{' (deprecated)' if form['schema'].get('deprecated') else ''}"
-        for media_type, form in content.items()
-    )
+    forms = (f"<code>{media_type}</code>: {type_of(form['schema'])}" for media_type, form in content.items())
     text = "; ".join(forms)
     return f"<p>Body: {text}</p>" if text else ""
 

@@ -10,11 +10,9 @@ from lab.contracts.receivers import ReceiverContract
 from serve_app.settings.alerting import ReceiverChoice
 from tests.http_server import serve_in_thread
 from tests.serve_app.alerts.stand_ins import (
-    API_KEY,
     BOT_TOKEN,
     CHANNEL,
     ROUTING_KEY,
-    StandInOpsgenie,
     StandInPagerDuty,
     StandInSlack,
     serve,
@@ -84,25 +82,6 @@ class TestPagerDuty(ReceiverContract):
     @pytest.fixture
     def away(self, key: str) -> ReceiverChoice:
         return ReceiverChoice(kind="pagerduty", options={"url": NOT_LISTENING, "routing_key_file": key})
-
-
-class TestOpsgenie(ReceiverContract):
-    @pytest.fixture
-    def key(self, tmp_path: Path) -> str:
-        path = tmp_path / "opsgenie.key"
-        path.write_text(API_KEY)
-        return str(path)
-
-    @pytest.fixture
-    def choice(self, key: str) -> Iterator[ReceiverChoice]:
-        stand_in = StandInOpsgenie()
-        with serve(stand_in):
-            yield ReceiverChoice(kind="opsgenie", options={"url": stand_in.url, "api_key_file": key})
-        assert stand_in.refusals == []
-
-    @pytest.fixture
-    def away(self, key: str) -> ReceiverChoice:
-        return ReceiverChoice(kind="opsgenie", options={"url": NOT_LISTENING, "api_key_file": key})
 
 
 class TestSlackApp(ReceiverContract):

@@ -1,11 +1,9 @@
 """Request bodies that would take too much memory."""
 
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -87,36 +85,4 @@ JSONS: dict[str, Callable[[int], bytes]] = {
     "several short snapshots": lambda size: fill(
         b'{"snapshots":[', b"{" + AT + b',"services":[{"namespace":"a","name":"b"}]}', b"]}", size
     ),
-}  # fmt: skip
-
-
-def pack_lists(field: str, item: bytes) -> Callable[[int], bytes]:
-    def build(size: int) -> bytes:
-        count = size // len(item)
-        begin = msgspec.msgpack.encode({"observed_at": "2026-03-01T03:12:00Z", field: 0})[:-1]
-        if field != "services":
-            begin = msgspec.msgpack.encode(
-                {"observed_at": "2026-03-01T03:12:00Z", "services": [{"namespace": "a", "name": "b"}], field: 0}
-            )[:-1]
-        return begin + b"\xdd" + struct.pack(">I", count) + item * count
-
-    return build
-
-
-PACKED: dict[str, Callable[[int], bytes]] = {
-    **{
-        f"{field} of {name}": pack_lists(field, item)
-        for field in ("services", "calls", "changes", "nonsense", "observed_at")
-        for name, item in {"empty maps": b"\x80", "empty lists": b"\x90", "nil": b"\xc0", "short text": b"\xa1x"}.items()
-    },
-    "a list that declares too much": lambda size: b"\x81\xa8services\xdd\xff\xff\xff\xff" + b"\x80" * size,
-    "a map that declares too much": lambda size: b"\xdf\xff\xff\xff\xff" + b"\xa1a\x01" * (size // 3),
-    "a text that declares too much": lambda size: b"\x81\xa8services\xdb\xff\xff\xff\xff" + b"x" * size,
-    "nested lists": lambda size: b"\x91" * size,
-    "one key, again and again": lambda size: b"\xdf" + struct.pack(">I", size // 3) + b"\xa1a\x01" * (size // 3),
-    "unknown keys": lambda size: msgspec.msgpack.encode({f"{i:x}": 1 for i in range(size // 7)}),
-    "columns of short names": lambda size: msgspec.msgpack.encode(
-        {"observed_at": "2026-03-01T03:12:00Z", "services": {"namespace": ["a"] * (size // 4), "name": ["b"] * (size // 4)}}
-    ),
-    "several empty snapshots": lambda size: b"\x81\xa9snapshots\xdd" + struct.pack(">I", size) + b"\x80" * size,
 }  # fmt: skip

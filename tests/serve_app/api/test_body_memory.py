@@ -16,9 +16,9 @@ import pytest
 
 from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
-from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
+from serve_app.api.codec import ARROW, JSON, Limits, decode_snapshot, decode_snapshots
 from serve_app.errors import ServeError
-from tests.serve_app.api.bodies import FACTOR, JSONS, PACKED, SPARE, cell, one_name, services, stream
+from tests.serve_app.api.bodies import FACTOR, JSONS, SPARE, cell, one_name, services, stream
 
 LIMITS = Limits(20_000, 200_000, 1000, 20_000, 120)
 pytestmark = [
@@ -85,10 +85,10 @@ def _peak() -> int:
 @pytest.mark.parametrize("size", [2**20, 2**23], ids=["1 MiB", "8 MiB"])
 @pytest.mark.parametrize(
     ("media_type", "case"),
-    [(kind, case) for kind, cases in ((JSON, JSONS), (MESSAGEPACK, PACKED), (ARROW, ARROWS)) for case in cases],
+    [(kind, case) for kind, cases in ((JSON, JSONS), (ARROW, ARROWS)) for case in cases],
 )
 def test_memory_is_in_proportion_to_the_body(media_type: str, case: str, size: int) -> None:
-    body = {JSON: JSONS, MESSAGEPACK: PACKED, ARROW: ARROWS}[media_type][case](size)
+    body = {JSON: JSONS, ARROW: ARROWS}[media_type][case](size)
     for decode in (decode_snapshot, decode_snapshots):
         most = measure_growth(body, lambda body, decode=decode: decode(body, media_type, LIMITS))  # type: ignore[misc]
         assert most < FACTOR * len(body) + SPARE, (len(body), most)

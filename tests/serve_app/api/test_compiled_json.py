@@ -16,7 +16,7 @@ from kernels import json_rows
 from kernels.json_rows import Keys, read_rows
 from kernels.library import Backend
 from model.snapshot import LARGEST_VALUE, MeshSnapshot
-from serve_app.api.codec import JSON, Limits, compiled, decode_snapshot, encode_snapshot, snapshot_document, structs
+from serve_app.api.codec import JSON, Limits, compiled, decode_snapshot, encode_snapshot, json_body, snapshot_document
 from serve_app.errors import ServeError
 from tests.serve_app.api.snapshot_cases import WRONG, call, document, snapshots
 
@@ -33,7 +33,7 @@ FULL["services"][0]["signals"] = {"queue_depth": 12, "cpu_throttling": 0.125}
 
 def other_way(body: bytes, limits: Limits = ANY) -> MeshSnapshot:
     """Decode without compiled code."""
-    return structs.decode_by_type(structs.JSON, body, limits)
+    return json_body.decode_by_type(body, limits)
 
 
 def content(snapshot: MeshSnapshot) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, Limits, decode_snapshot, decode_snapshots
+from serve_app.api.codec import ARROW, JSON, Limits, decode_snapshot, decode_snapshots
 from serve_app.api.problems import problem
 from serve_app.errors import MalformedDocument, ServeError
 from tests.serve_app.api.bodies import LONG, cell, one_name, services, stream
@@ -59,7 +59,7 @@ def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None
     """Check the answer to a body. It must be short, and decoding must take little memory."""
     for decode, prefix in ((decode_snapshot, ""), (decode_snapshots, "/snapshots/0")):
         if prefix and media_type != ARROW:
-            body = {JSON: b'{"snapshots":[%s]}', MESSAGEPACK: b"\x81\xa9snapshots\x91%s"}[media_type] % body
+            body = b'{"snapshots":[%s]}' % body
         tracemalloc.start()
         try:
             with pytest.raises(ServeError) as caught:
@@ -105,26 +105,22 @@ def test_nanoseconds_are_cut() -> None:
 
 
 @pytest.mark.parametrize("depth", range(940, 1001, 4))
-@pytest.mark.parametrize("media_type", [JSON, MESSAGEPACK])
-def test_every_depth_is_refused(media_type: str, depth: int) -> None:
+def test_every_depth_is_refused(depth: int) -> None:
     """The decoder's limit of depth is slightly above the limit of formatting a value."""
-    bodies = {JSON: b'{"observed_at":%s1%s,"services":[]}', MESSAGEPACK: b"\x82\xabobserved_at%s\x01%s\xa8services\x90"}
-    brackets = {JSON: (b"[" * depth, b"]" * depth), MESSAGEPACK: (b"\x91" * depth, b"")}
     with pytest.raises(ServeError):
-        decode_snapshot(bodies[media_type] % brackets[media_type], media_type)
+        decode_snapshot(b'{"observed_at":%s1%s,"services":[]}' % (b"[" * depth, b"]" * depth))
 
 
 @pytest.mark.parametrize(
     ("changed", "status", "pointer"),
     [
-        ({"observed_at": {b"a": 1}}, 422, "/observed_at"),
-        ({"services": {"namespace": [0] * 10**6, "name": [0] * 10**6}}, 413, "/services"),
+        ({"services": {"namespace": [0] * 10**5, "name": [0] * 10**5}}, 422, "/services"),
         ({"services": [{"namespace": "n", "name": LONG}] * 2}, 422, "/services/0/name"),
         ({"calls": [{"source": LONG, "destination": "n/a", "requests_per_second": 1}]}, 422, "/calls/0/source"),
         ({LONG: 1}, 422, f"/{LONG[:80]}"),
     ],
-    ids=["keys of bytes", "long columns", "a long name twice", "a long end", "a long field"],
+    ids=["long columns", "a long name twice", "a long end", "a long field"],
 )
-def test_messagepack_does_not_grow(changed: dict[str, Any], status: int, pointer: str) -> None:
+def test_json_does_not_grow(changed: dict[str, Any], status: int, pointer: str) -> None:
     document = {"observed_at": AT, "services": [{"namespace": "n", "name": "a"}]} | changed
-    check_refusal(msgspec.msgpack.encode(document), MESSAGEPACK, status, pointer)
+    check_refusal(msgspec.json.encode(document), JSON, status, pointer)

@@ -5,9 +5,7 @@ from typing import Any
 
 from fastapi import Response
 
-from serve_app.api.codec import ARROW, JSON, MESSAGEPACK
-
-_MESSAGEPACK = "as JSON, rows or columns. Deprecated, as the response header `Deprecation` says: send Arrow or JSON"
+from serve_app.api.codec import ARROW, JSON
 
 
 def json_response(document: bytes, headers: Mapping[str, str] | None = None) -> Response:
@@ -16,14 +14,11 @@ def json_response(document: bytes, headers: Mapping[str, str] | None = None) -> 
 
 
 def describe_body(document: str) -> dict[str, Any]:
-    """``openapi_extra`` of a route that reads snapshots in JSON, Arrow or MessagePack."""
+    """``openapi_extra`` of a route that reads snapshots in JSON or Arrow."""
     forms = {
         JSON: {"schema": {"$ref": f"#/components/schemas/{document}"}},
         ARROW: {
             "schema": {"type": "string", "format": "binary", "description": "`Table.from_pylist([snapshot, ...])`"}
-        },
-        MESSAGEPACK: {
-            "schema": {"type": "string", "format": "binary", "deprecated": True, "description": _MESSAGEPACK}
         },
     }
     return {"requestBody": {"required": True, "content": forms}}

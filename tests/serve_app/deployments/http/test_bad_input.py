@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from msgspec import msgpack
 
 from lab.simulator.mesh.topology import MeshSpec
-from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
+from serve_app.api.codec import ARROW, JSON, snapshot_document
 from tests.serve_app.running import Service, problem, push, read_store, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -111,7 +110,6 @@ def _arrow(documents: list[Any]) -> bytes:
 
 FORMS: dict[str, tuple[str, Callable[[list[Any]], tuple[bytes, bytes]]]] = {  # one document, or several to score
     "json": (JSON, lambda d: (json.dumps(d[3]).encode(), json.dumps({"snapshots": d}).encode())),
-    "msgpack": (MESSAGEPACK, lambda d: (msgpack.encode(d[3]), msgpack.encode({"snapshots": d}))),
     "arrow": (ARROW, lambda d: (_arrow([d[3]]), _arrow(d))),
 }
 ARROW_TURNS = {("a truth for a number", "arrow")}
@@ -199,6 +197,7 @@ def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> N
     [
         {"content-type": "text/plain"},
         {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/vnd.msgpack"},
         {"content-type": "application/json; charset=latin-1"},
         {"content-encoding": "gzip"},
         {"content-encoding": "identity, br"},

@@ -2,7 +2,6 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.features import SCHEMA
 from serve_app.api.client import Client
-from serve_app.api.codec import ARROW, JSON, MESSAGEPACK, snapshot_document
+from serve_app.api.codec import ARROW, JSON, snapshot_document
 from serve_app.api.codec import encode_snapshot as encode
 from serve_app.deployments.sla.counts import EXTENSION
 from tests.serve_app.running import (
@@ -222,20 +221,14 @@ def test_a_client_cannot_send_counts(service: Service) -> None:
     problem(service.http.get("/v1/sla?window=5"), 422, "invalid-parameter")
 
 
-def test_only_messagepack_is_announced_as_deprecated(service: Service) -> None:
+def test_two_formats_are_read_and_described(service: Service) -> None:
     snapshot, path = record_simulation(SMALL, 1)[0], "/v1/meshes/formats/snapshots"
     for media_type in (JSON, ARROW):
         response = service.http.post(path, content=encode(snapshot, media_type), headers={"content-type": media_type})
         assert response.status_code == 200, response.text
-        assert "deprecation" not in response.headers
-    for body, status in ((encode(snapshot, MESSAGEPACK), 200), (b"\xc1", 400)):
-        response = service.http.post(path, content=body, headers={"content-type": "application/msgpack"})
-        assert response.status_code == status, response.text
-        since = datetime.fromtimestamp(int(response.headers["deprecation"].removeprefix("@")), UTC)
-        assert since.isoformat() == "2026-11-26T00:00:00+00:00"
-        assert response.links["deprecation"]["url"] == "/openapi.json"
     described = service.http.get("/openapi.json").json()["paths"]["/v1/meshes/{mesh}/snapshots"]["post"]["requestBody"]
-    assert [kind for kind, one in described["content"].items() if one["schema"].get("deprecated")] == [MESSAGEPACK]
-    refused = service.http.post("/v1/meshes/formats/feedback", content=b"\x80", headers={"content-type": MESSAGEPACK})
-    assert refused.status_code == 415
-    assert "deprecation" not in refused.headers
+    assert [*described["content"]] == [JSON, ARROW]
+    for other in ("application/vnd.msgpack", "application/msgpack"):
+        response = service.http.post(path, content=b"\x80", headers={"content-type": other})
+        detail = problem(response, 415, "unsupported-media-type")["detail"]
+        assert f"expected one of {JSON}, {ARROW}, got '{other}'" in detail

@@ -1,22 +1,20 @@
-"""Snapshots in JSON and MessagePack.
+"""Snapshots in JSON.
 
-Compiled code reads JSON that is plainly right (:mod:`serve_app.api.codec.compiled`). Typed decoders read all other
+Compiled code reads a body that is plainly right (:mod:`serve_app.api.codec.compiled`). Typed decoders read all other
 bodies straight into arrays. A body that they refuse is parsed again without types, and
 :mod:`serve_app.api.codec.validation` finds all its mistakes.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import compiled, json_text, memory, messagepack
+from serve_app.api.codec import compiled, json_text, memory
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import (
+    ROWS_EXPECTED,
     NeedsFullCheck,
     TooHeavy,
     describe_missing_field,
@@ -25,128 +23,92 @@ from serve_app.api.codec.mistakes import (
     located,
     pointer,
 )
-from serve_app.api.codec.typed import build, snapshot_type, snapshots_type
+from serve_app.api.codec.typed import build, decoder, snapshot_type, snapshots_type
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
-
-@dataclass(frozen=True, slots=True)
-class BodyFormat:
-    """A format of snapshots.
-
-    Attributes:
-        name: of the format.
-        decoder: of msgspec, for a type.
-        parse: decodes to dicts, lists, strings and numbers, and refuses duplicate keys.
-        require_each_key_once: checks that a correct body has no more keys than were found, nor colons in texts.
-        encode: a document with rows.
-    """
-
-    name: str
-    decoder: Callable[[Any], Any]
-    parse: Callable[[bytes], Any]
-    require_each_key_once: Callable[[bytes, int, int], None]
-    encode: Callable[[Any], bytes]
-
-
-JSON = BodyFormat("JSON", msgspec.json.Decoder, json_text.parse, json_text.require_each_key_once, msgspec.json.encode)
-MESSAGEPACK = BodyFormat(
-    "MessagePack",
-    msgspec.msgpack.Decoder,
-    messagepack.parse,
-    messagepack.require_each_key_once,
-    msgspec.msgpack.encode,
-)
 _BROKEN = (ValueError, RecursionError)  # raised by decoders; msgspec.DecodeError and UnicodeError are ValueErrors
 _STEP, _MISSING = re.compile(r"\.(\w+)|\[(\d+)\]"), re.compile("Object missing required field `(.+)`")
 _UNKNOWN, _TOO_LONG = re.compile("Object contains unknown field `(.*)`"), re.compile("Expected `array` of length <=")
+_COLUMNS = re.compile("Expected `array`, got `object`")
 
 
-@lru_cache(16)
-def _decoder(form: BodyFormat, kind: Any) -> Any:
-    return form.decoder(kind)
-
-
-def decode(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
+def decode(body: bytes, limits: Limits) -> MeshSnapshot:
     """Decode one snapshot. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
-    if form is JSON and len(body) > memory.TYPED_BYTES:
+    if len(body) > memory.TYPED_BYTES:
         _require_light(body, memory.typed_weight(body))
-    if form is JSON and (found := compiled.decode(body, limits)) is not None:
-        return found
-    return decode_by_type(form, body, limits)
+    found = compiled.decode(body, limits)
+    return decode_by_type(body, limits) if found is None else found
 
 
-def decode_by_type(form: BodyFormat, body: bytes, limits: Limits) -> MeshSnapshot:
+def decode_by_type(body: bytes, limits: Limits) -> MeshSnapshot:
     """As :func:`decode`, without compiled code."""
     try:
-        document = _decoder(form, snapshot_type(limits)).decode(body)
-        snapshot, keys = build(document, limits, _decoder(form, Any).decode)
-        form.require_each_key_once(body, keys, bytes(document.observed_at).count(b":"))
+        document = decoder(snapshot_type(limits)).decode(body)
+        snapshot, keys = build(document)
+        json_text.require_each_key_once(body, keys, bytes(document.observed_at).count(b":"))
         return snapshot
     except (*_BROKEN, NeedsFullCheck, TooHeavy) as error:
         refused = error
-    check_document(_parse(form, body, refused, limits), limits)
+    check_document(_parse(body, refused, limits), limits)
     raise _first_mistake(refused, limits)
 
 
-def decode_many(form: BodyFormat, body: bytes, limits: Limits) -> list[MeshSnapshot]:
+def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
     """Decode ``{"snapshots": [...]}``. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
-    if form is JSON:
-        _require_light(body, max(memory.typed_weight(body), memory.encoded_weight(body)))
+    _require_light(body, max(memory.typed_weight(body), memory.encoded_weight(body)))
     try:
-        snapshots = [bytes(raw) for raw in _decoder(form, snapshots_type(limits)).decode(body).snapshots]
-        if form is JSON:
-            form.require_each_key_once(body, 1, sum(memory.count(snapshot, ":") for snapshot in snapshots))
-        elif not body.startswith(messagepack.ONE_KEY):
-            raise NeedsFullCheck
+        snapshots = [bytes(raw) for raw in decoder(snapshots_type(limits)).decode(body).snapshots]
+        json_text.require_each_key_once(body, 1, sum(memory.count(snapshot, ":") for snapshot in snapshots))
         decoded = []
         for i, snapshot in enumerate(snapshots):
             with located(f"/snapshots/{i}"):
-                decoded.append(decode(form, snapshot, limits))
+                decoded.append(decode(snapshot, limits))
         return decoded
     except (*_BROKEN, NeedsFullCheck, TooHeavy) as error:
         refused = error
-    document = _parse(form, body, refused, limits)
+    document = _parse(body, refused, limits)
     given = document.get("snapshots") if isinstance(document, dict) else None
     if not isinstance(given, list) or len(document) > 1:
         detail = 'expected {"snapshots": [...]} and nothing else; put the snapshots into one list, oldest first'
         raise InvalidDocument(detail, pointer="/snapshots", errors=[{"pointer": "/snapshots", "detail": detail}])
     limits.check(snapshots=len(given))
     for i, snapshot in enumerate(given):
-        check_document(snapshot, limits, f"/snapshots/{i}")
+        with located(f"/snapshots/{i}"):
+            check_document(snapshot, limits)
     raise _first_mistake(refused, limits)
 
 
-def parse(form: BodyFormat, body: bytes) -> Any:
+def parse(body: bytes) -> Any:
     """Decode a body to dicts, lists, strings and numbers.
 
     Raises:
-        MalformedDocument: the body is not in this format.
+        MalformedDocument: the body is not JSON.
         InvalidDocument: a key is repeated.
         DocumentTooLarge: it would take far more memory than its size.
     """
-    return _parse(form, body, TooHeavy(), Limits())
+    return _parse(body, TooHeavy(), Limits())
 
 
-def _parse(form: BodyFormat, body: bytes, refused: Exception, limits: Limits) -> Any:
+def _parse(body: bytes, refused: Exception, limits: Limits) -> Any:
     """As :func:`parse`; ``refused`` is the error of the typed decoder."""
     try:
-        return form.parse(body)
+        return json_text.parse(body)
     except TooHeavy:
         if isinstance(refused, msgspec.ValidationError):
             raise _first_mistake(refused, limits) from None
         if isinstance(refused, _BROKEN):
-            raise _malformed(form, refused) from None
+            raise _malformed(refused) from None
         raise DocumentTooLarge(
             f"body: it has a mistake, but {len(body)} bytes hold too many values to locate it; send the same mistake "
             "in a smaller document to get its place"
         ) from None
     except _BROKEN as error:
-        raise _malformed(form, error) from None
+        raise _malformed(error) from None
 
 
-def _malformed(form: BodyFormat, error: Exception) -> MalformedDocument:
-    return MalformedDocument(f"expected a {form.name} document, got {str(error)[:200]!r}; send UTF-8 {form.name}")
+def _malformed(error: Exception) -> MalformedDocument:
+    return MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON")
 
 
 def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | DocumentTooLarge:
@@ -155,6 +117,8 @@ def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | Docume
     place: list[Any] = [key or int(row) for key, row in _STEP.findall(path)]
     if place and _TOO_LONG.match(detail):
         return limits.refuse(place[0], "more")
+    if _COLUMNS.match(detail) and len(place) == 1:
+        return error_at(pointer(place), ROWS_EXPECTED)
     if missing := _MISSING.match(detail):
         return error_at(pointer((*place, missing[1])), describe_missing_field(missing[1]))
     if unknown := _UNKNOWN.match(detail):
