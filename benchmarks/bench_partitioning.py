@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.simulator.mesh.topology import MeshSpec, generate_topology
-from model.state.mesh_state import sample_neighbours, strongest
+from model.state.neighbours import sample_neighbours, strongest
 from partitioning import PartitionPlan, closure, plan
 
 Mask = NDArray[np.bool_]

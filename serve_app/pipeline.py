@@ -52,7 +52,8 @@ from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, namespace_of
 from model.state.filters import SLOW_CENTRE
-from model.state.mesh_state import MeshState, Observation, observe
+from model.state.mesh_state import MeshState, Observation
+from model.state.observe import observe
 from model.verdict import ClusterEvent, Objective, Verdict
 from partitioning import Partition, PartitionPlan, plan, rebalance
 from serve_app.api.views import Deviations

@@ -84,6 +84,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "lab/comparison/lines.py",
     ),
     "msgspec": (
+        "model/state/serialization.py",
         "serve_app/api/codec/",
         "serve_app/alerts/",
         "serve_app/web/",

@@ -37,7 +37,8 @@ from model.network.contract import (
 )
 from model.network.named import name_of
 from model.scoring.score import PartitionScore, PartitionTask, batch_tasks, score, whole_mesh
-from model.state.mesh_state import MeshState, observe
+from model.state.mesh_state import MeshState
+from model.state.observe import observe
 
 CPU = torch.device("cpu")
 CHAIN = ((0, 1), (1, 2), (2, 3), (3, 4))  # with one neighbour on each side, a softmax over neighbours is always 1

@@ -13,7 +13,8 @@ from model.checkpoint import Checkpoint
 from model.features import NODE_CHANNELS
 from model.scoring.score import whole_mesh
 from model.snapshot import MeshSnapshot
-from model.state.mesh_state import MeshState, observe
+from model.state.mesh_state import MeshState
+from model.state.observe import observe
 
 WINDOW = 120  # snapshots in the ring
 

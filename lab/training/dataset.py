@@ -11,7 +11,8 @@ from model.incidents.policy import AlertPolicy
 from model.network.contract import NetworkConfig
 from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot
-from model.state.mesh_state import MeshState, Observation, observe
+from model.state.mesh_state import MeshState, Observation
+from model.state.observe import observe
 
 WINDOW = 120  # snapshots in the ring
 SETTLE = 30  # snapshots of a run before the first example

@@ -7,8 +7,9 @@ import numpy as np
 
 from model.features import Array
 from model.snapshot import BoolArray, mark_services
+from model.state.alignment import channels_of_window
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE
-from model.state.mesh_state import MeshState, channels_of_window
+from model.state.mesh_state import MeshState
 from model.state.traffic import accept_traffic
 
 LATELY = 4  # snapshots whose median is the present level

@@ -18,7 +18,8 @@ from lab.training.dataset import LabelledFault
 from model.checkpoint import load
 from model.scoring.score import whole_mesh
 from model.state.change_impact import UNEXPOSED
-from model.state.mesh_state import MeshState, observe
+from model.state.mesh_state import MeshState
+from model.state.observe import observe
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

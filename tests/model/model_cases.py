@@ -13,7 +13,8 @@ from lab.simulator.simulator import Simulator
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange, Signal
-from model.state.mesh_state import MeshState, Observation, observe
+from model.state.mesh_state import MeshState, Observation
+from model.state.observe import observe
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a normal service, in the order of NODE_METRICS

@@ -15,7 +15,8 @@ from model.drift.sketch import DriftSketch, drifting
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
 from model.scoring.calibration import Tail
 from model.snapshot import MeshSnapshot, NodeMetric
-from model.state.mesh_state import MeshState, observe
+from model.state.mesh_state import MeshState
+from model.state.observe import observe
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, noisy, snapshot, watch
 
 DAY = round(86_400 / SAMPLE_SECONDS)  # snapshots

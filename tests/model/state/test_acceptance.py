@@ -10,8 +10,9 @@ from model.incidents.decision import Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.state.acceptance import LATELY, accept_incident, accept_services
+from model.state.alignment import channels_of_window
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE, SLOW_VARIANCE, VARIANCE
-from model.state.mesh_state import MeshState, channels_of_window
+from model.state.mesh_state import MeshState
 from model.verdict import Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, noisy, settled_state, snapshot, watch

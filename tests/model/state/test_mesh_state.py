@@ -16,7 +16,9 @@ from model.scoring.score import score, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.change_impact import OWN
 from model.state.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
-from model.state.mesh_state import MeshState, observe, sample_neighbours, strongest
+from model.state.mesh_state import MeshState
+from model.state.neighbours import sample_neighbours, strongest
+from model.state.observe import observe
 from model.verdict import Severity
 from tests.contract import different
 from tests.model.model_cases import (

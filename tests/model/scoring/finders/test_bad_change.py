@@ -18,7 +18,8 @@ from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import PlannedChange
 from model.state.change_impact import HARMLESS, KEPT, KNOWN, OWN, UNEXPOSED, find_worse, hold_levels, settled_series
 from model.state.filters import CENTRE, SLOTS, SLOW_CENTRE, SLOW_VARIANCE, Deviation
-from model.state.mesh_state import Observation, observe
+from model.state.mesh_state import Observation
+from model.state.observe import observe
 from model.verdict import Severity
 from tests.model.evidence_cases import surprise_of
 from tests.model.model_cases import CALLS, NODE, SERVICES, START, noisy, settled_state, snapshot
