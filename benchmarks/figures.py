@@ -72,15 +72,10 @@ def numbers() -> str:
     ).format_map(pipeline[0])
 
 
-def _pushes() -> list[Row]:
-    """The rows of pushes to an application that scores where it does by default."""
-    return [row for row in rows("serve") if row["place"] == "session"]
-
-
 def _both_modes() -> list[Row]:
     """A row for each size and body of pushes, with the rows of both modes in it."""
     found: dict[tuple[int, bool], Row] = {}
-    for row in _pushes():
+    for row in rows("serve"):
         alone = row["pipeline_p50_ms"]
         shares = {"above": row["above_noop_p50_ms"] / alone, "decoding": row["stage_decode_p50_ms"] / alone}
         found.setdefault((row["services"], row["format"] != "json"), {**row})[row["mode"]] = row | shares
@@ -89,7 +84,7 @@ def _both_modes() -> list[Row]:
 
 def speed() -> str:
     """The short table for the README: in process, and over HTTP if there is a result."""
-    pushed = {(r["services"], r["calls"]): r for r in _pushes() if (r["format"], r["mode"]) == ("json", "default")}
+    pushed = {(r["services"], r["calls"]): r for r in rows("serve") if (r["format"], r["mode"]) == ("json", "default")}
     pipeline = rows("pipeline")
     for row in pipeline:
         push = pushed.get((row["services"], row["calls"]))
