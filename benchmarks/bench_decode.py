@@ -1,13 +1,12 @@
-"""Time from the bytes of a body to a validated snapshot, by format, compared with parsing alone and with the pipeline.
+"""Time from the bytes of a body to a validated snapshot, by format, compared with the pipeline.
 
     python benchmarks/bench_decode.py [--sizes 60x180 500x3000 2000x20000] [--repeat 41] [--json FILE]
 
 One JSON line per size. Each format of ``serve_app.api.codec`` gives a validated ``MeshSnapshot``. ``json_typed`` is
-``json`` without compiled code, ``packed`` the format of stores and of calls between processes. ``json_loads`` and
-``msgspec_plain`` only parse the JSON body. ``pydantic`` is the full check of JSON, which names every mistake.
-``pipeline`` scores the snapshot, after enough others of the same mesh. All formats must give the same snapshot before
-the measurement starts. Calls alternate in random order, so other load on the machine affects all of them. Times are
-medians in milliseconds on one thread, with the garbage collector on.
+``json`` without compiled code, ``packed`` the format of stores and of calls between processes. ``pipeline`` scores the
+snapshot, after enough others of the same mesh. All formats must give the same snapshot before the measurement starts.
+Calls alternate in random order, so other load on the machine affects all of them. Times are medians in milliseconds on
+one thread, with the garbage collector on.
 """
 
 import argparse
@@ -36,11 +35,9 @@ from serve_app.api.codec import (
     encode_snapshot,
     json_body,
     pack_snapshot,
-    snapshot_document,
     unpack_snapshot,
 )
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.validation import check_document
 from serve_app.pipeline import Mesh, Options, advance
 
 SIZES = ((60, 180), (500, 3000), (2000, 20_000))
@@ -68,13 +65,9 @@ def mesh(services: int, calls: int) -> MeshSnapshot:
 
 
 def bodies(snapshot: MeshSnapshot) -> dict[str, bytes]:
-    """Encode the snapshot in every format; ``arrow_plain`` is made by ``pa.Table.from_pylist``."""
-    table = pa.Table.from_pylist([snapshot_document(snapshot)])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    """Encode the snapshot in every format."""
     encoded = {name: encode_snapshot(snapshot, media_type) for name, media_type in (("json", JSON), ("arrow", ARROW))}
-    return encoded | {"arrow_plain": bytes(sink.getvalue()), "packed": pack_snapshot(snapshot)}
+    return encoded | {"packed": pack_snapshot(snapshot)}
 
 
 def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Callable[[], object]]:
@@ -83,18 +76,12 @@ def contenders(snapshot: MeshSnapshot, body: dict[str, bytes]) -> dict[str, Call
         "json": lambda: decode_snapshot(body["json"], JSON),
         "json_typed": lambda: json_body.decode_by_type(body["json"], Limits()),
         "arrow": lambda: decode_snapshot(body["arrow"], ARROW),
-        "arrow_plain": lambda: decode_snapshot(body["arrow_plain"], ARROW),
         "packed": lambda: unpack_snapshot(body["packed"]),
     }
     for name, decode in decoders.items():
         found = decode()
         assert (found.digest, found.observed_at) == (snapshot.digest, snapshot.observed_at), name
-    parsers = {
-        "pydantic": lambda: check_document(json.loads(body["json"]), Limits()),
-        "json_loads": lambda: json.loads(body["json"]),
-        "msgspec_plain": lambda: msgspec.json.decode(body["json"]),
-    }
-    return decoders | parsers | {"pipeline": pipeline(snapshot)}
+    return {**decoders, "pipeline": pipeline(snapshot)}
 
 
 def pipeline(snapshot: MeshSnapshot) -> Callable[[], object]:

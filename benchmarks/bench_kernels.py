@@ -1,13 +1,13 @@
 """Time of the ``tagae::`` ops, compared with PyTorch Geometric's GATv2Conv, eager and compiled, in the same run.
 
-    python benchmarks/bench_kernels.py [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51] [--allocator stock]
+    python benchmarks/bench_kernels.py [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51]
 
 One JSON line per size and pass. All contenders are one layer with the same weights: two projections of 128 features,
 then attention of 4 heads of 32 channels over edges with 16 temporal features. ``layer_ms`` is the op
 ``project_and_attend``, and ``reference_ms`` its PyTorch form. The others are GATv2Conv: eager (``pyg_ms``), through
 ``torch.compile(dynamic=True)`` (``compiled_ms``), through AOTInductor (``aot_ms``), and through ONNX Runtime
 (``onnx_ms``, if onnx, onnxscript and onnxruntime are installed). GATv2Conv uses the temporal features in the logits
-only. The op also uses them in the values, which is additional work. ``attend_ms`` is attention without its projections.
+only. The op also uses them in the values, which is additional work.
 DGL is not a contender: it has no build for the versions of torch that TAGAE supports.
 
 ``network_ms`` is the shipped network over a mesh of that size, and ``peak_share`` its multiply-adds at the speed of the
@@ -88,7 +88,7 @@ def graph(nodes: int, edges: int) -> tuple[Tensor, Tensor]:
 
 
 def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
-    """All layers on one graph, checked against float64, and attention alone."""
+    """All layers on one graph, checked against float64."""
     torch.manual_seed(0)
     edge_index, indptr = graph(nodes, edges)
     x, trajectory = torch.randn(nodes, FEATURES), torch.randn(edges, TIMES)
@@ -114,9 +114,6 @@ def contenders(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
                 raise SystemExit(
                     f"{name}: expected at most {LARGEST_ERROR} from float64, got {error}; times would be meaningless"
                 )
-        query, key = convolution.lin_r(x), convolution.lin_l(x)
-    weight, attention = convolution.lin_edge.weight, convolution.att[0]
-    calls["attend"] = lambda: kernels.attend(query, key, trajectory, weight, attention, *csr, SLOPE)[0]
     return calls
 
 
@@ -172,14 +169,6 @@ def fastest_product() -> Callable[[], Tensor]:
     return lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
 
 
-def decoder(nodes: int, edges: int) -> dict[str, Callable[[], Tensor]]:
-    """The decoder's products on 64-dimensional embeddings."""
-    edge_index, _ = graph(nodes, edges)
-    source, target = torch.randn(nodes, 64), torch.randn(nodes, 64)
-    i, j = edge_index[1], edge_index[0].contiguous()
-    return {"edge_dot": lambda: kernels.edge_dot(source, target, i, j)}
-
-
 def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
     """Return the median milliseconds of each call; the calls alternate."""
     times: dict[str, list[float]] = {name: [] for name in calls}
@@ -197,7 +186,7 @@ def rows(nodes: int, edges: int, repeat: int) -> list[dict[str, object]]:
     calls = contenders(nodes, edges)
     with torch.inference_mode():
         whole, multiply_adds = network(nodes, edges)
-        inference = medians(calls | decoder(nodes, edges), repeat)
+        inference = medians(calls, repeat)
         # In turns of their own: after another contender's pass, the first rows are not in the cache.
         alone = medians({"network": whole}, repeat) | medians({"product": fastest_product()}, repeat)
         alone["peak_share"] = round(multiply_adds / SIDE**3 * alone["product_ms"] / alone["network_ms"], 3)
@@ -219,7 +208,7 @@ def _forward_and_backward(forward: Callable[[], Tensor]) -> None:
     torch.autograd.backward(forward().square().sum())
 
 
-def conditions(allocator: str) -> dict[str, object]:
+def conditions() -> dict[str, object]:
     """Return the conditions that times depend on."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
@@ -228,7 +217,6 @@ def conditions(allocator: str) -> dict[str, object]:
         "backend": kernels.backend(),
         "device": "cpu",
         "threads": torch.get_num_threads(),
-        "allocator": allocator,
         "torch": torch.__version__,
         "pyg": torch_geometric.__version__,
         "commit": commit.stdout.strip() or None,
@@ -237,24 +225,19 @@ def conditions(allocator: str) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--sizes", nargs="+", default=["60x180", "500x3000", "2000x20000", "10000x100000"], metavar="NxE"
-    )
+    parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="NxE")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=51)
-    parser.add_argument("--allocator", choices=["tuned", "stock"], default="tuned")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    wanted = TUNED if options.allocator == "tuned" else {}
-    if {name: os.environ[name] for name in TUNED if name in os.environ} != wanted:
-        rest = {name: value for name, value in os.environ.items() if name not in TUNED}
-        os.execve(sys.executable, [sys.executable, *sys.argv], rest | wanted)  # glibc reads them at the start
+    if not TUNED.items() <= os.environ.items():
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | TUNED)  # glibc reads them at the start
     torch.set_num_threads(options.threads)
     lines = []
     for size in options.sizes:
         nodes, edges = map(int, size.split("x"))
         for row in rows(nodes, edges, options.repeat):
-            lines.append(json.dumps({"benchmark": "kernels", **row, **conditions(options.allocator)}))
+            lines.append(json.dumps({"benchmark": "kernels", **row, **conditions()}))
             print(lines[-1], flush=True)
     if options.json:
         options.json.write_text("\n".join(lines) + "\n")

@@ -1,6 +1,6 @@
 """Memory of a session and size of its store over a long life of one mesh.
 
-    python benchmarks/bench_memory.py [--snapshots 10000] [--services 60] [--json FILE] [--picture FILE]
+    python benchmarks/bench_memory.py [--snapshots 10000] [--services 60] [--json FILE]
 
 Each snapshot is packed, unpacked and pushed with the steps of a session, into a LocalStore and a cache.
 Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files, and
@@ -60,27 +60,11 @@ def measure(
                 yield {"snapshots": count, **sizes}
 
 
-def draw(rows: list[dict[str, int]], services: int, path: Path) -> None:
-    """Draw both sizes over the number of snapshots, on an axis that begins at 0."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 3), dpi=90)
-    at = [row["snapshots"] for row in rows]
-    axes.plot(at, [row["resident"] / 2**20 for row in rows], label="resident memory of the process")
-    axes.plot(at, [row["files"] / 2**20 for row in rows], label="files of the store")
-    axes.set(xlabel=f"snapshots of a mesh of {services} services", ylabel="MiB", ylim=(0, None))
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=10_000)
     parser.add_argument("--services", type=int, default=60)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--picture", type=Path)
     arguments = parser.parse_args()
     about = {"benchmark": "memory", "services": arguments.services, "cores": os.cpu_count()}
     rows = []
@@ -90,8 +74,6 @@ def main() -> None:
             print(json.dumps(about | row), flush=True)
     if arguments.json:
         arguments.json.write_text("".join(json.dumps(about | row) + "\n" for row in rows))
-    if arguments.picture:
-        draw(rows, arguments.services, arguments.picture)
 
 
 if __name__ == "__main__":

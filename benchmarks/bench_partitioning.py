@@ -76,7 +76,6 @@ class Row:
     balance: float
 
 
-HEADER = "services   calls  parts  halo     cap rounds  repl. largest calls x     MB plan ms  cut   balance"
 CAPS = (Cap(), Cap(64), Cap(32), Cap(16), Cap(6), Cap(32, True), Cap(16, True), Cap(8, True), Cap(6, True))
 
 
@@ -184,17 +183,8 @@ def _row(
     )
 
 
-def line(row: Row) -> str:
-    """Format a row under ``HEADER``."""
-    return (
-        f"{row.services:8d} {row.calls:7d} {row.parts:6d}  {row.halo:6s} {row.cap:>5} {row.rounds:6d} "
-        f"{row.replication:6.2f} {row.largest_part:7d} {row.calls_computed:7.2f} {row.megabytes:6.1f} "
-        f"{row.plan_ms:7.1f} {row.traffic_cut:5.3f} {row.balance:7.2f}"
-    )
-
-
 def main() -> None:
-    """Print the table and, with ``--json``, write JSON lines to a file."""
+    """Print a JSON line for each halo and cap and, with ``--json``, write them to a file."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--sizes", type=int, nargs="+", default=[6_000, 20_000, 100_000])
     arguments.add_argument("--seed", type=int, default=0)
@@ -202,13 +192,12 @@ def main() -> None:
     arguments.add_argument("--json", type=Path, help="write JSON lines here")
     chosen = arguments.parse_args()
     rows = []
-    print(HEADER)
     for services in chosen.sizes:
         mesh = make_mesh(services, chosen.seed)
         for cap in CAPS:
             for row in measure(mesh, cap, chosen.repeat):
                 rows.append(row)
-                print(line(row), flush=True)
+                print(json.dumps(asdict(row)), flush=True)
     if chosen.json:
         chosen.json.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
 

@@ -1,4 +1,4 @@
-"""Time from POST to verdict over HTTP and Ray Serve, for both places of scoring, compared with an empty application.
+"""Time from POST to verdict over HTTP and Ray Serve, compared with an empty application.
 
     python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--modes default throughput] [--minutes 20]
         [--json FILE]
@@ -7,13 +7,12 @@ One client on loopback sends each size as JSON and as Arrow, in both modes of Se
 ``throughput`` (``RAY_SERVE_THROUGHPUT_OPTIMIZED=1``: gRPC between replicas, HTTP directly to the ingress). Serve reads
 its mode when it is imported, so each mode has its own process.
 
-Correctness first: every push is answered with 200 and the next sequence. Two applications run: one that scores in the
-sessions, and one that scores on replicas (``scorer.place``). Each snapshot is pushed to one, then to the other. Each
-push is followed by a no-op with the same calls and body, so that other load affects all of them. The time of the
-pipeline in one process is measured before, on the same snapshots. ``above_noop`` is the cost of everything of ours.
-``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, copies to
-other processes, the store. Prints JSON lines. A mode that has not ended after ``--minutes`` is stopped with all its
-processes. The rows that it has measured by then are printed all the same, and the exit status is 1.
+Correctness first: every push is answered with 200 and the next sequence. The application scores in the sessions, as it
+does by default. Each push is followed by a no-op with the same calls and body, so that other load affects both. The
+time of the pipeline in one process is measured before, on the same snapshots. ``above_noop`` is the cost of everything
+of ours. ``above_noop_and_pipeline`` is the cost of serving without Ray's hops and the pipeline: decoding, packing, the
+store. Prints JSON lines. A mode that has not ended after ``--minutes`` is stopped with all its processes. The rows that
+it has measured by then are printed all the same, and the exit status is 1.
 """
 
 import argparse
@@ -28,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,7 +46,7 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import encode_snapshot
-from serve_app.app import LIGHT_CPUS, application, start, stop
+from serve_app.app import LIGHT_CPUS, start, stop
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.runtime.local import QUIET
 from serve_app.settings import Settings
@@ -56,7 +55,7 @@ SIZES = ((60, 3.0), (500, 6.0), (2000, 10.0), (3000, 10.0), (10_000, 10.0))
 LARGE, FEWER = 10_000, 5  # from this many services on, a fifth of the snapshots is sent
 FORMATS = {"json": "application/json", "arrow": "application/vnd.apache.arrow.stream"}
 MODES = ("default", "throughput")
-PLACES = ("session", "replicas")
+NOOP = "/noop/push"
 PORTS = 40  # for the ingress replicas in throughput mode, also for those that replace one
 PAUSE_SECONDS = 0.2
 WARM_UP = 20
@@ -64,37 +63,25 @@ WARM_UP = 20
 noop = FastAPI()
 
 
-class NoopLeaf:
-    """A scorer or a meta-model without work."""
+class NoopSession:
+    """A session without work."""
 
     async def answer(self) -> int:
-        return 1
-
-
-class NoopSession:
-    """Makes the calls of a session that has its snapshots scored on replicas: one to a scorer, one to a meta-model."""
-
-    def __init__(self, scorer: Any, meta: Any) -> None:
-        self._scorer, self._meta = scorer, meta
-
-    async def answer(self, place: str) -> int:
-        if place == "session":
-            return 2
-        return int(await self._scorer.answer.remote()) + int(await self._meta.answer.remote())
+        return 2
 
 
 @serve.ingress(noop)
 class NoopIngress:
-    """One route for each place, which reads the body: that is a round trip to Serve's proxy, which our application at
-    ``/`` has for large bodies only."""
+    """One route, which reads the body: that is a round trip to Serve's proxy, which our application at ``/`` has for
+    large bodies only."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
-    @noop.post("/{place}")
-    async def answer(self, place: str, request: Request) -> int:
+    @noop.post("/push")
+    async def answer(self, request: Request) -> int:
         await request.body()
-        return int(await self._session.answer.remote(place))
+        return int(await self._session.answer.remote())
 
 
 def deploy_noop(settings: Settings) -> None:
@@ -106,9 +93,7 @@ def deploy_noop(settings: Settings) -> None:
             cls, name=name, num_replicas=replicas, ray_actor_options=chosen, max_ongoing_requests=200
         )
 
-    scorer = light(NoopLeaf, "Scorer", settings.scorer.num_replicas).bind()
-    meta = light(NoopLeaf, "MetaModel", 1).bind()
-    session = light(NoopSession, "MeshSession", settings.serve.session_replicas).bind(scorer, meta)
+    session = light(NoopSession, "MeshSession", settings.serve.session_replicas).bind()
     serve.run(light(NoopIngress, "Ingress", 1).bind(session), name="noop", route_prefix="/noop", logging_config=QUIET)
 
 
@@ -132,16 +117,16 @@ def pipeline_times(settings: Settings, snapshots: Sequence[MeshSnapshot]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Fronts:
-    """Connections to the applications, by place of scoring, and to the no-op."""
+    """Connections to our application and to the no-op."""
 
-    ours: dict[str, httpx.Client]
+    ours: httpx.Client
     noop: httpx.Client
 
 
 def measure(
     fronts: Fronts, settings: Settings, size: tuple[int, float], count: int, wire: str, label: str
-) -> list[dict[str, Any]]:
-    """Return one row for each place."""
+) -> dict[str, Any]:
+    """Return the row of a size and a format."""
     services, calls = size
     count = count // FEWER if services >= LARGE else count
     spec = MeshSpec(services=services, calls_per_service=calls, seed=1)
@@ -149,22 +134,19 @@ def measure(
     bodies = [encode_snapshot(snapshot, FORMATS[wire]) for snapshot in snapshots]
     headers = {"content-type": FORMATS[wire]}
     alone = pipeline_times(settings, snapshots)
-    pushes: dict[str, list[float]] = {place: [] for place in fronts.ours}
-    stages: dict[str, list[dict[str, str]]] = {place: [] for place in fronts.ours}
-    noops: dict[str, list[float]] = {place: [] for place in fronts.ours}
+    pushes, noops, stages = list[float](), list[float](), list[dict[str, str]]()
     for sequence, body in enumerate(bodies, 1):
-        for place, client in fronts.ours.items():
-            path = f"{prefix(place)}/v1/meshes/bench-{services}-{wire}-{place}/snapshots"
-            push, response = milliseconds(partial(client.post, path, content=body, headers=headers))
-            assert response.status_code == 200, response.text
-            assert response.json()["sequence"] == sequence, response.text
-            pushes[place].append(push)
-            stages[place].append(dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"])))
-            empty = partial(fronts.noop.post, f"/noop/{place}", content=body, headers=headers)
-            nothing, answer = milliseconds(empty)
-            assert answer.json() == 2, answer.text
-            noops[place].append(nothing)
-    about = {
+        path = f"/v1/meshes/bench-{services}-{wire}/snapshots"
+        push, response = milliseconds(partial(fronts.ours.post, path, content=body, headers=headers))
+        assert response.status_code == 200, response.text
+        assert response.json()["sequence"] == sequence, response.text
+        pushes.append(push)
+        stages.append(dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"])))
+        nothing, answer = milliseconds(partial(fronts.noop.post, NOOP, content=body, headers=headers))
+        assert answer.json() == 2, answer.text
+        noops.append(nothing)
+    pushes, noops, stages = pushes[WARM_UP:], noops[WARM_UP:], stages[WARM_UP:]
+    return {
         "benchmark": "serve",
         "mode": label,
         "format": wire,
@@ -173,26 +155,14 @@ def measure(
         "snapshots": count,
         "body_kilobytes": round(len(bodies[-1]) / 1000),
         **summary("pipeline", alone),
+        **summary("push", pushes),
+        **summary("noop", noops),
+        **compare_with_noops(pushes, noops, alone),
+        **{
+            f"stage_{name}_p50_ms": round(float(np.median([float(row[name]) for row in stages])), 2)
+            for name in stages[-1]
+        },
     }
-    return [
-        {
-            **about,
-            "place": place,
-            **summary("push", pushes[place][WARM_UP:]),
-            **summary("noop", noops[place][WARM_UP:]),
-            **compare_with_noops(pushes[place][WARM_UP:], noops[place][WARM_UP:], alone),
-            **{
-                f"stage_{name}_p50_ms": round(float(np.median([float(row[name]) for row in rows[WARM_UP:]])), 2)
-                for name in rows[-1]
-            },
-        }
-        for place, rows in stages.items()
-    ]
-
-
-def prefix(place: str) -> str:
-    """Return the first word of the paths of the application that scores in a place."""
-    return "" if place == PLACES[0] else f"/{place}"
 
 
 def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
@@ -212,15 +182,13 @@ def compare_with_noops(pushes: Sequence[float], noops: Sequence[float], alone: S
 @contextmanager
 def connections(mode: str, url: str) -> Iterator[Fronts]:
     """Connect to the proxy or, in throughput mode, directly to the replicas of the ingresses."""
-    ours, noop = dict.fromkeys(PLACES, url), url
+    ours, noop = url, url
     if mode == "throughput":
         first = int(os.environ["RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT"])
         direct = [f"http://127.0.0.1:{port}" for port in range(first, first + PORTS)]
-        ours = {p: wait_for(direct, "GET", f"{prefix(p)}/healthz") for p in PLACES}
-        noop = wait_for(direct, "POST", "/noop/session")
-    with ExitStack() as stack:
-        clients = {p: stack.enter_context(httpx.Client(base_url=ours[p], timeout=60)) for p in PLACES}
-        yield Fronts(clients, stack.enter_context(httpx.Client(base_url=noop, timeout=60)))
+        ours, noop = wait_for(direct, "GET", "/healthz"), wait_for(direct, "POST", NOOP)
+    with httpx.Client(base_url=ours, timeout=60) as to_ours, httpx.Client(base_url=noop, timeout=60) as to_noop:
+        yield Fronts(to_ours, to_noop)
 
 
 def wait_for(urls: Sequence[str], method: str, path: str) -> str:
@@ -246,25 +214,20 @@ def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any
     with tempfile.TemporaryDirectory() as directory:
         settings = Settings(
             model={"threads": arguments.threads},
-            scorer={"device": "cpu", "place": PLACES[0]},
+            scorer={"device": "cpu", "place": "session"},
             serve={"port": 0, "deadline_seconds": 30.0},
             store={"path": directory},
         )
         url = start(settings)
         try:
             deploy_noop(settings)
-            on_replicas = settings.model_copy(
-                update={"scorer": settings.scorer.model_copy(update={"place": PLACES[1], "num_cpus": LIGHT_CPUS})}
-            )
-            serve.run(application(on_replicas), name=PLACES[1], route_prefix=prefix(PLACES[1]), logging_config=QUIET)
             with connections(mode, url) as fronts:
-                health = fronts.ours[PLACES[0]].get("/readyz").json()
-                about = describe(health, arguments.threads)
+                about = describe(fronts.ours.get("/readyz").json(), arguments.threads)
                 for size in SIZES:
                     if size[0] in arguments.sizes:
                         for wire in arguments.formats:
-                            for row in measure(fronts, settings, size, arguments.snapshots, wire, mode):
-                                yield row | about | {"load_after": round(os.getloadavg()[0], 2)}
+                            row = measure(fronts, settings, size, arguments.snapshots, wire, mode)
+                            yield row | about | {"load_after": round(os.getloadavg()[0], 2)}
         finally:
             stop()
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.bench_silence import (
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from lab.simulator.telemetry.silence import Reporter
+from model.checkpoint import Checkpoint, load
+from model.snapshot import MeshSnapshot
+from model.verdict import Status
+from serve_app.pipeline import Mesh
+from serve_app.recordings.reader import RecordingReader
+from tests.serve_app.silences import (
     BETWEEN,
     SETTLED,
     SILENCES,
@@ -20,14 +28,6 @@ from benchmarks.bench_silence import (
     settle,
     with_silences,
 )
-from lab.simulator.mesh.topology import MeshSpec
-from lab.simulator.simulator import Simulator
-from lab.simulator.telemetry.silence import Reporter
-from model.checkpoint import Checkpoint, load
-from model.snapshot import MeshSnapshot
-from model.verdict import Status
-from serve_app.pipeline import Mesh
-from serve_app.recordings.reader import RecordingReader
 
 SPEC = MeshSpec(services=100, namespaces=4, seed=23)
 GENERATOR = Path(__file__).parents[3] / "shared" / "other_mesh" / "generate.py"

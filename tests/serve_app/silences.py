@@ -1,36 +1,20 @@
-"""Does missing telemetry raise alerts, and is a service that disappears meanwhile still found?
+"""Snapshots without telemetry: silences of a tenth of the services, and a service that disappears meanwhile."""
 
-    python -m benchmarks.bench_silence [--services 300] [--recording FOLDER] [--json FILE]
-
-A random tenth of the services falls silent 20 times, for 2 to 12 snapshots, with 3 measured snapshots in between. There
-is no fault, so every alert is false. This is done for each side of the telemetry, on a simulated mesh or on a recording
-without faults. The same snapshots without silences show which alerts have other causes. Then, on simulated meshes, ten
-busy services disappear, one in each run, while a tenth of the others is silent. Prints one JSON line for each figure;
-takes about two minutes.
-"""
-
-import argparse
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 
 from lab.simulator.events.faults import Fault, candidates
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from lab.simulator.telemetry.silence import Reporter, silence
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 from serve_app.pipeline import Mesh, Options, advance
-from serve_app.recordings.reader import RecordingReader
 
-SPEC = MeshSpec(services=300, seed=23)
 SETTLED = 60  # snapshots before the first silence
 SILENCES, BETWEEN, LENGTHS = 20, 3, (2, 12)  # number of silences, measured snapshots between them, length in snapshots
 SHARE = 0.1  # of the services
@@ -123,43 +107,3 @@ def find_disappearance(checkpoint: Checkpoint, settled: Mesh, spec: MeshSpec, cu
         found=any(not harmed.isdisjoint(names) for names in (*suspects, *affected)),
         named=any(culprit in names[:NAMED] for names in suspects),
     )
-
-
-def measure(checkpoint: Checkpoint, spec: MeshSpec, recording: Path | None) -> Iterator[dict[str, Any]]:
-    """Yield one line for each side of the telemetry, then one for disappearances."""
-    longest = SETTLED + SILENCES * (LENGTHS[1] + BETWEEN)
-    for reporter in Reporter:
-        simulated = Simulator(spec, snapshots=longest).snapshots()
-        source = islice(RecordingReader(recording).snapshots(), longest) if recording else simulated
-        mesh = settle(checkpoint, islice(source, SETTLED))
-        measured = list(source)
-        verdicts = score_all(checkpoint, mesh, with_silences(measured, reporter))
-        without = score_all(checkpoint, mesh, measured[: len(verdicts)])
-        where = recording.name if recording else f"simulated, {spec.services} services"
-        line = {"benchmark": "silence", "mesh": where, "reporter": reporter.value, "silences": SILENCES}
-        counts = {"alerts": len(alerts(verdicts)), "alerts_without_silences": len(alerts(without))}
-        yield line | {"snapshots": len(verdicts), **counts}
-    if recording is None:
-        mesh, culprits = settle(checkpoint, Simulator(spec, snapshots=SETTLED).snapshots()), busy_services(spec)
-        found = [find_disappearance(checkpoint, mesh, spec, name, seed) for seed, name in enumerate(culprits)]
-        line = {"benchmark": "silence", "mesh": f"simulated, {spec.services} services", "disappearances": len(found)}
-        yield line | {"found": sum(one.found for one in found), "named": sum(one.named for one in found)}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--services", type=int, default=SPEC.services)
-    parser.add_argument("--recording", type=Path)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    lines = []
-    for line in measure(load(), replace(SPEC, services=arguments.services), arguments.recording):
-        lines.append(json.dumps(line))
-        print(lines[-1], flush=True)
-    if arguments.json:
-        arguments.json.write_text("".join(line + "\n" for line in lines))
-
-
-if __name__ == "__main__":
-    main()
