@@ -19,7 +19,7 @@ against the own week, the share that moved is less half of the share that servic
 All of it is the most that they can add to a total variation; half of it is what they add in simulated meshes. A
 retirement is then no drift of the mesh, and drift of the others shows beside it.
 
-Limits were chosen on simulated meshes (``bench_drift``, in the tree of a56a3c09). Against training, the limits of values
+Limits were chosen on simulated meshes (``bench_drift``, in the tree of a56a3c09). Against training, limits of values
 and embeddings come with the weights: 2.5 and 2 times the largest distance of a training mesh from the others. The index
 of a mesh of n services is larger by chance the smaller n is (its mean without drift grows as 1/n, see ``psi.py``), so a
 mesh of 20 services can be farther away than any training mesh without drift.
