@@ -137,7 +137,6 @@ ENVIRONMENT = (
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",
     "serve_app/runtime/own_process.py",
-    "serve_app/runtime/shared_memory.py",
     "serve_app/doctor/installation.py",
     "lab/demo/browser.py",
     "kernels/library.py",

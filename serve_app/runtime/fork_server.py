@@ -37,7 +37,6 @@ import psutil
 from serve_app.runtime import forked_worker
 from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.runtime.forked_worker import ADDRESS, default_worker
-from serve_app.runtime.shared_memory import SHARES, can_share
 from serve_app.runtime.worker_setup import import_serve, without_pandas
 
 LIBRARIES = (  # none of them imports Ray
@@ -147,14 +146,12 @@ def serve(address: str) -> WorkerRequest:
         with without_pandas():
             for module in LIBRARIES:
                 importlib.import_module(module)
-        sharing = {SHARES: "1"} if can_share() else {}
         raylet = ""
         while True:
             with _accept(listener) as client:
                 if not _is_ours(client):
                     continue
                 request = _receive(client)
-                request.environment.update(sharing)
                 if not raylet:
                     raylet = request.environment[RAYLET]
                     _import_with_ray(request)
