@@ -108,11 +108,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "typer": ("serve_app/cli/",),
     "fsspec": ("serve_app/models/",),
     "mcp": ("serve_app/cli/mcp/",),
-    "grpc": (
-        "serve_app/sidecar/",
-        "serve_app/runtime/batch.py",  # for errors of Ray's own servers, here and below
-        "serve_app/runtime/rpc.py",
-    ),
+    "grpc": ("serve_app/sidecar/", "serve_app/runtime/rpc.py"),  # the latter for errors of Ray's own servers
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials
     "opentelemetry": ("serve_app/collect/otlp/", "serve_app/observability/export.py"),
 }
