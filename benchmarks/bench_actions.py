@@ -38,7 +38,6 @@ from ray._private import ray_constants
 from benchmarks.bench_overload import Body, Connection
 from serve_app.app import start, stop
 from serve_app.runtime import environment
-from serve_app.runtime.worker_setup import import_serve
 from serve_app.settings import Settings
 
 HOOK = ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR
@@ -91,7 +90,6 @@ class Seen:
 
 def set_up() -> None:
     """Prepare a process of Ray, and slow it down while the switch exists. Ray calls this."""
-    import_serve()
     case, switch = os.environ[CASE], Path(os.environ[SWITCH])
     if case in ("slow store", "slow disk"):
         from serve_app.stores.sqlite_file import SqliteFile
