@@ -198,7 +198,7 @@ def _score_span(task: SpanTask) -> SpanResult:
     counted: list[bool] = []  # of the snapshots under way: whether their verdicts count
 
     def snapshots() -> "Iterator[MeshSnapshot]":
-        for counts, snapshot in span_snapshots(source, task.span):
+        for counts, snapshot in _span_snapshots(source, task.span):
             counted.append(counts)
             yield snapshot
 
@@ -214,7 +214,7 @@ def _score_span(task: SpanTask) -> SpanResult:
     return SpanResult(problem, tuple(notes([*warmups, source])))
 
 
-def span_snapshots(source: "Source", span: SeriesSpan) -> "Iterator[tuple[bool, MeshSnapshot]]":
+def _span_snapshots(source: "Source", span: SeriesSpan) -> "Iterator[tuple[bool, MeshSnapshot]]":
     """Yield the snapshots of a span, and whether each counts."""
     from serve_app.collect.prometheus.history import PastPeriod
 
