@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -23,7 +22,7 @@ PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must n
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
-    from serve_app.cli.series import ScoredSeries, ScoreSpans, SnapshotSeries
+    from serve_app.cli.series import ScoredSeries, SnapshotSeries
     from serve_app.recordings.reader import RecordingReader
     from serve_app.settings import Settings
 
@@ -54,8 +53,7 @@ def score(
             "--jobs",
             "-j",
             min=1,
-            help="Processes, or with --ray tasks, that score several recordings or meshes in parallel. Default: 1, or "
-            "with --ray one for each.",
+            help="Processes that score several recordings or meshes in parallel. Default: 1.",
         ),
     ] = None,
     overlap: Annotated[
@@ -65,22 +63,6 @@ def score(
             metavar="SNAPSHOTS",
             help="With --jobs: cut each series into spans, each of which first scores this many snapshots before its "
             "own. The verdicts then differ slightly from one pass; 960 is recommended.",
-        ),
-    ] = None,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Score as low-priority tasks on this Ray cluster, as HOST:PORT of its head; auto: the cluster of this "
-            "pod.",
-        ),
-    ] = None,
-    ray_resource: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --ray: each task claims 1 of this custom resource of Ray instead of a CPU. The autoscaler may "
-            "add nodes that have it.",
         ),
     ] = None,
     prometheus: PrometheusUrl = None,
@@ -103,7 +85,6 @@ def score(
       tagae score out/shop --url http://127.0.0.1:8000
       tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
       tagae score out/mon out/tue out/wed --jobs 4 -o verdicts
-      tagae score out/mon out/tue out/wed --ray auto -o verdicts
     """
     from serve_app.cli.series import score_series
     from serve_app.recordings.reader import RecordingReader
@@ -124,22 +105,18 @@ def score(
         )
     if overlap and (jobs is None or jobs == 1):
         raise typer.BadParameter(f"expected --jobs of 2 or more too, got {jobs or 'none'}", param_hint="--overlap")
-    if ray_resource and not ray:
-        raise typer.BadParameter("expected --ray too, got none", param_hint="--ray-resource")
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
     if weights:  # also in place of the weights of single meshes
         without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}
         chosen = chosen.model_copy(update={"meshes": without})
     period = _parse_period(begin, end) if begin else None
     series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
-    if url and (len(series) > 1 or len(meshes) > 1 or ray or (jobs or 1) > 1):
-        raise typer.BadParameter("expected one series and one mesh, without --jobs and --ray", param_hint="--url")
+    if url and (len(series) > 1 or len(meshes) > 1 or (jobs or 1) > 1):
+        raise typer.BadParameter("expected one series and one mesh, without --jobs", param_hint="--url")
     if len(series) > 1 and str(output) == "-":
         raise typer.BadParameter(f"expected a folder for {len(series)} files, got none", param_hint="--output")
-    if len(series) > 1 or overlap or ray:
-        with _open_scoring(ray, ray_resource) as score_spans:
-            jobs = jobs or (len(series) if ray else 1)
-            _write_scored(score_series(chosen, series, warmup or [], jobs, overlap, score_spans), len(series), output)
+    if len(series) > 1 or overlap:
+        _write_scored(score_series(chosen, series, warmup or [], jobs or 1, overlap), len(series), output)
         return
     warmups, source = [RecordingReader(path) for path in warmup or ()], series[0].open_source(chosen)
     with ExitStack() as stack:
@@ -177,21 +154,6 @@ def _select_series(
         return with_unique_names([SnapshotSeries(path.resolve().name, path) for path in recordings])
     selected = [select_mesh(settings, prometheus, mesh) for mesh in meshes or [None]]
     return with_unique_names([SnapshotSeries(name, Period(polled, *period), name) for name, polled in selected])
-
-
-@contextmanager
-def _open_scoring(ray: str | None, resource: str | None) -> "Iterator[ScoreSpans]":
-    """Yield the function that scores spans in parallel: processes of this machine, or tasks on a Ray cluster."""
-    from serve_app.cli.series import score_in_processes
-
-    if ray is None:
-        yield score_in_processes
-        return
-    with spinner("connecting to the Ray cluster"):
-        from serve_app.cli.batch import score_on_cluster
-        from serve_app.runtime.batch import connect_batch
-    with connect_batch(ray, resource, print_note) as cluster:
-        yield partial(score_on_cluster, cluster)
 
 
 def _write_scored(scored: "Iterable[ScoredSeries]", count: int, output: Path) -> None:

@@ -1,4 +1,4 @@
-"""Scores series of snapshots in parallel, for ``tagae score --jobs`` and ``--ray``.
+"""Scores series of snapshots in parallel, for ``tagae score --jobs``.
 
 A mesh is scored one snapshot after the other, so a series is the work of one process: several recordings or meshes are
 scored in parallel, and each verdict is the same as alone. Only where an overlap is given, a series is cut into spans
@@ -6,7 +6,7 @@ that are scored in parallel. Each span scores some snapshots before its own, to 
 verdicts. So its verdicts are close to the verdicts of one pass, and not the same.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -121,9 +121,6 @@ class SpanResult:
     notes: tuple[str, ...]
 
 
-ScoreSpans = Callable[[int, Sequence[SpanTask], Sequence[int]], list[SpanResult]]  # as score_in_processes
-
-
 @dataclass(frozen=True, slots=True)
 class ScoredSeries:
     """A series that was scored.
@@ -159,7 +156,6 @@ def score_series(
     warmups: Sequence[Path],
     jobs: int,
     overlap: int | None,
-    score_spans: ScoreSpans,
 ) -> Iterator[ScoredSeries]:
     """Score series, ``jobs`` spans in parallel, and yield each when all are done. Files are gone after the last one.
 
@@ -167,9 +163,8 @@ def score_series(
         settings: of the model.
         series: what to score.
         warmups: recordings that set the baselines of each span first.
-        jobs: spans that are scored at a time.
+        jobs: processes that score spans, at most.
         overlap: snapshots that a span scores before its own; None: no series is cut.
-        score_spans: scores the spans, such as :func:`score_in_processes`.
 
     Raises:
         NoTelemetry: a period has no snapshot.
@@ -186,25 +181,14 @@ def score_series(
             for span in plan_spans(length, pieces, overlap) if overlap else [SeriesSpan()]:
                 tasks.append(SpanTask(settings, tuple(warmups), one, span, Path(folder) / f"{len(tasks)}.jsonl"))
                 steps.append((span.end or length or 0) - span.start)
-        done = score_spans(jobs, tasks, steps)
+        with start_workers(min(jobs, len(tasks))) as workers:
+            done = workers.each("scoring", _score_span, tasks, steps)
         for one in series:
             results = [(task, result) for task, result in zip(tasks, done, strict=True) if task.series is one]
             if all(result.problem for _, result in results):
                 raise NoTelemetry(results[-1][1].problem)
             files = tuple(task.file for task, _ in results)
             yield ScoredSeries(one, files, tuple(note for _, result in results for note in result.notes))
-
-
-def score_in_processes(jobs: int, tasks: Sequence[SpanTask], steps: Sequence[int]) -> list[SpanResult]:
-    """Score spans in worker processes of this machine, and return the results in order.
-
-    Args:
-        jobs: most processes.
-        tasks: the spans.
-        steps: their numbers of snapshots.
-    """
-    with start_workers(min(jobs, len(tasks))) as workers:
-        return workers.each("scoring", _score_span, tasks, steps)
 
 
 def _score_span(task: SpanTask) -> SpanResult:
@@ -214,7 +198,7 @@ def _score_span(task: SpanTask) -> SpanResult:
     counted: list[bool] = []  # of the snapshots under way: whether their verdicts count
 
     def snapshots() -> "Iterator[MeshSnapshot]":
-        for counts, snapshot in span_snapshots(source, task.span):
+        for counts, snapshot in _span_snapshots(source, task.span):
             counted.append(counts)
             yield snapshot
 
@@ -230,7 +214,7 @@ def _score_span(task: SpanTask) -> SpanResult:
     return SpanResult(problem, tuple(notes([*warmups, source])))
 
 
-def span_snapshots(source: "Source", span: SeriesSpan) -> "Iterator[tuple[bool, MeshSnapshot]]":
+def _span_snapshots(source: "Source", span: SeriesSpan) -> "Iterator[tuple[bool, MeshSnapshot]]":
     """Yield the snapshots of a span, and whether each counts."""
     from serve_app.collect.prometheus.history import PastPeriod
 

@@ -39,10 +39,10 @@ def serve(
     steps = Steps()
     steps("loading the program")
     from serve_app.runtime import fork_server
-    from serve_app.runtime.worker_setup import import_serve
+    from serve_app.runtime.other_clusters import leave_other_clusters
 
+    leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
     fork_server.start()  # its imports take as long as ours, on another core
-    import_serve()  # without pandas
     from serve_app.app import roles_on_demand, start, stop
     from serve_app.runtime.lifetime import Lifetime
     from serve_app.runtime.supervisor import watch

@@ -10,15 +10,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from ray._private import ray_constants
+# To have Ray read its environment and its token again; under `serve run`, Python has imported it before they are set.
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # its stub lacks them
-from ray.serve._private import api as serve_api
-from ray.serve._private import client as serve_client
 
 from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.settings import Settings
 
 GRPC_BYTES = 2**30  # above every limit of a body; Ray's 4 MiB are less than a mesh of 10,000 services has
+GRPC_SWITCH = "RAY_SERVE_USE_GRPC_BY_DEFAULT"
 LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Failed starts in a row after which Serve gives a deployment up, until it is deployed again. It counts while its
 # controller has seen no replica run, so also after a controller was replaced. In effect never: what prevents a start,
@@ -42,12 +41,12 @@ RAY_ENVIRONMENT = {
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
     "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": str(MOST_FAILED_STARTS),
     # Calls between proxy and replicas as gRPC instead of actor calls: a fifth less CPU for a small push.
-    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
+    GRPC_SWITCH: "1",
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(GRPC_BYTES),
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve_app.deployments.gate.middlewares",
     # uvicorn would believe X-Forwarded-* of any process of this machine; serve.trusted_proxies has the trusted ones.
     "FORWARDED_ALLOW_IPS": "none",
-    ray_constants.WORKER_PROCESS_SETUP_HOOK_ENV_VAR: "serve_app.runtime.worker_setup.set_up",
+    "__RAY_WORKER_PROCESS_SETUP_HOOK_ENV_VAR": "serve_app.runtime.worker_setup.set_up",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
 TOKEN_FOLDER = "tagae-ray-"  # and random letters
@@ -65,10 +64,6 @@ def set_environment(settings: Settings, quiet: bool) -> None:
     os.environ.update(RAY_ENVIRONMENT)
     os.environ["RAY_SERVE_LOG_TO_STDERR"] = "0" if quiet else "1"
     os.environ[SETTINGS] = json.dumps(settings.model_dump(), default=str)
-    # Ray read these variables when this process imported it, and has none for the last two.
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = START_SECONDS
-    serve_api.HTTP_PROXY_TIMEOUT = serve_client.HTTP_PROXY_TIMEOUT = START_SECONDS
     token = Path(tempfile.mkdtemp(prefix=TOKEN_FOLDER)) / "token"  # the directory is its owner's alone
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32), encoding="ascii")
@@ -83,6 +78,11 @@ def remove_token() -> None:
     path = Path(os.environ.pop("RAY_AUTH_TOKEN_PATH", "none"))
     if path.parent.name.startswith(TOKEN_FOLDER):
         shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def calls_by_grpc() -> bool:
+    """Whether this process calls replicas by gRPC."""
+    return os.environ.get(GRPC_SWITCH) == "1"
 
 
 def handed_settings() -> Settings:

@@ -37,8 +37,6 @@ import psutil
 from serve_app.runtime import forked_worker
 from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.runtime.forked_worker import ADDRESS, default_worker
-from serve_app.runtime.shared_memory import SHARES, can_share
-from serve_app.runtime.worker_setup import import_serve, without_pandas
 
 LIBRARIES = (  # none of them imports Ray
     "aiohttp",
@@ -52,9 +50,7 @@ LIBRARIES = (  # none of them imports Ray
     "uvicorn",
 )
 WITH_RAY = (
-    "ray.serve._private.controller",
-    "ray.serve._private.proxy",
-    "ray.serve._private.replica",
+    "ray.serve",
     "serve_app.deployments.collector",
     "serve_app.deployments.gate",
     "serve_app.deployments.http.ingress",
@@ -144,17 +140,14 @@ def serve(address: str) -> WorkerRequest:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{address}")
         listener.listen(WAITING)
-        with without_pandas():
-            for module in LIBRARIES:
-                importlib.import_module(module)
-        sharing = {SHARES: "1"} if can_share() else {}
+        for module in LIBRARIES:
+            importlib.import_module(module)
         raylet = ""
         while True:
             with _accept(listener) as client:
                 if not _is_ours(client):
                     continue
                 request = _receive(client)
-                request.environment.update(sharing)
                 if not raylet:
                     raylet = request.environment[RAYLET]
                     _import_with_ray(request)
@@ -221,7 +214,6 @@ def _import_with_ray(request: WorkerRequest) -> None:
     """Import what imports Ray, in the environment of its workers."""
     _set_environment(request)
     with _fix_class_ids():
-        import_serve()
         for module in WITH_RAY:
             importlib.import_module(module)
     gc.collect()
@@ -239,7 +231,11 @@ def _set_environment(request: WorkerRequest) -> None:
 
 @contextmanager
 def _fix_class_ids() -> Iterator[None]:
-    """Have the ids of classes of actors drawn by the system instead of Ray's generator, whose state forks share."""
+    """Have the ids of classes of actors drawn by the system instead of Ray's generator, whose state forks share.
+
+    Ray Serve has such classes, so its import draws ids. Without this, forked processes would go on with the same ids,
+    or each would import Ray Serve for itself, in 30 MiB.
+    """
     from ray import actor
 
     ids = actor.ActorClassID

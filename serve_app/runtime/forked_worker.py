@@ -21,7 +21,9 @@ def default_worker() -> str:
     ray = find_spec("ray")  # finds it without importing it
     if ray is None or ray.origin is None:
         raise ModuleNotFoundError("No module named 'ray'", name="ray")
-    return os.path.join(os.path.dirname(ray.origin), "_private", "workers", "default_worker.py")
+    return os.path.join(
+        os.path.dirname(ray.origin), "_private/workers/default_worker.py"
+    )  # Ray has no other name for it
 
 
 def is_forked() -> bool:

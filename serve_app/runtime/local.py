@@ -3,8 +3,9 @@
 Ray opens about 15 ports on one machine. Two measures close them, and either one alone would do:
 
 * Every process of Ray binds to loopback. Ray does this by default on Windows and macOS, and on Linux where
-  ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces
-  loopback by the address of the host.)
+  ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER`` is 0. This process may have imported Ray before that was set, so it also gives
+  the address. (``ray.init(_node_ip_address="127.0.0.1")`` does not help: Ray replaces loopback by the address of the
+  host.)
 * Every port of Ray requires a token (``RAY_AUTH_MODE=token``). The token is generated for each run and stored in a file
   that only its owner can read, so that other users of this machine cannot run code here either.
 """
@@ -21,7 +22,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 
 import httpx
@@ -31,7 +31,6 @@ from ray import serve
 from ray._private import parameter
 from ray._private.node import Node
 from ray.exceptions import RayError
-from ray.serve._private import client
 from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
@@ -49,6 +48,7 @@ log = logging.getLogger(__name__)
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 # That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
 LEAST_CPUS = 16
+LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 256 * 2**20
 START_ATTEMPTS = 5
 FIRST_STARTS = 2  # of the replicas of a deployment that have never run; what fails twice fails again
@@ -110,7 +110,7 @@ def start(
     front = settings.serve
     if front.port and not _is_free(front.host, front.port):
         raise BadSettings(f"serve.port: expected a free port, {front.port} is in use; choose another, or 0 for any")
-    if front.metrics_port and not _is_free("127.0.0.1", front.metrics_port):
+    if front.metrics_port and not _is_free(LOOPBACK, front.metrics_port):
         raise BadSettings(
             f"serve.metrics_port: expected a free port, {front.metrics_port} is in use; choose another, or 0 for any"
         )
@@ -138,7 +138,8 @@ def start(
         ssl_certfile=front.certificate_file and str(front.certificate_file),
         ssl_keyfile=front.key_file and str(front.key_file),
     )
-    serve.start(http_options=options, logging_config=QUIET if quiet else None)
+    with suppress(TimeoutError):  # as in run_applications
+        serve.start(http_options=options, logging_config=QUIET if quiet else None)
     return f"{'https' if front.certificate_file else 'http'}://{front.host}:{port}"
 
 
@@ -148,8 +149,8 @@ def run_applications(targets: Sequence[serve.RunTarget]) -> None:
     Raises:
         RuntimeError: replicas of a deployment failed to start, :data:`FIRST_STARTS` times.
     """
-    client.CLIENT_POLLING_INTERVAL_S = POLL_SECONDS
-    serve.run_many(list(targets), wait_for_applications_running=False)
+    with suppress(TimeoutError):  # after a minute without an HTTP server; wait_until_answered waits longer
+        serve.run_many(list(targets), wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
     failures: defaultdict[str, set[str]] = defaultdict(set)  # messages by deployment; each names another process
     while True:
         found = serve.status().applications
@@ -268,14 +269,14 @@ def _start_ray(**options: Any) -> None:
 def _few_processes(*, prints_logs: bool) -> Iterator[None]:
     """Start no processes of Ray that a service on one machine does not use: the monitor of its autoscaler, the server
     of its dashboard, and the reader of its logs if this process does not print them. They take 160 MiB and two seconds
-    of CPU. Have its workers forked. ``ray.init`` has no argument for any of it."""
+    of CPU. Have its workers forked, and all on loopback. ``ray.init`` has no argument for any of it."""
     default_parameters, start_api_server = parameter.RayParams, Node.start_api_server
-    parameter.RayParams = partial(
-        default_parameters,
-        no_monitor=True,
-        include_log_monitor=prints_logs,
-        worker_path=fork_server.worker_program(),
-    )
+
+    def few_parameters(**given: Any) -> parameter.RayParams:
+        ours = {"no_monitor": True, "include_log_monitor": prints_logs, "worker_path": fork_server.worker_program()}
+        return default_parameters(**{**given, **ours, "node_ip_address": LOOPBACK})
+
+    parameter.RayParams = few_parameters
     Node.start_api_server = _start_no_api_server
     try:
         yield

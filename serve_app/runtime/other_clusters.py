@@ -3,18 +3,15 @@
 Ray reads many variables ``RAY_*``. Most tune it (limits of time, logs, ``RAY_TMPDIR``, TLS, throughput) and stay in
 force. Others change what a start does: they name a cluster to connect to, or are what a cluster gives its own
 processes, for example where this process is a job of ``ray job submit``. They are removed, and the log says so.
+
+Ray reads some of them when Python imports it, so this module does not import it.
 """
 
 import logging
 import os
 
-from ray import serve
-from ray._private import client_mode_hook
-
 log = logging.getLogger(__name__)
 ADDRESS = "RAY_ADDRESS"
-CLIENT_MODE = "RAY_CLIENT_MODE"
-LOCAL_TESTING = "RAY_SERVE_FORCE_LOCAL_TESTING_MODE"
 NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that mean a Ray of one's own
 OF_OTHER_CLUSTERS = (
     "RAY_NAMESPACE",
@@ -33,9 +30,10 @@ OF_OTHER_CLUSTERS = (
     "RAY_OVERRIDE_RESOURCES",
     "RAY_OVERRIDE_LABELS",
     "RAY_OVERRIDE_NODE_ID_FOR_TESTING",
-    # Other ways in: a HAProxy that bypasses our limits and logins, and no processes at all.
+    # Other ways in: a HAProxy that bypasses our limits and logins, another cluster's client, no processes at all.
     "RAY_SERVE_ENABLE_HA_PROXY",
-    LOCAL_TESTING,
+    "RAY_CLIENT_MODE",
+    "RAY_SERVE_FORCE_LOCAL_TESTING_MODE",
 )
 # Ray sets these for its own processes: they mean nothing to people, and here they are of the Ray around this process.
 _OF_PROCESSES = ("RAY_JOB_ID", "RAY_RAYLET_PID")
@@ -58,12 +56,7 @@ def leave_other_clusters() -> None:
             address,
         )
     found = sorted(name for name in OF_OTHER_CLUSTERS if os.environ.get(name))
-    if client_mode_hook.is_client_mode_enabled_by_default:  # Ray has removed the variable
-        found.append(CLIENT_MODE)
     if found:
         log.warning("ignored, because the service starts a Ray of its own here: %s", ", ".join(found))
     for name in (ADDRESS, *OF_OTHER_CLUSTERS, *_OF_PROCESSES):
         os.environ.pop(name, None)
-    # Ray read these two when this process imported it.
-    client_mode_hook.is_client_mode_enabled = client_mode_hook.is_client_mode_enabled_by_default = False
-    serve.api.RAY_SERVE_FORCE_LOCAL_TESTING_MODE = False

@@ -17,8 +17,8 @@ from serve_app.runtime import logs
 def prepare() -> None:
     """Prepare this process if it is one of Ray's. Calls after the first do nothing."""
     # RAY_JOB_ID would not do: what a job of Ray starts inherits it. A process of Ray has imported Ray by now.
-    worker = sys.modules.get("ray._private.worker")
-    if worker is None or worker.global_worker.mode != worker.WORKER_MODE:
+    ray = sys.modules.get("ray")
+    if ray is None or ray.get_runtime_context().worker.mode != ray.WORKER_MODE:
         return
     from serve_app.runtime import orphans  # other processes need no Ray
 
@@ -29,7 +29,7 @@ def prepare() -> None:
 
 
 def _bind_port_to_loopback() -> None:
-    """Have the replica of this process open its port on loopback alone."""
+    """Have the replica of this process open its port on loopback alone, which Serve has no setting for."""
     from ray.serve._private import replica
 
     add_port = replica.add_port_to_grpc_server

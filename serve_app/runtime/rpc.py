@@ -12,12 +12,12 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 from grpc import StatusCode
 from grpc.aio import AioRpcError
 from ray.exceptions import RayActorError, RayTaskError
-from ray.serve._private.constants import RAY_SERVE_USE_GRPC_BY_DEFAULT
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
 
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.observability.spans import add_event
 from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.environment import calls_by_grpc
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def connect(handle: T) -> T:
     if handle is None:
         return handle
     handle_options: Any = handle
-    connected: T = handle_options.options(_by_reference=not RAY_SERVE_USE_GRPC_BY_DEFAULT)
+    connected: T = handle_options.options(_by_reference=not calls_by_grpc())
     return connected
 
 

@@ -66,11 +66,6 @@ class Manifests(NamedTuple):
         groups = {group["groupName"]: group["template"] for group in self.cluster["workerGroupSpecs"]}
         return {"head": self.cluster["headGroupSpec"]["template"], **groups}
 
-    @property
-    def service_templates(self) -> dict[str, dict[str, Any]]:
-        """The templates of pods that can run parts of the service: all but those for back-tests alone."""
-        return {name: template for name, template in self.templates.items() if name != "batch"}
-
 
 def parse(text: str) -> Manifests:
     """Documents of YAML."""

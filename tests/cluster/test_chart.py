@@ -145,18 +145,6 @@ def test_settings_of_the_values_win(tmp_path: Path) -> None:
 
 
 @needs_helm
-@pytest.mark.parametrize(("cpu", "tasks"), [("2", 2), (3, 3), ("2500m", 3)])
-def test_pods_for_back_tests_take_no_replica_and_have_no_secret(cpu: object, tasks: int, tmp_path: Path) -> None:
-    resources = {"limits": {"cpu": cpu, "memory": "4Gi"}}
-    (group,) = render(tmp_path, {"batch": {"max": 3, "resources": resources}}).cluster["workerGroupSpecs"][2:]
-    assert (group["minReplicas"], group["replicas"], group["maxReplicas"]) == (0, 0, 3)
-    assert group["rayStartParams"]["num-cpus"] == "0"
-    assert json.loads(json.loads(group["rayStartParams"]["resources"])) == {"batch": tasks}
-    assert {next(iter(volume.keys() - {"name"})) for volume in group["template"]["spec"]["volumes"]} == {"emptyDir"}
-    assert "initContainers" not in group["template"]["spec"], "the weights come with the tasks"
-
-
-@needs_helm
 def test_a_change_of_replicas_starts_no_second_cluster(tmp_path: Path) -> None:
     """KubeRay compares the cluster without numbers of pods. The Serve config is applied to the cluster that runs."""
     more = render(tmp_path, {"replicas": {"session": {"min": 3, "max": 9}, "ingress": {"max": 5}}})

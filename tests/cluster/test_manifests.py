@@ -124,11 +124,11 @@ def test_an_unknown_setting_is_refused() -> None:
 
 def test_all_pods_of_the_service_have_the_same_environment_and_secrets(manifests: Manifests) -> None:
     """Any worker may run the collector, the notifier or the ingress, and any node has a proxy."""
-    containers = [one["spec"]["containers"][0] for one in manifests.service_templates.values()]
+    containers = [one["spec"]["containers"][0] for one in manifests.templates.values()]
     assert all(one["env"] == containers[0]["env"] for one in containers)
     secrets = [
         {volume["name"]: volume["secret"] for volume in one["spec"]["volumes"] if "secret" in volume}
-        for one in manifests.service_templates.values()
+        for one in manifests.templates.values()
     ]
     assert all(one == secrets[0] for one in secrets)
     for container in containers:
@@ -140,7 +140,7 @@ def test_all_pods_of_the_service_have_the_same_environment_and_secrets(manifests
 def test_files_in_the_settings_are_mounted(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = settings_of(manifests, monkeypatch)
     named = [settings.serve.tokens_file, settings.store.password_file, settings.store.ca_file]
-    for name, template in manifests.service_templates.items():
+    for name, template in manifests.templates.items():
         folders = mounts(template["spec"]["containers"][0])
         weights = [settings.model.weights, *settings.weights_by_mesh.values()]
         ours = [*named, *(weights if name != "head" else [])]
@@ -272,7 +272,7 @@ def test_the_head_can_be_lost(ray_service: Manifests) -> None:
     fault_tolerance = ray_service.cluster["gcsFaultToleranceOptions"]
     assert re.fullmatch(r"[^/:]+:\d+", fault_tolerance["redisAddress"])
     secret = fault_tolerance["redisPassword"]["valueFrom"]["secretKeyRef"]
-    for template in ray_service.service_templates.values():
+    for template in ray_service.templates.values():
         (volume,) = [one["secret"] for one in template["spec"]["volumes"] if one["name"] == "redis"]
         assert (volume["secretName"], volume["items"]) == (secret["name"], [{"key": secret["key"], "path": "password"}])
 

@@ -28,7 +28,6 @@ SETTINGS: dict[str, Any] = {
 EVERYWHERE: dict[str, Any] = {
     "head": {"nodeSelector": {"pool": "small"}, "tolerations": [{"operator": "Exists"}]},
     "gpu": {"min": 2, "max": 4, "nodeSelector": {"nvidia.com/gpu.product": "H100"}},
-    "batch": {"max": 3, "priorityClass": "low", "nodeSelector": {"pool": "spot"}},
     "spread": "DoNotSchedule",
     "upgrade": {"strategy": "None"},
     "networkPolicy": {"create": False},

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -83,13 +82,9 @@ class Nodes:
         """The nodes that run replicas."""
         return self._nodes[1:]
 
-    def add(self, resources: Mapping[str, float] = MappingProxyType({})) -> Program:
-        """Start a node, and wait until the cluster has it. The first one is the head.
-
-        Args:
-            resources: custom resources of Ray that it has.
-        """
-        node = self._start_node(is_head=not self._nodes, resources=resources)
+    def add(self) -> Program:
+        """Start a node, and wait until the cluster has it. The first one is the head."""
+        node = self._start_node(is_head=not self._nodes)
         self._nodes.append(node)
         return node
 
@@ -140,10 +135,7 @@ class Nodes:
 
     def replicas(self, deployment: str) -> dict[int, set[int]]:
         """The process ids of a deployment's replicas, by the node's process id."""
-        return self.processes(f"ServeReplica:tagae:{deployment}")
-
-    def processes(self, words: str) -> dict[int, set[int]]:
-        """The ids of processes with these words in their command lines, by the node's process id."""
+        words = f"ServeReplica:tagae:{deployment}"
         found: dict[int, set[int]] = {node.pid: set() for node in self._nodes}
         for node in filter(lambda one: one.running, self._nodes):
             for child in psutil.Process(node.pid).children(recursive=True):
@@ -157,22 +149,9 @@ class Nodes:
         for node in reversed(self._nodes):
             _kill(node)
 
-    @contextmanager
-    def claim_cpus(self) -> Iterator[None]:
-        """Have a task claim all CPUs of each node during the block."""
-        done = self.folder / "claimed"
-        program = self._run(
-            f"claim_cpus({self._address!r}, {len(self.workers)}, {str(done)!r})", done.with_suffix(".log")
-        )
-        try:
-            program.wait_until(done.exists, START_SECONDS)
-            yield
-        finally:
-            program.end()
-
-    def _start_node(self, *, is_head: bool, resources: Mapping[str, float] = MappingProxyType({})) -> Program:
+    def _start_node(self, *, is_head: bool) -> Program:
         ready_file = self.folder / f"node-{secrets.token_hex(4)}"
-        call = f"run_node({self._address!r}, {str(ready_file)!r}, {dict(resources)!r}, is_head={is_head})"
+        call = f"run_node({self._address!r}, {str(ready_file)!r}, is_head={is_head})"
         node = self._run(call, ready_file.with_suffix(".log"))
         try:
             node.wait_until(ready_file.exists, START_SECONDS)
@@ -183,7 +162,7 @@ class Nodes:
         return node
 
     def _run(self, call: str, log: Path) -> Program:
-        command = [sys.executable, "-c", f"from tests.live.ray_nodes import claim_cpus, deploy, run_node; {call}"]
+        command = [sys.executable, "-c", f"from tests.live.ray_nodes import deploy, run_node; {call}"]
         return Program("Ray", command, log, self.environment)
 
 
@@ -237,14 +216,13 @@ def _kill(node: Program) -> None:
     node.kill()
 
 
-def run_node(address: str, ready_file: str, resources: dict[str, float], *, is_head: bool) -> None:
+def run_node(address: str, ready_file: str, *, is_head: bool) -> None:
     """Be a node of a cluster, until this process is killed, or one of Ray's own processes ends (as ``ray start
     --block`` does).
 
     Args:
         address: of the cluster; empty: a head chooses one.
         ready_file: file for the address, written when the node is ready.
-        resources: custom ones.
         is_head: whether it is the head.
     """
     own: dict[str, Any] = {"gcs_address": address}
@@ -256,7 +234,6 @@ def run_node(address: str, ready_file: str, resources: dict[str, float], *, is_h
             node_ip_address=LOOPBACK,
             num_cpus=0 if is_head else CPUS,
             num_gpus=0,
-            resources=resources,
             object_store_memory=OBJECT_STORE_BYTES,
             min_worker_port=0,  # any
             max_worker_port=0,
@@ -301,17 +278,6 @@ def deploy(address: str, config: str, done: str) -> None:
         time.sleep(POLL_SECONDS)
     Path(done).touch()
     signal.pause()
-
-
-def claim_cpus(address: str, nodes: int, done: str) -> None:
-    """Claim all CPUs of the cluster until this process ends. ``done`` is a file that is written then."""
-    ray.init(address, log_to_driver=False)
-    pause = ray.remote(lambda: signal.pause())
-    claims = [pause.options(num_cpus=CPUS).remote() for _ in range(nodes)]
-    while ray.available_resources().get("CPU", 0.0):
-        time.sleep(POLL_SECONDS)
-    Path(done).touch()
-    ray.get(claims)
 
 
 def _runs(status: ApplicationStatusOverview | None) -> bool:

@@ -1,9 +1,7 @@
 """The default application: the session scores a small mesh, and replicas that start for it one of several parts."""
 
-import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -66,13 +64,6 @@ def test_replicas_run_only_for_a_mesh_of_several_parts(service: tuple[psutil.Pro
         assert sorted(divided["parts"].values()) == [1, 1], "each scorer has one group"
         assert divided["missing_parts"] == 0
 
-    with ThreadPoolExecutor(1) as beside:
-        pushes, has_shared = beside.submit(push_all, url, "large", islice(snapshots, WARM)), False
-        while not pushes.done():
-            has_shared |= sys.platform == "linux" and any(map(shares_memory, scorers(process)))
-        assert pushes.result()["missing_parts"] == []
-    assert has_shared or sys.platform != "linux", "groups come through shared memory"
-
     push_all(url, "small", record_simulation(SMALL, WARM + 1)[-1:])
     assert scoring(url, "small")["place"] == "session"
 
@@ -81,16 +72,6 @@ def test_replicas_run_only_for_a_mesh_of_several_parts(service: tuple[psutil.Pro
     assert process.is_running(), "replicas that end on purpose are no failure"
     assert push_all(url, "large", [next(snapshots)])["missing_parts"] == []
     assert scoring(url, "large")["place"] == "session", "until they run again"
-
-
-def scorers(service: psutil.Process) -> list[psutil.Process]:
-    """Return the processes of the scorers."""
-    return [child for child in service.children(recursive=True) if "ServeReplica:tagae:Scorer" in title_of(child)]
-
-
-def shares_memory(process: psutil.Process) -> bool:
-    """Return whether a process has arrays of another one mapped."""
-    return any("memfd:tagae" in one.path for one in process.memory_maps())
 
 
 def title_of(process: psutil.Process) -> str:

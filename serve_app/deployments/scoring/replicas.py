@@ -24,7 +24,6 @@ from serve_app.observability.spans import traceparent
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller, Handle, P, T
-from serve_app.runtime.shared_memory import share
 
 if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
@@ -118,8 +117,7 @@ class ReplicaRunner:
             try:
                 caller = Caller(self.progress.deadline.take_share(DECIDING_SHARE), self.progress.retries)
                 ask, mesh = self._replicas.meta.decide, self.progress.mesh
-                with share(meta_input) as shared:
-                    decided = await caller.ask(ask, shared, policy, mesh, traceparent(), self._pin)
+                decided = await caller.ask(ask, meta_input, policy, mesh, traceparent(), self._pin)
                 if decided[0].model_digest == self.checkpoint.digest:
                     return decided
                 why = f"it has other weights, {decided[0].model_digest}"
@@ -131,8 +129,7 @@ class ReplicaRunner:
     async def _ask(self, caller: Caller, group: Group) -> ScoredGroup:
         """Have a group scored by a scorer."""
         ask, mesh = self._replicas.scorer.score, self.progress.mesh
-        with share(group) as shared:
-            return await caller.ask(ask, shared, caller.deadline, mesh, traceparent(), self._pin, self._weight)
+        return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._weight)
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
         """The scores of a group. If its scorer has other weights, as while settings are rolled out, or cannot load

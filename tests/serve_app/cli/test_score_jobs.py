@@ -1,7 +1,6 @@
 """``tagae score --jobs``: several recordings and meshes side by side, and one series in spans."""
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,8 +15,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
-from serve_app.cli import app, batch, console
-from serve_app.cli.batch import Use, cut_pieces
+from serve_app.cli import app, console
 from serve_app.cli.series import SeriesSpan, plan_spans
 from serve_app.collect.prometheus.history import fetch_ahead
 from serve_app.recordings.writer import RecordingWriter
@@ -133,36 +131,12 @@ def test_a_recording_that_is_broken_fails_with_its_error(recordings: dict[str, P
         (("mon", "--jobs", "0"), "--jobs"),
         (("mon", "--jobs", "2", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
         (("mon", "tue", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
-        (("mon", "--ray", "auto", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
-        (("mon", "--ray", "auto", "--overlap", "40"), "expected --jobs of 2 or more too, got none"),
-        (("mon", "--ray-resource", "batch"), "expected --ray too"),
     ],
 )
 def test_options_that_do_not_fit_are_named(arguments: tuple[str, ...], words: str, recordings: dict[str, Path]) -> None:
     result = score(*(recordings.get(one, one) for one in arguments))
     assert result.exit_code == 2
     assert words in " ".join(result.stderr.replace("│", " ").split())
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:{port}", "nothing", "ray://127.0.0.1:{port}"])
-def test_a_cluster_that_is_not_there_is_reported(address: str, recordings: dict[str, Path]) -> None:
-    with socket.socket() as held:  # no process listens there
-        held.bind(("127.0.0.1", 0))
-        result = score(recordings["mon"], "--ray", address.format(port=held.getsockname()[1]))
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "expected a running Ray cluster at" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_pieces_have_all_steps_in_order_and_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [(Use.VERDICT, snapshot) for snapshot in simulate(0, 25)]
-    calls = steps[0][1].edge_index.shape[1]
-    monkeypatch.setattr(batch, "PIECE_SNAPSHOTS", 10)
-    assert [len(piece) for piece in cut_pieces(iter(steps))] == [10, 10, 5]
-    monkeypatch.setattr(batch, "PIECE_CALLS", 3 * calls)
-    pieces = list(cut_pieces(iter(steps)))
-    assert max(map(len, pieces)) <= 4
-    assert [step for piece in pieces for step in piece] == steps
 
 
 @given(length=st.integers(0, 20_000), pieces=st.integers(1, 16), overlap=st.integers(1, 2_000))

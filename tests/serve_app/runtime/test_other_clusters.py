@@ -7,10 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 import ray
-from ray import serve
-from ray._private import client_mode_hook
 
-from serve_app.runtime import local, other_clusters
+from serve_app.runtime import local
 from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS, cluster_address, leave_other_clusters
 from serve_app.settings import Settings
 from tests.serve_app.running import start_service
@@ -30,8 +28,6 @@ TUNING = {
 def no_ray_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(client_mode_hook, "is_client_mode_enabled", False)
-    monkeypatch.setattr(client_mode_hook, "is_client_mode_enabled_by_default", False)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +69,11 @@ def test_all_that_is_meant_for_another_cluster_is_removed_and_named_in_one_line(
     for name in OF_OTHER_CLUSTERS:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RAY_JOB_ID", "01000000")
-    monkeypatch.setattr(client_mode_hook, "is_client_mode_enabled_by_default", True)
-    monkeypatch.setattr(serve.api, "RAY_SERVE_FORCE_LOCAL_TESTING_MODE", True)
     with caplog.at_level(logging.WARNING):
         leave_other_clusters()
     [message] = caplog.messages
-    assert all(name in message for name in (*OF_OTHER_CLUSTERS, "RAY_CLIENT_MODE"))
+    assert all(name in message for name in OF_OTHER_CLUSTERS)
     assert [name for name in os.environ if name.startswith("RAY_")] == []
-    assert not client_mode_hook.is_client_mode_enabled_by_default
-    assert not serve.api.RAY_SERVE_FORCE_LOCAL_TESTING_MODE
 
 
 @pytest.mark.parametrize("environment", [{}, {"RAY_ADDRESS": ""}, TUNING])
@@ -115,8 +107,8 @@ def test_serve_run_connects_to_a_cluster_and_otherwise_starts_ray(
 def test_each_variable_is_one_that_ray_reads() -> None:
     """A misspelt one would stay in force."""
     source = Path(ray.__file__).parent
-    files = ("_private/ray_constants.py", "_private/node.py", "_private/worker.py", "serve/_private/constants.py")
-    text = "".join((source / file).read_text() for file in files)
+    files = ("ray_constants.py", "node.py", "worker.py", "client_mode_hook.py", "../serve/_private/constants.py")
+    text = "".join((source / "_private" / file).read_text() for file in files)
     not_in_python = {"RAY_external_storage_namespace"}  # of Ray's configuration in C++
     lower = {"RAY_gcs_storage", "RAY_gcs_storage_path"}
     assert [name for name in OF_OTHER_CLUSTERS if name not in text and name not in not_in_python | lower] == []
@@ -129,7 +121,7 @@ def test_the_service_starts_its_own_ray_where_the_environment_is_of_a_job_of_ano
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # Ray must not write a token there
-    for name in (*OF_OTHER_CLUSTERS, other_clusters.CLIENT_MODE):
+    for name in OF_OTHER_CLUSTERS:
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
     monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.hook")
