@@ -24,6 +24,7 @@ RECENT = (10, 16)  # blocks in which a rise is looked for
 LEAST_OLDER = 12  # measured blocks before them
 LEAST_TAU = 0.7  # Kendall's tau of the rise
 STILL_RISING = 0.3  # of the slope, in the newer half
+SWING = 0.5  # of the range of the older blocks, above the highest of them: a heap fills and is collected again
 NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.2}  # above the highest older block
 LEAST_RISE = {history.MEMORY: 0.08, history.CONNECTIONS: 0.8}  # above the median older block
 FULL_CPU, USUAL_CPU = 0.95, 0.7  # CPU utilization from which no CPU is left, and up to which this is unusual
@@ -174,7 +175,7 @@ def _far_above_history(state: MeshState, observation: Observation) -> Array:
 
 
 def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
-    """Return whether the newer blocks rise steadily.
+    """Return whether the newer blocks rise steadily, and farther than they went up and down before.
 
     Args:
         older, newer: a series, cut where the rise may begin.
@@ -183,7 +184,9 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
     """
     if np.isfinite(older).sum() < LEAST_OLDER or not np.isfinite(newer[[0, -1]]).all():
         return False
-    is_high = newer[-1] > np.nanmax(older) + NEW_HIGH[metric] and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
+    highest = np.nanmax(older)
+    least = max(NEW_HIGH[metric], SWING * (highest - np.nanmin(older)))
+    is_high = newer[-1] > highest + least and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
     if not is_high:
         return False
     first, second = np.triu_indices(len(newer), 1)

@@ -96,6 +96,15 @@ def test_skipped_blocks_are_as_many_as_the_time_has(seconds: float) -> None:
     assert np.isnan(after[BLOCKS - skipped :]).all()
 
 
+TOOTH = np.linspace(0.42, 0.535, 10)
+
+
+def test_a_leak_beyond_the_teeth_of_a_heap_is_found() -> None:
+    series = np.append(0.4 + 0.1 * (np.arange(BLOCKS - 10) % 12) / 12, TOOTH + np.linspace(0, 0.1, 10))
+    (trend,) = trends(state_with(series))
+    assert trend.metric == "memory_utilization"
+
+
 @pytest.mark.parametrize(
     ("what", "series"),
     [
@@ -103,6 +112,7 @@ def test_skipped_blocks_are_as_many_as_the_time_has(seconds: float) -> None:
         ("a step", np.where(np.arange(BLOCKS) < BLOCKS - 6, 0.4, 0.6)),
         ("growth towards a plateau", 0.4 + 0.2 * (1 - np.exp(-np.arange(-8, BLOCKS - 8).clip(0) / 4))),
         ("a saw-tooth", 0.4 + 0.15 * (np.arange(BLOCKS) % 12) / 12),
+        ("a saw-tooth with a longer tooth", np.append(0.4 + 0.1 * (np.arange(BLOCKS - 10) % 12) / 12, TOOTH)),
         ("growth back to where it was", np.concatenate([flat(0.7, 10), 0.4 + 0.01 * np.arange(BLOCKS - 10)])),
         ("a rise that is too small", leak(0.03, 10)),
         ("too short a past", leak(0.2, 10)[-(LEAST_OLDER + 9) :]),
