@@ -24,7 +24,6 @@ RECENT = (10, 16)  # blocks in which a rise is looked for
 LEAST_OLDER = 12  # measured blocks before them
 LEAST_TAU = 0.7  # Kendall's tau of the rise
 STILL_RISING = 0.3  # of the slope, in the newer half
-SWING = 0.5  # of the range of the older blocks, above the highest of them: a heap fills and is collected again
 NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.2}  # above the highest older block
 LEAST_RISE = {history.MEMORY: 0.08, history.CONNECTIONS: 0.8}  # above the median older block
 FULL_CPU, USUAL_CPU = 0.95, 0.7  # CPU utilization from which no CPU is left, and up to which this is unusual
@@ -185,7 +184,7 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
     if np.isfinite(older).sum() < LEAST_OLDER or not np.isfinite(newer[[0, -1]]).all():
         return False
     highest = np.nanmax(older)
-    least = max(NEW_HIGH[metric], SWING * (highest - np.nanmin(older)))
+    least = max(NEW_HIGH[metric], highest - np.nanmin(older))  # a heap fills, is collected, and fills again
     is_high = newer[-1] > highest + least and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
     if not is_high:
         return False
