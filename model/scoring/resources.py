@@ -183,8 +183,8 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
     """
     if np.isfinite(older).sum() < LEAST_OLDER or not np.isfinite(newer[[0, -1]]).all():
         return False
-    highest = np.nanmax(older)
-    least = max(NEW_HIGH[metric], highest - np.nanmin(older))  # a heap fills, is collected, and fills again
+    highest, lowest = float(np.nanmax(older)), float(np.nanmin(older))
+    least = max(NEW_HIGH[metric], highest - lowest)  # a heap fills, is collected, and fills again
     is_high = newer[-1] > highest + least and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
     if not is_high:
         return False
