@@ -98,16 +98,16 @@ def _parse(body: bytes, refused: Exception, limits: Limits) -> Any:
         if isinstance(refused, msgspec.ValidationError):
             raise _first_mistake(refused, limits) from None
         if isinstance(refused, _BROKEN):
-            raise _malformed(refused) from None
+            raise _json_error(refused) from None
         raise DocumentTooLarge(
             f"body: it has a mistake, but {len(body)} bytes hold too many values to locate it; send the same mistake "
             "in a smaller document to get its place"
         ) from None
     except _BROKEN as error:
-        raise _malformed(error) from None
+        raise _json_error(error) from None
 
 
-def _malformed(error: Exception) -> MalformedDocument:
+def _json_error(error: Exception) -> MalformedDocument:
     return MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON")
 
 
