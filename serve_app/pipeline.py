@@ -20,9 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
-from model.drift.energy import project
-from model.drift.observing import Trained, observe_drift, sampled_services
-from model.drift.sketch import Embeddings
 from model.features import RATE, Array
 from model.incidents.context import add_context
 from model.incidents.decision import next_threshold
@@ -51,6 +48,7 @@ from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surp
 from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, namespace_of
+from model.state.drift import Trained, observe_drift
 from model.state.filters import SLOW_CENTRE
 from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
@@ -60,8 +58,7 @@ from serve_app.api.views import Deviations
 from serve_app.observability.spans import Span, span
 from serve_app.settings import Settings
 
-# Counted snapshots, each with the memory after its verdict, and with the samples of embeddings that it changed.
-Steps = Iterable[tuple[MeshSnapshot, IncidentMemory, Embeddings | None]]
+Steps = Iterable[tuple[MeshSnapshot, IncidentMemory]]  # counted snapshots, each with the memory after its verdict
 Replay = Callable[[str, MeshState, Steps], MeshState]
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -273,8 +270,7 @@ async def run_stages(
     verdict = sort_by_urgency(verdict)
     verdict = add_trends(verdict, window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))
-    after = sample_embeddings(commit(prepared.mesh, memory, counted=counted), calibrated.scores, checkpoint.digest)
-    return StageResults(verdict, after, prepared, calibrated)
+    return StageResults(verdict, commit(prepared.mesh, memory, counted=counted), prepared, calibrated)
 
 
 def with_memory(prepared: PreparedSnapshot, memory: IncidentMemory) -> PreparedSnapshot:
@@ -342,8 +338,6 @@ def prepare(
     observation, state = _learn(checkpoint, mesh.state, snapshot, options, counted=counted)
     cut, sample = _plan(mesh, state, options), sample_services(state)
     whole = whole_mesh(state, observation, sample)
-    if counted and (sampled := sampled_services(state)) is not None:
-        whole = replace(whole, sampled=sampled)
     return PreparedSnapshot(Mesh(state, cut), observation, whole, sample)
 
 
@@ -367,7 +361,6 @@ def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[Parti
             found.root_cause_logit[part.core],
             found.embeddings[part.core[returned[part.core]]],
             sum_rows(found.embeddings[part.core]),
-            None if index else found.sampled,
         )
         for index, part in enumerate(cut.parts)
     )
@@ -397,10 +390,8 @@ def replay(
         steps: the snapshots since.
         options: of the mesh.
     """
-    for snapshot, memory, embeddings in steps:
+    for snapshot, memory in steps:
         state = replace(_learn(checkpoint, state, snapshot, options, counted=True)[1], memory=memory)
-        if embeddings is not None:
-            state = replace(state, drift=replace(state.drift, embeddings=embeddings))
     return state
 
 
@@ -433,7 +424,7 @@ def _learn(
 
 
 def _trained(checkpoint: Checkpoint) -> Trained:
-    return Trained(checkpoint.node_tail, checkpoint.edge_tail, checkpoint.reference, checkpoint.digest)
+    return Trained(checkpoint.node_tail.rate, checkpoint.edge_tail.rate, checkpoint.reference)
 
 
 def calibrate(checkpoint: Checkpoint, prepared: PreparedSnapshot, scores: Sequence[PartitionScore]) -> CalibratedScores:
@@ -562,15 +553,6 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
     return replace(mesh, state=replace(state, memory=memory))
 
 
-def sample_embeddings(mesh: Mesh, scores: Sequence[PartitionScore], model: str) -> Mesh:
-    """The mesh with the embeddings that its drift needs of a snapshot; mostly none. ``model`` is their digest."""
-    found = [score.sampled for score in scores if score.sampled is not None]
-    if not found:
-        return mesh
-    embeddings = mesh.state.drift.embeddings.add(project(np.concatenate(found)), model)
-    return replace(mesh, state=replace(mesh.state, drift=replace(mesh.state.drift, embeddings=embeddings)))
-
-
 def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     """The same plan if the topology has not changed; else a plan with local changes."""
     if mesh.plan is not None and state.edge_index is mesh.state.edge_index and state.node_ids is mesh.state.node_ids:
@@ -644,7 +626,6 @@ def _task(
         len(part.owned_edges),
         np.flatnonzero(returned[part.core]),
         index,
-        None if whole.sampled is None else np.flatnonzero(np.isin(part.core, whole.sampled)),
         snapshot,
         rows.astype(np.int32),
         calls.astype(np.int32),

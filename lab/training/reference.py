@@ -8,27 +8,23 @@ writes it into a file beside it, so that the digest of the weights stays.
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lab.training.dataset import SETTLE, TrainingRun, replay_run
 from lab.training.train import ForEach, in_turn
 from model.checkpoint import Checkpoint, load, reference_file
-from model.drift.energy import WIDTH, project
-from model.drift.populations import BINS, POPULATIONS, count_values
+from model.drift.populations import BINS, POPULATIONS
 from model.drift.reference import TrainingReference
 from model.features import Array
 from model.incidents.policy import AlertPolicy
 from model.network.contract import MeshNetwork
-from model.scoring.score import score, whole_mesh
+from model.state.drift import count_snapshot
 
 EVERY = 8  # normal snapshots from one that counts to the next
-SERVICES = 3  # whose embeddings are sampled from each of them
 
 
 def reference_of(
@@ -38,33 +34,24 @@ def reference_of(
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> TrainingReference:
     """Return the reference of a trained network from the normal traffic of its training runs."""
-    shares, embeddings = [], []
-    for of_run, sample in each(partial(summarise_run, network), runs):
+    shares = []
+    for of_run in each(partial(summarise_run, network), runs):
         shares.append(of_run)
-        embeddings.append(sample)
         progress("describing runs", len(shares), len(runs))
-    return TrainingReference.of_meshes(shares, embeddings)
+    return TrainingReference.of_meshes(shares)
 
 
-def summarise_run(network: MeshNetwork, run: TrainingRun) -> tuple[Array, NDArray[np.float16]]:
-    """Return the histograms ``[P, BINS]`` of a run's normal traffic, as shares, and its projected embeddings.
-
-    A run without normal snapshots has zeros, and no embeddings.
-    """
+def summarise_run(network: MeshNetwork, run: TrainingRun) -> Array:
+    """Return the histograms ``[P, BINS]`` of a run's normal traffic, as shares; zeros without normal snapshots."""
     total = np.zeros((len(POPULATIONS), BINS), np.float32)
-    sample = [np.zeros((0, WIDTH), np.float16)]
     normal = 0
     for index, moment in enumerate(replay_run(run, network.config, AlertPolicy())):
         normal += moment.normal
         if index < SETTLE or not moment.normal or normal % EVERY:
             continue
-        total += count_values(moment.state, moment.observation).values
-        task = whole_mesh(moment.state, moment.observation)
-        rows = np.unique(np.linspace(normal // EVERY, normal // EVERY + len(task.nodes), SERVICES, endpoint=False))
-        (found,) = score(network, [replace(task, sampled=rows.astype(np.int64) % len(task.nodes))])
-        if found.sampled is not None:
-            sample.append(project(found.sampled))
-    return total / np.maximum(total.sum(axis=1, keepdims=True), np.float32(1e-6)), np.concatenate(sample)
+        total += count_snapshot(moment.state, moment.observation).values
+    shares: Array = total / np.maximum(total.sum(axis=1, keepdims=True), np.float32(1e-6))
+    return shares
 
 
 def main() -> None:

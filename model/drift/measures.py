@@ -8,7 +8,6 @@ kind       of                   unit    value
 ========== ==================== ======= ==============================================================================
 values     each population      1       population stability index, see ``psi.py`` and ``populations.py``
 tails      each channel         decades log10 of how often it enters its tail, over how often it does in the reference
-embeddings the mesh             1       energy distance, see ``energy.py``
 missing    each channel, week   share   values that are missing, less the share in the week
 calls      the mesh, week       share   calls that were first made in the last four days, see ``call_sample.py``
 ========== ==================== ======= ==============================================================================
@@ -20,7 +19,7 @@ All of it is the most that they can add to a total variation; half of it is what
 retirement is then no drift of the mesh, and drift of the others shows beside it.
 
 Limits were chosen on simulated meshes (``bench_drift``, in the tree of a56a3c09). Against training, limits of values
-and embeddings come with the weights: 2.5 and 2 times the largest distance of a training mesh from the others. The index
+come with the weights: 2.5 times the largest distance of a training mesh from the mean of the others. The index
 of a mesh of n services is larger by chance the smaller n is (its mean without drift grows as 1/n, see ``psi.py``), so a
 mesh of 20 services can be farther away than any training mesh without drift.
 """
@@ -46,7 +45,6 @@ class Kind(StrEnum):
 
     VALUES = "values"
     TAILS = "tails"
-    EMBEDDINGS = "embeddings"
     MISSING = "missing"
     CALLS = "calls"
 
@@ -70,7 +68,6 @@ _NAMES = tuple(p.name for p in POPULATIONS)
 _OF_BOTH = (
     *((Kind.VALUES, name) for name in _NAMES),
     *((Kind.TAILS, name) for name in _NAMES[:CHANNELS]),
-    (Kind.EMBEDDINGS, "mesh"),
 )
 _OF_WEEK = (*_OF_BOTH, *((Kind.MISSING, name) for name in _NAMES[:CHANNELS]), (Kind.CALLS, "mesh"))
 MEASURES = (
@@ -102,9 +99,7 @@ OTHER_VALUES = 0.2
 LEAST_MOVED, LEAST_SERVICES, MOST_NEEDED = 0.15, 4, 0.25  # shares of the values, and services
 OF_KINDS = {
     (Reference.TRAINING, Kind.VALUES): 2.5,  # times the limit of the weights
-    (Reference.TRAINING, Kind.EMBEDDINGS): 2.0,  # likewise
     (Reference.TRAINING, Kind.TAILS): 1.4,
-    (Reference.WEEK, Kind.EMBEDDINGS): 0.15,
     (Reference.WEEK, Kind.TAILS): 1.2,
     (Reference.WEEK, Kind.MISSING): 0.15,
     (Reference.WEEK, Kind.CALLS): 0.15,

@@ -13,17 +13,14 @@ services that only it called, are no drift.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, Channel
-from model.snapshot import BoolArray
-
-if TYPE_CHECKING:
-    from model.state.mesh_state import MeshState, Observation
+from model.snapshot import BoolArray, IntArray
 
 BINS = 32
+Measured = tuple[Array, BoolArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +97,16 @@ def no_values() -> ValueCounts:
     return ValueCounts(np.zeros((count, BINS), np.float32), np.zeros(count, np.float32), np.zeros(count, np.float32))
 
 
-def count_values(state: MeshState, observation: Observation) -> ValueCounts:
+def count_values(services: Measured, calls: Measured, degrees: IntArray) -> ValueCounts:
     """Count the values of a snapshot.
 
     Args:
-        state: after the snapshot.
-        observation: of the snapshot.
+        services, calls: transformed values and whether they were observed, ``[N, C]`` and ``[E, C]``.
+        degrees: ``[N, 2]`` numbers of callers and of callees.
     """
-    nodes, edges = observation.node_present, observation.edge_present
-    source, destination = state.edge_index[:, edges]
-    size = len(state.node_ids)
-    degrees = np.stack([np.bincount(ends, minlength=size) for ends in (destination, source)], axis=1)[nodes]
     parts = (
-        _count(observation.node.value[nodes], observation.node.observed[nodes], OF_SERVICES),
-        _count(observation.edge.value[edges], observation.edge.observed[edges], OF_CALLS),
+        _count(*services, OF_SERVICES),
+        _count(*calls, OF_CALLS),
         _count(np.log1p(degrees).astype(np.float32), degrees > 0, DEGREES),
     )
     return ValueCounts(

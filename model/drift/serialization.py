@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from model.drift.call_sample import CallSample
 from model.drift.populations import ValueCounts
-from model.drift.sketch import DriftSketch, Embeddings
+from model.drift.sketch import DriftSketch
 
 Arrays = dict[str, NDArray[Any]]
 ARRAYS = (
@@ -26,19 +26,14 @@ PLAIN = ("samples", "block", "judged")
 
 def drift_document(sketch: DriftSketch) -> dict[str, Any]:
     """Return the plain fields."""
-    return {
-        **{key: getattr(sketch, key) for key in PLAIN},
-        "bound": sketch.calls.bound,
-        "embeddings": embeddings_document(sketch.embeddings),
-    }
+    return {**{key: getattr(sketch, key) for key in PLAIN}, "bound": sketch.calls.bound}
 
 
 def drift_arrays(sketch: DriftSketch) -> Arrays:
     """Return the arrays."""
     arrays: Arrays = {f"drift_{key}": np.ascontiguousarray(getattr(sketch, key)) for key in ARRAYS}
     arrays |= {f"drift_{key}": getattr(sketch.counts, key) for key in OF_COUNTS}
-    arrays |= {f"drift_calls_{key}": getattr(sketch.calls, key) for key in OF_CALLS}
-    return arrays | embeddings_arrays(sketch.embeddings)
+    return arrays | {f"drift_calls_{key}": getattr(sketch.calls, key) for key in OF_CALLS}
 
 
 def read_drift(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> DriftSketch:
@@ -54,23 +49,4 @@ def read_drift(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) 
     counts = ValueCounts(*(tables.pop(key) for key in OF_COUNTS))
     calls = CallSample(**{key: arrays[f"drift_calls_{key}"] for key in OF_CALLS}, bound=document["bound"])
     plain = {key: document[key] for key in PLAIN}
-    return DriftSketch(
-        counts=counts, **(tables | plain), calls=calls, embeddings=read_embeddings(document["embeddings"], arrays)
-    )
-
-
-def embeddings_document(embeddings: Embeddings) -> dict[str, Any]:
-    """Return the plain fields of samples of embeddings."""
-    return {"dropped": embeddings.dropped, "model": embeddings.model}
-
-
-def embeddings_arrays(embeddings: Embeddings) -> Arrays:
-    """Return the arrays of samples of embeddings."""
-    return {"drift_embeddings": embeddings.recent, "drift_week_embeddings": embeddings.week}
-
-
-def read_embeddings(document: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Embeddings:
-    """Read what :func:`embeddings_document` and :func:`embeddings_arrays` returned."""
-    return Embeddings(
-        arrays["drift_embeddings"], arrays["drift_week_embeddings"], document["dropped"], document["model"]
-    )
+    return DriftSketch(counts=counts, **(tables | plain), calls=calls)

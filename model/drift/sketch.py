@@ -2,8 +2,7 @@
 
 Every five minutes the values of a snapshot are counted. Every six hours the counts become a block, which is compared
 with the same hours of the days before, and then becomes part of their average. So the daily curve is in both, and a new
-level is old after a week. All of it follows from the snapshots and the weights, so a replay gives the same sketch. Only
-embeddings come from scoring, and a stored step has them.
+level is old after a week. All of it follows from the snapshots and the weights, so a replay gives the same sketch.
 """
 
 from dataclasses import dataclass, field
@@ -13,41 +12,13 @@ from numpy.typing import NDArray
 
 from model.drift.blocks import BLOCK_SECONDS, SLOTS
 from model.drift.call_sample import CallSample
-from model.drift.energy import WIDTH, Half
 from model.drift.measures import MEASURES, no_distances
 from model.drift.populations import BINS, CHANNELS, POPULATIONS, ValueCounts, no_values
 from model.features import Array
 from model.snapshot import IntArray
 
 P = len(POPULATIONS)
-RECENT_EMBEDDINGS = 96  # rows: a day
-WEEK_EMBEDDINGS, KEPT_EVERY = 128, 5  # rows: the week before it, of which every fifth stays
-
-
-@dataclass(frozen=True, slots=True)
-class Embeddings:
-    """Samples of embeddings, projected, oldest first.
-
-    Attributes:
-        recent: float16 ``[n, WIDTH]`` of the last day.
-        week: float16 ``[m, WIDTH]`` of the week before it.
-        dropped: rows that have left ``recent``.
-        model: digest of the weights that computed them; embeddings of other weights cannot be compared.
-    """
-
-    recent: Half = field(default_factory=lambda: np.zeros((0, WIDTH), np.float16))
-    week: Half = field(default_factory=lambda: np.zeros((0, WIDTH), np.float16))
-    dropped: int = 0
-    model: str = ""
-
-    def add(self, rows: Half, model: str) -> "Embeddings":
-        """Return the samples with some rows more; without the earlier ones if the weights are others."""
-        before = self if self.model == model else Embeddings()
-        recent = np.concatenate([before.recent, rows])
-        over = max(0, len(recent) - RECENT_EMBEDDINGS)
-        stays = (before.dropped + np.arange(over)) % KEPT_EVERY == 0
-        week = np.concatenate([before.week, recent[:over][stays]])[-WEEK_EMBEDDINGS:]
-        return Embeddings(recent[over:], week, before.dropped + over, model)
+Half = NDArray[np.float16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +36,6 @@ class DriftSketch:
         week_tails: float32 ``[SLOTS, CHANNELS]`` decades, as in ``measures.py``, in these days.
         days: int32 ``[SLOTS]`` days in these averages.
         calls: a sample of the calls of the week.
-        embeddings: samples of embeddings.
         distances: float32 ``[MEASURES]`` of the last block, see ``measures.py``; not a number where unknown.
         ratios: float32 ``[MEASURES]`` the same, relative to their limits.
         moved: float32 ``[MEASURES]`` share of the values that moved since the reference, less what services that joined
@@ -84,7 +54,6 @@ class DriftSketch:
     week_tails: Array = field(default_factory=lambda: np.zeros((SLOTS, CHANNELS), np.float32))
     days: NDArray[np.int32] = field(default_factory=lambda: np.zeros(SLOTS, np.int32))
     calls: CallSample = field(default_factory=CallSample)
-    embeddings: Embeddings = field(default_factory=Embeddings)
     distances: Array = field(default_factory=no_distances)
     ratios: Array = field(default_factory=no_distances)
     moved: Array = field(default_factory=no_distances)

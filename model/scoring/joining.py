@@ -94,7 +94,6 @@ def split(found: PartitionScore, joined: Joined, parts: Sequence[PartitionTask])
                 found.root_cause_logit[core],
                 embeddings[part.boundary],
                 sum_rows(embeddings),
-                None if part.sampled is None else embeddings[part.sampled],
             )
         )
     return scores

@@ -42,7 +42,6 @@ class PartitionTask:
         boundary: int64 rows of core services whose embeddings are returned: services with calls to other parts, and
             the sample for the reconstruction loss.
         part: index in the plan.
-        sampled: int64 rows of core services whose embeddings are returned for the drift of the mesh; None: of none.
         snapshot: equal for parts that were cut from the same snapshot, and unique to it; empty: it is not known.
         services: int32 ``[n]``, the service of each row of ``nodes`` in that snapshot.
         calls: int32 ``[e]``, the call of each row of ``edges`` in that snapshot.
@@ -58,7 +57,6 @@ class PartitionTask:
     owned: int
     boundary: IntArray
     part: int = 0
-    sampled: IntArray | None = None
     snapshot: str = ""
     services: RowIds = field(default_factory=lambda: NO_ROWS)
     calls: RowIds = field(default_factory=lambda: NO_ROWS)
@@ -88,7 +86,6 @@ class PartitionScore:
         root_cause_logit: float32 ``[core]``: whether the fault starts at this service.
         embeddings: float32 ``[boundary, D]``.
         embedding_sum: float32 ``[D]`` over the core services.
-        sampled: float32 ``[sampled, D]``; None: of none.
     """
 
     part: int
@@ -98,7 +95,6 @@ class PartitionScore:
     root_cause_logit: Array
     embeddings: Array
     embedding_sum: Array
-    sampled: Array | None = None
 
 
 def node_inputs(observation: Observation) -> Array:
@@ -168,7 +164,6 @@ def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[Partitio
                 logit[core],
                 embeddings[node + task.boundary],
                 sum_rows(embeddings[core]),
-                None if task.sampled is None else embeddings[node + task.sampled],
             )
         )
         node, edge = node + len(task.nodes), edge + len(task.edges)

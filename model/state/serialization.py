@@ -20,22 +20,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from model.drift.serialization import (
-    drift_arrays,
-    drift_document,
-    embeddings_arrays,
-    embeddings_document,
-    read_drift,
-    read_embeddings,
-)
-from model.drift.sketch import Embeddings
+from model.drift.serialization import drift_arrays, drift_document, read_drift
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.incidents.memory import IncidentMemory
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.snapshot import MeshSnapshot
 from model.state.few_requests import Counts
-from model.state.history import new_history
 from model.state.mesh_state import MeshState
 from model.state.traffic import PROFILES, ROWS, EntryTraffic
 
@@ -43,9 +34,8 @@ T = TypeVar("T")
 
 ARRAYS = (
     "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
-    "attended_callers", "attended_callees",
+    "attended_callers", "attended_callees", "node_unmeasured", "node_history",
 )  # fmt: skip
-LATER_ARRAYS = ("node_unmeasured", "node_history")  # of services; version 0.1.0 did not store them
 TIMES = ("observed_at", "learned_at")
 HEADER_SIZE_BYTES = 8  # of the header's length, before the header
 DTYPES = {
@@ -68,7 +58,7 @@ def pack_state(state: MeshState) -> bytes:
     document |= {key: value and value.isoformat() for key in TIMES for value in [getattr(state, key)]}
     document["memory"] = _memory_document(state.memory)
     document["schema"] = SCHEMA.to_json()
-    tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in (*ARRAYS, *LATER_ARRAYS)}
+    tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in ARRAYS}
     tensors |= _counts_arrays(state) | _memory_arrays(state.memory) | _traffic_arrays(state.traffic)
     document["traffic"] = {"names": state.traffic.names, "slot": state.traffic.slot}
     document["drift"] = drift_document(state.drift)
@@ -76,13 +66,12 @@ def pack_state(state: MeshState) -> bytes:
     return _join_arrays(tensors | {"document": _json_array(document)})
 
 
-def pack_step(memory: IncidentMemory, snapshots: int, embeddings: Embeddings | None = None) -> bytes:
+def pack_step(memory: IncidentMemory, snapshots: int) -> bytes:
     """Serialize a step.
 
     Args:
         memory: after the snapshot. Its scores can be thousands, so a step has only those that the full state lacks.
         snapshots: number since the full state, at least 1; each adds one score at most.
-        embeddings: the samples of embeddings that the snapshot changed, if any.
     """
     whole = memory.reconstruction
     recent = replace(
@@ -95,13 +84,10 @@ def pack_step(memory: IncidentMemory, snapshots: int, embeddings: Embeddings | N
     document, tensors = _memory_document(recent), _memory_arrays(recent)
     document["score_counts"] = [len(memory.scores), len(memory.alerted_scores)]
     document["reconstruction"]["count"] = whole.snapshots
-    if embeddings is not None:
-        document["embeddings"] = embeddings_document(embeddings)
-        tensors |= embeddings_arrays(embeddings)
     return _join_arrays(tensors | {"document": _json_array(document)})
 
 
-def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Embeddings | None]:
+def unpack_step(data: bytes, full: IncidentMemory) -> IncidentMemory:
     """Read the bytes of :func:`pack_step`.
 
     Args:
@@ -114,14 +100,9 @@ def unpack_step(data: bytes, full: IncidentMemory) -> tuple[IncidentMemory, Embe
     with _refusing_other_bytes("a step of a state"):
         tensors = load(data)
         document = json.loads(tensors["document"].tobytes())
-        memory = _memory(document, tensors)
-        if "score_counts" in document:  # before, a step had all scores
-            memory = _add_earlier_scores(memory, full, *document["score_counts"])
-        if "reconstruction" in document:  # later versions than 0.2.0
-            whole = _add_earlier_losses(memory.reconstruction, full.reconstruction, document["reconstruction"]["count"])
-            memory = replace(memory, reconstruction=whole)
-        sampled = document.get("embeddings")  # later versions than 0.2.0
-        return memory, None if sampled is None else read_embeddings(sampled, tensors)
+        memory = _add_earlier_scores(_memory(document, tensors), full, *document["score_counts"])
+        whole = _add_earlier_losses(memory.reconstruction, full.reconstruction, document["reconstruction"]["count"])
+        return replace(memory, reconstruction=whole)
 
 
 def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int, alerted: int) -> IncidentMemory:
@@ -165,22 +146,16 @@ def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
         fields = _tables(tensors) | {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
         fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
         fields["memory"] = _memory(document["memory"], tensors)
-        if "traffic" in document:  # later versions than 0.1.0
-            fields["traffic"] = _traffic(document["traffic"], tensors)
-        if "drift" in document:  # later versions than 0.2.0
-            fields["drift"] = read_drift(document["drift"], tensors)
+        fields["traffic"] = _traffic(document["traffic"], tensors)
+        fields["drift"] = read_drift(document["drift"], tensors)
         return MeshState(**fields, window=tuple(window))
 
 
 def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     """Return the arrays of services and calls."""
     tables: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
-    tables["node_unmeasured"] = tensors.get("node_unmeasured", np.zeros_like(tensors["node_absent"]))
-    tables["node_history"] = tensors.get("node_history", new_history(len(tensors["node_absent"])))
     for table in ("node", "edge"):
-        none = Counts.none(len(tensors[f"{table}_absent"]))
-        recent, usual = (tensors.get(f"{table}_{name}", getattr(none, name)) for name in ("recent", "usual"))
-        tables[f"{table}_counts"] = Counts(tuple(recent), usual)
+        tables[f"{table}_counts"] = Counts(tuple(tensors[f"{table}_recent"]), tensors[f"{table}_usual"])
     return tables
 
 
@@ -229,8 +204,7 @@ def _traffic_arrays(traffic: EntryTraffic) -> dict[str, NDArray[Any]]:
 
 
 def _traffic(document: dict[str, Any], tensors: dict[str, Any]) -> EntryTraffic:
-    later = {"traffic_low": tensors["traffic_level"]}  # than 0.2.0
-    arrays = {key: (later | tensors)[f"traffic_{key}"] for key in (*ROWS, *PROFILES)}
+    arrays = {key: tensors[f"traffic_{key}"] for key in (*ROWS, *PROFILES)}
     return EntryTraffic(names=tuple(document["names"]), slot=document["slot"], **arrays)
 
 
@@ -257,22 +231,17 @@ def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
 
 
 def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory:
-    """Read the memory. Fields that an earlier version did not store have their defaults."""
     memory = msgspec.convert({key: document[key] for key in STORED if key in document}, IncidentMemory)
-    scores = tuple(tensors["scores"].tolist())
     return replace(
         memory,
-        scores=scores,
-        times=tuple(tensors["times"].tolist()) if "times" in tensors else (0.0,) * len(scores),
-        alerted_scores=tuple(map(tuple, tensors["withheld"].tolist())) if "withheld" in tensors else (),
-        reconstruction=_read_reconstruction(document.get("reconstruction"), tensors),
+        scores=tuple(tensors["scores"].tolist()),
+        times=tuple(tensors["times"].tolist()),
+        alerted_scores=tuple(map(tuple, tensors["withheld"].tolist())),
+        reconstruction=_read_reconstruction(document["reconstruction"], tensors),
     )
 
 
-def _read_reconstruction(document: dict[str, Any] | None, tensors: dict[str, Any]) -> ReconstructionHistory:
-    """Read the history of the mesh as a whole. Version 0.2.0 stored none."""
-    if document is None:
-        return ReconstructionHistory()
+def _read_reconstruction(document: dict[str, Any], tensors: dict[str, Any]) -> ReconstructionHistory:
     since = document["since"] and datetime.fromisoformat(document["since"])
     numbers = document["pending"], document["above"]
     return ReconstructionHistory(document["model"], tensors["reconstruction"], tensors["embedding"], *numbers, since)

@@ -9,10 +9,10 @@ import numpy as np
 from model.checkpoint import Checkpoint
 from model.drift.blocks import BLOCK_SECONDS
 from model.drift.measures import MEASURES, Kind, Measure, Reference
-from model.drift.observing import limits_of
 from model.drift.populations import POPULATIONS
 from model.drift.quality import DataQuality, data_quality
 from model.drift.sketch import DriftSketch, drifting
+from model.state.drift import limits_of
 from model.state.mesh_state import MeshState
 from serve_app.api.schemas.drift import (
     ConstantDocument,
@@ -40,7 +40,7 @@ SUBJECTS = {  # by channel; channels with one subject are one advice
     "callers": "numbers of callers and callees",
     "callees": "numbers of callers and callees",
 }
-OF_KINDS = {Kind.CALLS: "new calls", Kind.EMBEDDINGS: "embeddings", Kind.MISSING: "missing metrics"}
+OF_KINDS = {Kind.CALLS: "new calls", Kind.MISSING: "missing metrics"}
 REFERENCES = {Reference.TRAINING: "training's", Reference.WEEK: "last week's"}
 
 
@@ -116,12 +116,10 @@ def _describe(group: Sequence[_Drift]) -> str:
         return f"{channel} has been missing for {worst.distance:.0%} more of the {worst.whose} than last week"
     if kind is Kind.CALLS:
         return f"{worst.distance:.0%} of the calls have been new"
-    if kind is Kind.TAILS:
-        return (
-            f"{channel} of {worst.whose} has left its usual range {10**worst.distance:.1f} times as often as "
-            f"{'in training' if worst.measure.reference is Reference.TRAINING else 'last week'}"
-        )
-    return f"the states of the services (embeddings) have differed from {to}"
+    return (
+        f"{channel} of {worst.whose} has left its usual range {10**worst.distance:.1f} times as often as "
+        f"{'in training' if worst.measure.reference is Reference.TRAINING else 'last week'}"
+    )
 
 
 def _measures(sketch: DriftSketch, checkpoint: Checkpoint) -> list[DriftMeasureDocument]:

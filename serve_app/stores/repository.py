@@ -350,9 +350,7 @@ class MeshRepository:
         """
         state, full = after.state, before.full
         if full is not None and state.sequence - full.sequence <= _most_steps(state, keep) and not _is_costly(before):
-            embeddings = state.drift.embeddings
-            sampled = None if embeddings is before.mesh.state.drift.embeddings else embeddings
-            is_step, stored = True, pack_step(state.memory, state.sequence - full.sequence, sampled)
+            is_step, stored = True, pack_step(state.memory, state.sequence - full.sequence)
         else:
             is_step, stored = False, pack_state(state)
         new = NewSnapshot(
@@ -519,7 +517,7 @@ class MeshRepository:
                     f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, got others, because another "
                     "session wrote in between; load the mesh again"
                 )
-            replayed = ((window[number], *step) for number, step in zip(numbers, steps, strict=True))
+            replayed = ((window[number], step) for number, step in zip(numbers, steps, strict=True))
             state = self._replay(mesh, state, replayed)
         full = FullState(begin, stored.state_revision)
         return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)

@@ -12,7 +12,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, reference_file, save
-from model.drift.energy import WIDTH
 from model.drift.populations import BINS, POPULATIONS
 from model.drift.reference import TrainingReference
 from model.errors import IncompatibleWeights
@@ -203,8 +202,7 @@ def test_weights_that_are_refused_give_way_to_the_shipped_ones_and_say_so(tmp_pa
 def test_a_training_reference_comes_back_and_changes_no_weights(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     shares = [rng.dirichlet(np.ones(BINS), len(POPULATIONS)).astype(np.float32) for _ in range(4)]
-    samples = [rng.normal(size=(20, WIDTH)).astype(np.float16) for _ in shares]
-    reference = TrainingReference.of_meshes(shares, samples)
+    reference = TrainingReference.of_meshes(shares)
     save(replace(checkpoint(), reference=reference), tmp_path / "with.safetensors")
     save(checkpoint(), tmp_path / "without.safetensors")
     back, without = load(tmp_path / "with.safetensors"), load(tmp_path / "without.safetensors")

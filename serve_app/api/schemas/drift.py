@@ -15,7 +15,7 @@ class DriftMeasureDocument(Document):
     )
     kind: str = Field(
         description="`values`: population stability index; `tails`: decades by which tails are entered more often; "
-        "`embeddings`: energy distance; `missing`: increase of the share of values that are missing; "
+        "`missing`: increase of the share of values that are missing; "
         "`calls`: share of the calls that were first made in the last four days",
         examples=["values"],
     )

@@ -183,7 +183,7 @@ def test_the_schedule_is_stored() -> None:
     _, _, schedule = run(every(HOUR, 5), 4 * HOUR + 40)
     memory = IncidentMemory(schedule=schedule)
     assert unpack_state(pack_state(MeshState(memory=memory))).memory.schedule == schedule
-    assert unpack_step(pack_step(memory, 1), IncidentMemory())[0].schedule == schedule
+    assert unpack_step(pack_step(memory, 1), IncidentMemory()).schedule == schedule
 
 
 def overdue_verdicts(schedule: Schedule, indices: Iterable[int]) -> list[IncidentKind]:

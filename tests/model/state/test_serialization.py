@@ -1,9 +1,8 @@
 import json
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from model.drift.energy import WIDTH
-from model.drift.sketch import DriftSketch, Embeddings
+from model.drift.sketch import DriftSketch
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.incidents.continuity import Lead, PastNotice
@@ -23,10 +21,8 @@ from model.incidents.open_incident import OpenIncident
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Burst, Schedule, Work
 from model.snapshot import PlannedChange
-from model.state.few_requests import Counts
 from model.state.mesh_state import MeshState
-from model.state.serialization import ARRAYS, LATER_ARRAYS, pack_state, pack_step, unpack_state, unpack_step
-from model.state.traffic import PROFILES, ROWS, EntryTraffic
+from model.state.serialization import ARRAYS, pack_state, pack_step, unpack_state, unpack_step
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 from tests.contract import different
 from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
@@ -110,20 +106,12 @@ def full_state() -> MeshState:
     return replace(state, memory=MEMORY, node_unmeasured=unmeasured)
 
 
-def stored_with(document: Callable[[dict[str, Any]], None], *arrays: str) -> bytes:
-    """Return the stored full state after a change of its document, and without these arrays."""
-    tensors = {name: array for name, array in load(pack_state(full_state())).items() if name not in arrays}
-    read = json.loads(tensors["document"].tobytes())
-    document(read)
-    return save(tensors | {"document": np.frombuffer(json.dumps(read).encode(), np.uint8)})
-
-
 @pytest.mark.parametrize("state", [MeshState(), full_state()], ids=["empty", "full"])
 def test_a_loaded_state_is_equal(state: MeshState) -> None:
     back = unpack_state(pack_state(state), state.window)
     assert not different(back, state)
     assert pack_state(back) == pack_state(state)
-    for name in (*ARRAYS, *LATER_ARRAYS):
+    for name in ARRAYS:
         assert getattr(back, name).dtype == getattr(state, name).dtype
 
 
@@ -133,12 +121,6 @@ def test_a_loaded_state_gives_the_same_results() -> None:
     ours, theirs = watch([one], state), watch([one], unpack_state(pack_state(state), state.window))
     assert not different(theirs[1], ours[1])
     np.testing.assert_array_equal(theirs[0].node.now, ours[0].node.now)
-
-
-def test_a_state_of_version_0_2_0_has_no_history_of_the_whole_mesh() -> None:
-    data = stored_with(lambda document: document["memory"].pop("reconstruction"), "reconstruction", "embedding")
-    then = replace(full_state(), memory=replace(MEMORY, reconstruction=ReconstructionHistory()), window=())
-    assert not different(unpack_state(data), then)
 
 
 def test_a_step_has_only_the_losses_since_the_full_state() -> None:
@@ -151,7 +133,7 @@ def test_a_step_has_only_the_losses_since_the_full_state() -> None:
     memory = IncidentMemory(reconstruction=history)
     step = pack_step(memory, snapshots=2)
     assert load(step)["reconstruction"].shape == (3, 2)
-    assert not different(unpack_step(step, full)[0], memory)
+    assert not different(unpack_step(step, full), memory)
 
 
 def test_a_step_after_a_new_start_of_the_history_has_none_of_the_earlier_losses() -> None:
@@ -161,41 +143,7 @@ def test_a_step_after_a_new_start_of_the_history_has_none_of_the_earlier_losses(
     after = after.learn(at(5), 0.3, 1.0, np.zeros(2, np.float32), is_above=False, longest=3)
     for memory in (IncidentMemory(reconstruction=after), IncidentMemory(reconstruction=ReconstructionHistory("new"))):
         step = pack_step(memory, snapshots=2)
-        assert not different(unpack_step(step, IncidentMemory(reconstruction=before))[0], memory)
-
-
-def test_a_state_of_the_first_version_has_no_feedback() -> None:
-    tensors = load(pack_state(full_state()))
-    document = json.loads(tensors["document"].tobytes())
-    del document["memory"]["past"], document["memory"]["feedback"], tensors["times"], tensors["withheld"]
-    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-    before = replace(MEMORY, times=(0.0,) * 3, alerted_scores=(), past=(), feedback=())
-    then = replace(full_state(), memory=before, window=())
-    assert not different(unpack_state(save(tensors)), then)
-
-
-def with_adapter(data: bytes, memory: Callable[[dict[str, Any]], dict[str, Any]]) -> bytes:
-    """Return a state or a step as earlier versions stored it for a mesh with an adapter and a mute."""
-    tensors = load(data)
-    document = json.loads(tensors["document"].tobytes())
-    fit = {"services": ["shop/cart"], "snapshots": 40, "loss_before": 1.5, "loss_after": 1.1}
-    document["adaptation"] = {
-        "adapter": fit | {"fitted_at": at(9).isoformat()},
-        "former": fit | {"fitted_at": at(8).isoformat()},
-        "taught_after": at(3).isoformat(),
-    }
-    memory(document)["hidden"] = {"shop/*": at(4).isoformat()}
-    for which in ("adapter", "former"):
-        tensors[f"{which}_load"] = np.array([[4.5, 4.1, 5.3]], np.float32)
-        tensors[f"{which}_curve"] = np.full((1, 3, 2), 0.5, np.float32)
-    return save(tensors | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)})
-
-
-def test_the_adapter_of_an_earlier_version_is_ignored() -> None:
-    state = with_adapter(pack_state(full_state()), lambda document: document["memory"])
-    assert not different(unpack_state(state), replace(full_state(), window=()))
-    step = with_adapter(pack_step(MEMORY, snapshots=3), lambda document: document)
-    assert unpack_step(step, MEMORY) == (MEMORY, None)
+        assert not different(unpack_step(step, IncidentMemory(reconstruction=before)), memory)
 
 
 def test_the_ring_is_stored_separately() -> None:
@@ -249,60 +197,6 @@ def test_a_state_names_its_schema() -> None:
     assert SCHEMA.to_json().encode()[2:30] in pack_state(MeshState()).replace(b'\\"', b'"')
 
 
-def test_a_state_without_later_fields_is_read() -> None:
-    """Version 0.1.0 stored neither how long a service was not measured nor the suspects of open incidents."""
-    state = full_state()
-    tensors = load(pack_state(state))
-    del tensors["node_unmeasured"]
-    document = json.loads(tensors["document"].tobytes())
-    for incident in document["memory"]["open"]:
-        del incident["suspects"], incident["peak"], incident["leads"], incident["notices"]
-    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-    back = unpack_state(save(tensors), state.window)
-    assert not back.node_unmeasured.any()
-    assert len(back.node_unmeasured) == len(state.node_ids)
-    assert [(one.id, one.suspects, one.peak) for one in back.memory.open] == [(i.id, (), 0.0) for i in MEMORY.open]
-    assert all((one.leads, one.notices) == ((), ()) for one in back.memory.open)
-
-
-def test_a_state_without_traffic_and_regular_work_is_read() -> None:
-    """Version 0.1.0 stored neither, and counted only quiet snapshots of an incident."""
-
-    def earlier(document: dict[str, Any]) -> None:
-        del document["traffic"], document["memory"]["schedule"], document["memory"]["above_traffic"]
-        for incident in document["memory"]["open"]:
-            del incident["returned"], incident["unseen"], incident["scope"]
-
-    back = unpack_state(stored_with(earlier, *(f"traffic_{name}" for name in (*ROWS, *PROFILES))))
-    opened = tuple(replace(i, returned=0, unseen=0, scope="") for i in MEMORY.open)
-    memory = replace(MEMORY, above_traffic={}, schedule=Schedule(), open=opened)
-    assert not different(back, replace(full_state(), traffic=EntryTraffic(), memory=memory, window=()))
-    _, after = watch([noisy(31, np.random.default_rng(1))], back)
-    assert after.traffic.names == ("shop/gateway", "shop/idle"), "it is learned from now on"
-
-
-def test_a_state_of_version_0_2_0_has_neither_page_scores_nor_a_threshold() -> None:
-    """It stored which services were above a level, not by how much, and nothing about alerts that ended."""
-
-    def earlier(document: dict[str, Any]) -> None:
-        memory = document["memory"]
-        del memory["threshold"], memory["tracks"], memory["ended"]
-        memory["hot"] = {"shop/cart": [0b101, START.isoformat()]}
-        memory["above_lasting"] = {"shop/cart": [0b1101, START.isoformat()]}
-        for incident in memory["open"]:
-            del incident["calm"], incident["recurrences"], incident["ended_at"]
-
-    back = unpack_state(stored_with(earlier, "traffic_low"))
-    opened = tuple(replace(i, calm=(), recurrences=0) for i in MEMORY.open)
-    memory = replace(MEMORY, threshold=None, tracks={}, ended=(), open=opened)
-    full = full_state()
-    traffic = replace(full.traffic, low=full.traffic.level)
-    assert not different(back, replace(full, traffic=traffic, memory=memory, window=()))
-    assert np.isfinite(back.traffic.low).all(), "the level is the lowest one so far"
-    _, after = watch([noisy(31, np.random.default_rng(1))], back)
-    np.testing.assert_allclose(after.traffic.low, back.traffic.low, atol=0.1)
-
-
 def test_the_lowest_level_of_traffic_is_stored() -> None:
     full = full_state()
     traffic = replace(full.traffic, low=full.traffic.level - np.float32(0.5))
@@ -312,30 +206,8 @@ def test_the_lowest_level_of_traffic_is_stored() -> None:
 
 
 def test_a_step_has_the_tracks_the_threshold_and_the_alerts_that_ended() -> None:
-    memory, _ = unpack_step(pack_step(MEMORY, snapshots=3), IncidentMemory())
+    memory = unpack_step(pack_step(MEMORY, snapshots=3), IncidentMemory())
     assert (memory.tracks, memory.threshold, memory.ended) == (MEMORY.tracks, MEMORY.threshold, MEMORY.ended)
-
-
-def test_a_state_without_counted_failures_is_read() -> None:
-    """Version 0.1.0 stored none."""
-    full = full_state()
-    back = unpack_state(stored_with(lambda _: None, "node_recent", "node_usual", "edge_recent", "edge_usual"))
-    nodes, edges = Counts.none(len(full.node_ids)), Counts.none(full.edge_index.shape[1])
-    assert full.node_counts.usual.any()
-    assert not different(back, replace(full, node_counts=nodes, edge_counts=edges, window=()))
-    _, after = watch([noisy(31, np.random.default_rng(1))], back)
-    assert after.node_counts.usual[2].any(), "they are counted from now on"
-
-
-def test_a_state_without_a_sketch_of_drift_is_read() -> None:
-    """Version 0.2.0 stored none."""
-
-    def earlier(document: dict[str, Any]) -> None:
-        del document["drift"]
-
-    arrays = [name for name in load(pack_state(full_state())) if name.startswith("drift_")]
-    back = unpack_state(stored_with(earlier, *arrays))
-    assert not different(back, replace(full_state(), drift=DriftSketch(), window=()))
 
 
 def test_a_sketch_of_another_version_starts_again() -> None:
@@ -349,13 +221,6 @@ def test_a_sketch_of_another_version_starts_again() -> None:
     assert not different(unpack_state(save(tensors)).drift, DriftSketch())
 
 
-def test_a_step_has_the_embeddings_that_its_snapshot_changed() -> None:
-    embeddings = Embeddings().add(np.ones((3, WIDTH), np.float16), "weights")
-    _, back = unpack_step(pack_step(MEMORY, 3, embeddings), MEMORY)
-    assert back is not None
-    assert not different(back, embeddings)
-
-
 def test_traffic_from_outside_is_stored_with_its_week() -> None:
     _, state = watch(snapshot(i, interval=300.0) for i in range(20))
     back = unpack_state(pack_state(state))
@@ -367,7 +232,7 @@ def test_traffic_from_outside_is_stored_with_its_week() -> None:
 def test_what_is_true_of_one_snapshot_only_is_not_stored() -> None:
     memory = replace(MEMORY, lost=("20260101T000000Z-gone",), expiring_changes=frozenset({"shop/cart"}))
     assert unpack_state(pack_state(replace(full_state(), memory=memory))).memory == MEMORY
-    assert unpack_step(pack_step(memory, snapshots=3), MEMORY) == (MEMORY, None)
+    assert unpack_step(pack_step(memory, snapshots=3), MEMORY) == MEMORY
 
 
 def test_a_stored_suspect_without_context_is_read() -> None:
@@ -397,7 +262,7 @@ def test_a_step_with_the_full_state_before_it_has_all_scores(
     full = remember(IncidentMemory(), before)
     after = remember(full, since, first=len(before))
     packed = pack_step(after, snapshots=max(1, len(since) + without_score))
-    assert unpack_step(packed, full) == (after, None)
+    assert unpack_step(packed, full) == after
 
 
 def test_a_step_does_not_grow_with_the_scores() -> None:
@@ -405,12 +270,3 @@ def test_a_step_does_not_grow_with_the_scores() -> None:
     few = pack_step(remember(IncidentMemory(), [False] * 5, keep=2000), snapshots=5)
     many = pack_step(remember(full, [False] * 5, first=200, keep=2000), snapshots=5)
     assert len(many) <= len(few) + 16  # digits of the count
-
-
-def test_a_step_of_an_earlier_version_has_its_own_scores() -> None:
-    memory = remember(IncidentMemory(), [False, True, False])
-    tensors = load(pack_step(memory, snapshots=3))
-    document = json.loads(tensors["document"].tobytes())
-    del document["score_counts"]
-    earlier = save(tensors | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)})
-    assert unpack_step(earlier, remember(memory, [False], first=3)) == (memory, None)

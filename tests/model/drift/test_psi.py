@@ -1,11 +1,10 @@
-"""The two distances: what they are of equal, shifted and empty populations."""
+"""The population stability index and the share that moved, of equal and shifted populations."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.drift.energy import WIDTH, energy_distance, project
 from model.drift.psi import EMPTY, moved_share, population_stability_index
 from model.features import Array
 
@@ -40,28 +39,3 @@ def test_the_share_that_moved_is_a_lower_bound() -> None:
     before[2] = 1.0
     after[2], after[5] = 0.39, 0.61
     assert moved_share(before, after) == pytest.approx(0.61)
-
-
-def test_the_energy_distance_grows_with_the_difference() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(80, WIDTH)).astype(np.float32)
-    same, near, far = (rng.normal(mean, 1, (100, WIDTH)).astype(np.float32) for mean in (0.0, 0.7, 3.0))
-    distances = [energy_distance(x, other) for other in (x, same, near, far)]
-    assert distances == sorted(distances)
-    assert distances[0] == pytest.approx(0, abs=1e-6)
-    assert distances[-1] <= 1
-
-
-def test_the_energy_distance_of_a_sample_without_rows_is_not_known() -> None:
-    rows = np.ones((3, WIDTH), np.float32)
-    assert np.isnan(energy_distance(rows[:0], rows))
-    assert energy_distance(rows, rows) == 0
-
-
-def test_a_projection_keeps_distances_roughly() -> None:
-    rng = np.random.default_rng(1)
-    embeddings = rng.normal(size=(40, 64)).astype(np.float32)
-    rows = project(embeddings).astype(np.float32)
-    ratio = np.linalg.norm(rows[1:] - rows[0], axis=1) / np.linalg.norm(embeddings[1:] - embeddings[0], axis=1)
-    assert 0.7 < np.median(ratio) < 1.4
-    assert rows.shape == (40, WIDTH)

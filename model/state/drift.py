@@ -1,36 +1,28 @@
-"""How the sketch of a mesh takes in a snapshot, and judges a block that is complete."""
-
-from __future__ import annotations
+"""How the drift sketch of a state takes in a snapshot, and judges a block that is complete."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.drift.blocks import BLOCK_SECONDS, SLOTS
 from model.drift.call_sample import hash_ends
-from model.drift.energy import energy_distance
 from model.drift.measures import LIMITS, ROWS, Kind, Reference, least_moved, no_distances
-from model.drift.populations import ARE_CALLS, CHANNELS, count_values, no_values
+from model.drift.populations import ARE_CALLS, CHANNELS, ValueCounts, count_values, no_values
 from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
 from model.drift.sketch import DriftSketch
 from model.features import Array
-from model.scoring.calibration import Tail
 from model.snapshot import IntArray
 from model.state.change_impact import UNEXPOSED
 from model.state.filters import EXCEED_COUNT, SEEN, TAIL_MEMORY
-
-if TYPE_CHECKING:
-    from model.state.mesh_state import MeshState, Observation
+from model.state.mesh_state import MeshState, Observation
 
 F = TypeVar("F", np.float16, np.float32)
 
 SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
-EMBEDDING_SECONDS, EMBEDDINGS = 3600.0, 4  # between two samples of embeddings, and the services in each
-LEAST_EMBEDDINGS = 48  # rows of each sample; the distance of fewer is large by chance
 MADE_SECONDS = 1800.0  # before its end, in which the calls of a block are made
 DAYS = 7  # over which a week is averaged
 LEAST_DAYS = 5  # of a slot, before blocks are compared with it
@@ -46,34 +38,18 @@ class Trained:
     """What the weights say about training.
 
     Attributes:
-        node_tail, edge_tail: shipped tails.
+        node_rate, edge_rate: float32 ``[exposures, scales, channels]``, how often a channel enters its shipped tail.
         reference: what training meshes look like; None: not known.
-        model: digest of the weights.
     """
 
-    node_tail: Tail
-    edge_tail: Tail
+    node_rate: Array
+    edge_rate: Array
     reference: TrainingReference | None
-    model: str
 
 
 def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
     """Return whether something that happens every so many seconds is due after a snapshot."""
     return sequence % max(1, round(seconds / interval_seconds)) == 0
-
-
-def sampled_services(state: MeshState) -> IntArray | None:
-    """Return the rows of the services whose embeddings are sampled with this snapshot; None: of none, mostly.
-
-    All services have their turn. ``state`` is the one after the snapshot.
-    """
-    count, sequence = len(state.node_ids), state.sequence
-    if not count or not is_due(sequence, state.interval_seconds, EMBEDDING_SECONDS):
-        return None
-    turn = sequence // max(1, round(EMBEDDING_SECONDS / state.interval_seconds))
-    stride = -(-count // EMBEDDINGS)
-    rows: IntArray = np.unique((turn + stride * np.arange(min(EMBEDDINGS, count))) % count)
-    return rows
 
 
 def observe_drift(state: MeshState, observation: Observation, at: datetime, trained: Trained) -> MeshState:
@@ -92,29 +68,40 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
         if sketch.samples >= LEAST_SAMPLES:
             sketch = _judge(sketch, state, trained)
         sketch = replace(sketch, counts=no_values(), samples=0, block=block)
-    counts = sketch.counts + count_values(state, observation)
+    counts = sketch.counts + count_snapshot(state, observation)
     return replace(state, drift=replace(sketch, counts=counts, samples=sketch.samples + 1))
+
+
+def count_snapshot(state: MeshState, observation: Observation) -> ValueCounts:
+    """Count the values of a snapshot; ``state`` is the one after it."""
+    nodes, edges = observation.node_present, observation.edge_present
+    return count_values(
+        (observation.node.value[nodes], observation.node.observed[nodes]),
+        (observation.edge.value[edges], observation.edge.observed[edges]),
+        _degrees(state.edge_index[:, edges], len(state.node_ids))[nodes],
+    )
+
+
+def _degrees(ends: IntArray, services: int) -> IntArray:
+    """Return the numbers of callers and of callees of each service, ``[N, 2]``."""
+    source, destination = ends
+    return np.stack([np.bincount(side, minlength=services) for side in (destination, source)], axis=1)
 
 
 def limits_of(reference: TrainingReference | None) -> Array:
     """Return the limit of each measure, ``[MEASURES]``; not a number for those that need a reference without one."""
     limits = LIMITS.copy()
-    for kind in (Kind.VALUES, Kind.EMBEDDINGS):
-        rows = ROWS[Reference.TRAINING, kind]
-        if reference is None:
-            limits[rows] = np.nan
-        else:
-            limits[rows] *= reference.limits if kind is Kind.VALUES else reference.embeddings_limit
+    limits[ROWS[Reference.TRAINING, Kind.VALUES]] *= np.nan if reference is None else reference.limits
     return limits
 
 
 def tail_decades(state: MeshState, trained: Trained) -> Array:
     """Return how much more often than in training each channel enters its tail, ``[CHANNELS]``, decades."""
-    tables = ((state.node_filters, trained.node_tail), (state.edge_filters, trained.edge_tail))
+    tables = ((state.node_filters, trained.node_rate), (state.edge_filters, trained.edge_rate))
     decades = []
-    for filters, tail in tables:
+    for filters, rate in tables:
         snapshots = np.minimum(filters[SEEN], TAIL_MEMORY).sum(axis=0)
-        expected = (tail.rate[UNEXPOSED] * snapshots).sum(axis=0)
+        expected = (rate[UNEXPOSED] * snapshots).sum(axis=0)
         counted = filters[EXCEED_COUNT].sum(axis=(0, 1))
         decades.append(np.log10((counted + TAIL_WEIGHT) / (expected + TAIL_WEIGHT)))
     return np.concatenate(decades).astype(np.float32)
@@ -134,19 +121,14 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     recent, blocks = sketch.recent.copy(), sketch.recent_blocks.copy()
     recent[slot], blocks[slot] = shares, sketch.block
     distances, moved, limits = no_distances(), no_distances(), limits_of(trained.reference)
-    samples = sketch.embeddings
 
     def compare(reference: Reference, p: Array, q: Array) -> None:
         rows, known = ROWS[reference, Kind.VALUES], (p.sum(axis=1) > 0) & (q.sum(axis=1) > 0)
         distances[rows] = np.where(known, population_stability_index(p, q), np.nan)
         moved[rows] = np.where(known, moved_share(p, q), np.nan)
 
-    if trained.reference is not None:
-        if (blocks > sketch.block - SLOTS).all():
-            compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), trained.reference.shares)
-        if samples.model == trained.model and len(samples.recent) >= LEAST_EMBEDDINGS:
-            distance = energy_distance(samples.recent, trained.reference.embeddings)
-            distances[ROWS[Reference.TRAINING, Kind.EMBEDDINGS]] = distance
+    if trained.reference is not None and (blocks > sketch.block - SLOTS).all():
+        compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), trained.reference.shares)
     distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
     if sketch.days[slot] >= LEAST_DAYS:
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
@@ -154,8 +136,6 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
         rows = ROWS[Reference.WEEK, Kind.VALUES]
         moved[rows] = np.maximum(moved[rows] - MOVED_BESIDE * np.where(ARE_CALLS, changed[1], changed[0]), 0)
         distances[ROWS[Reference.WEEK, Kind.TAILS]] = tails - sketch.week_tails[slot]
-        if len(samples.week) >= LEAST_EMBEDDINGS:
-            distances[ROWS[Reference.WEEK, Kind.EMBEDDINGS]] = energy_distance(samples.recent, samples.week)
         distances[ROWS[Reference.WEEK, Kind.MISSING]] = (missing - sketch.week_missing[slot])[:CHANNELS]
         distances[ROWS[Reference.WEEK, Kind.CALLS]] = calls.new_share(sketch.block, sketch.block - NEW_BLOCKS + 1)
     above = distances > limits * np.where(sketch.since > 0, STAYS, np.float32(1))

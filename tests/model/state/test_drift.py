@@ -8,13 +8,13 @@ import pytest
 
 from model.drift.blocks import BLOCK_SECONDS, SLOTS
 from model.drift.measures import LIMITS, MEASURES, ROWS, Kind, Measure, Reference
-from model.drift.observing import SAMPLE_SECONDS, Trained, limits_of, observe_drift, sampled_services, tail_decades
-from model.drift.populations import BINS, POPULATIONS, ValueCounts, count_values
+from model.drift.populations import BINS, POPULATIONS, ValueCounts
 from model.drift.reference import TrainingReference
 from model.drift.sketch import DriftSketch, drifting
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
 from model.scoring.calibration import Tail
 from model.snapshot import MeshSnapshot, NodeMetric
+from model.state.drift import SAMPLE_SECONDS, Trained, count_snapshot, limits_of, observe_drift, tail_decades
 from model.state.mesh_state import MeshState
 from model.state.observe import observe
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, noisy, snapshot, watch
@@ -27,7 +27,7 @@ def tail(channels: int) -> Tail:
     return Tail(*(np.full(shape, value, np.float32) for value in (0.01, 0.5, 0.1)))
 
 
-TRAINED = Trained(tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)), None, "weights")
+TRAINED = Trained(tail(len(NODE_CHANNELS)).rate, tail(len(EDGE_CHANNELS)).rate, None)
 ROW = {measure: row for row, measure in enumerate(MEASURES)}
 
 
@@ -74,7 +74,7 @@ def drifts(state: MeshState) -> set[Measure]:
 
 def test_every_value_is_counted_once_wherever_it_is() -> None:
     observation, state = watch(noisy(i, np.random.default_rng(0)) for i in range(3))
-    counts = count_values(state, observation)
+    counts = count_snapshot(state, observation)
     assert counts.values.shape == (len(POPULATIONS), BINS)
     observed = [*observation.node.observed.sum(axis=0), *observation.edge.observed.sum(axis=0)]
     with_callers, with_callees = len({b for _, b in CALLS}), len({a for a, _ in CALLS})
@@ -92,7 +92,7 @@ def test_a_service_without_requests_is_no_part_of_the_mix_and_misses_nothing() -
 
     def counted(of: Callable[[int], MeshSnapshot]) -> ValueCounts:
         observation, state = watch(map(of, range(3)))
-        return count_values(state, observation)
+        return count_snapshot(state, observation)
 
     busy, silent = counted(mesh_of_noise), counted(idle)
     assert silent.values[RATE].sum() == busy.values[RATE].sum() - 1
@@ -182,7 +182,7 @@ def test_a_short_block_is_not_judged(known: MeshState) -> None:
 def test_a_mesh_unlike_all_training_meshes_drifts_from_training(known: MeshState) -> None:
     shares = np.zeros((len(POPULATIONS), BINS), np.float32)
     shares[:, 0] = 1.0
-    reference = TrainingReference.of_meshes([shares] * 4, [])
+    reference = TrainingReference.of_meshes([shares] * 4)
     trained = replace(TRAINED, reference=reference)
     rng = np.random.default_rng(1)
     after = follow((mesh_at(i, rng) for i in range(8 * DAY, 10 * DAY)), known, trained)
@@ -199,18 +199,6 @@ def test_without_a_reference_nothing_is_known_of_training() -> None:
 def test_a_mesh_that_leaves_its_range_as_often_as_training_has_no_decades() -> None:
     _, state = watch(noisy(i, np.random.default_rng(0)) for i in range(5))
     assert np.abs(tail_decades(state, TRAINED)).max() < 0.5
-
-
-def test_all_services_have_their_turn_in_the_samples_of_embeddings() -> None:
-    _, state = watch(snapshot(i, interval=3600.0) for i in range(3))
-    seen: set[int] = set()
-    for sequence in range(1, 10):
-        rows = sampled_services(replace(state, sequence=sequence))
-        assert rows is not None
-        assert len(set(rows.tolist())) == len(rows) <= len(SERVICES)
-        seen |= set(rows.tolist())
-    assert seen == set(range(len(SERVICES)))
-    assert sampled_services(replace(state, interval_seconds=15.0, sequence=7)) is None
 
 
 def test_a_sketch_is_small() -> None:
