@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -399,6 +399,19 @@ def signals_of(signals: Sequence[Signal], node_ids: Sequence[str]) -> tuple[Sign
 def namespace_of(node_id: str) -> str:
     """Return ``shop`` for ``shop/cart``."""
     return node_id.split("/", 1)[0]
+
+
+@lru_cache(maxsize=64)
+def number_namespaces(node_ids: tuple[str, ...]) -> IntArray:
+    """Return the number of each service's namespace, ``[N]`` from 0, in order of their first services. Read-only.
+
+    The ids of a mesh rarely change, and it takes as long as a pass through the network to find this again.
+    """
+    number: dict[str, int] = {}
+    spaces = (number.setdefault(space, len(number)) for space in map(namespace_of, node_ids))
+    numbers = np.fromiter(spaces, np.int64, len(node_ids))
+    numbers.flags.writeable = False
+    return numbers
 
 
 def with_good_names(snapshot: MeshSnapshot) -> MeshSnapshot:

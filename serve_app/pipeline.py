@@ -47,7 +47,7 @@ from model.scoring.score import PartitionScore, PartitionTask, score, sum_rows, 
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
 from model.scoring.verdict_building import add_reconstruction, build_verdict
 from model.scoring.verdict_context import VerdictContext
-from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, namespace_of
+from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, number_namespaces
 from model.state.drift import Trained, observe_drift
 from model.state.filters import SLOW_CENTRE
 from model.state.mesh_state import MeshState, Observation
@@ -557,10 +557,8 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     """The same plan if the topology has not changed; else a plan with local changes."""
     if mesh.plan is not None and state.edge_index is mesh.state.edge_index and state.node_ids is mesh.state.node_ids:
         return mesh.plan
-    spaces = list(map(namespace_of, state.node_ids))
-    number = {name: i for i, name in enumerate(dict.fromkeys(spaces))}
-    namespaces = np.fromiter(map(number.__getitem__, spaces), np.int64, len(spaces))
     weight = np.exp(state.edge_filters[SLOW_CENTRE, :, RATE].astype(np.float64))
+    namespaces = number_namespaces(state.node_ids)
     topology = (namespaces, state.edge_index, weight, state.attended_callers, state.attended_callees)
     if mesh.plan is None:
         return plan(*topology, options.max_services, options.partition_seed)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, P50, RATE, Array
-from model.snapshot import BoolArray, IntArray, namespace_of
+from model.snapshot import BoolArray, IntArray, number_namespaces
 from model.state.mesh_state import MeshState, Observation
 
 LEAST_CALLS = 2  # that have to share a cause, and services of a namespace
@@ -168,7 +168,7 @@ def _find_shared(state: MeshState, observation: Observation, channel: int, floor
     and what they explain says nothing about the others."""
     shared = np.zeros(state.edge_index.shape[1], np.int64)
     lost = _find_lost(state, observation, channel, floor)
-    if np.count_nonzero(lost.ill) < LEAST_CALLS:
+    if lost is None:
         return shared
     found = sorted(_candidates(state, lost), key=lambda one: (-len(one[1]), one[0]))
     for what, rows in found:
@@ -182,7 +182,7 @@ def _candidates(state: MeshState, lost: _Lost) -> Iterator[tuple[Shared, IntArra
     """Yield what calls may share, and the calls that suffer: nearly all requests of a service that makes or gets calls,
     or of nearly all services of a namespace, do."""
     count, ill = len(state.node_ids), np.flatnonzero(lost.ill)
-    namespaces = _namespaces(state.node_ids)
+    namespaces = number_namespaces(state.node_ids)
     for ends, of_service, of_namespace in (
         (state.edge_index[1], Shared.CALLEE, Shared.INTO_NAMESPACE),
         (state.edge_index[0], Shared.CALLER, Shared.FROM_NAMESPACE),
@@ -193,7 +193,7 @@ def _candidates(state: MeshState, lost: _Lost) -> Iterator[tuple[Shared, IntArra
             rows = ill[ends[ill] == service]
             if len(rows) >= LEAST_CALLS:
                 yield of_service, rows
-        if namespaces is None:
+        if not namespaces.any():  # one alone says nothing
             continue
         for namespace in np.unique(namespaces[ends[ill]]).tolist():
             inside = (namespaces == namespace) & (all_of > 0)
@@ -202,25 +202,19 @@ def _candidates(state: MeshState, lost: _Lost) -> Iterator[tuple[Shared, IntArra
                 yield of_namespace, ill[inside[ends[ill]]]
 
 
-def _namespaces(names: tuple[str, ...]) -> IntArray | None:
-    """Return a number of each service's namespace, ``[N]``; None if there is only one, which says nothing."""
-    known, number = np.unique([namespace_of(name) for name in names], return_inverse=True)
-    return number if len(known) > 1 else None
-
-
-def _find_lost(state: MeshState, observation: Observation, channel: int, floor: float) -> _Lost:
-    """Return which calls suffer on the way."""
+def _find_lost(state: MeshState, observation: Observation, channel: int, floor: float) -> _Lost | None:
+    """Return which calls suffer on the way; None if they are too few to share a cause."""
     node, edge, (source, destination) = observation.node, observation.edge, state.edge_index
     measured = edge.observed[:, channel] & observation.edge_present & (source != destination)
-    requests = np.where(measured, EDGE_CHANNELS[RATE].invert(edge.value[:, RATE]), 0)
-    ill = np.zeros(len(measured), bool)
     rows = np.flatnonzero(measured & (edge.now[:, channel] >= LEAST_SIGMAS))
-    if len(rows) < LEAST_CALLS:
-        return _Lost(measured, ill, requests)
     least = floor if channel == P50 else LEAST_FAILING
     call, usual_call = (EDGE_CHANNELS[channel].invert(of[rows, channel]) for of in (edge.value, edge.expected))
     risen = call - usual_call >= least
     rows, call, usual_call = rows[risen], call[risen], usual_call[risen]
+    if len(rows) < LEAST_CALLS:
+        return None
+    requests = np.where(measured, EDGE_CHANNELS[RATE].invert(edge.value[:, RATE]), 0)
+    ill = np.zeros(len(measured), bool)
     callee, usual = (
         np.where(
             node.observed[destination[rows], channel],
@@ -231,7 +225,7 @@ def _find_lost(state: MeshState, observation: Observation, channel: int, floor: 
     )
     way = _on_the_way(call, callee, channel) - _on_the_way(usual_call, usual, channel)
     ill[rows] = (way >= np.maximum(least, ON_THE_WAY * (call - usual_call))) & np.isfinite(callee)
-    return _Lost(measured, ill, requests)
+    return _Lost(measured, ill, requests) if np.count_nonzero(ill) >= LEAST_CALLS else None
 
 
 def _on_the_way(call: Floats, callee: Floats, channel: int) -> Floats:

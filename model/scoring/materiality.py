@@ -81,11 +81,13 @@ def _late(value: Array, expected: Array, repeats: Array, floor: Floors) -> Array
     by how much of the rise is noticed."""
     over = value - expected
     late = np.zeros_like(over)
-    which, rows = slower = np.nonzero(over > SLOWER)
-    now, usual = np.exp(value[slower]), np.exp(expected[slower])
-    least = np.maximum(np.array(floor, np.float32)[which] / repeats[rows], _bucket_width(usual))
-    noticed = np.clip(((now - usual) / least - FROM) / (1 - FROM), 0, 1)
-    late[slower] = noticed * _slower(over[slower], np.array([IN_FULL, TAIL_IN_FULL])[which])
+    which, rows = np.nonzero(over > SLOWER)
+    usual = np.exp(expected[which, rows])
+    rise, least = np.exp(value[which, rows]) - usual, np.array(floor, np.float32)[which] / repeats[rows]
+    counts = rise > FROM * least  # of a calm mesh, none
+    which, rows, usual, rise, least = (of[counts] for of in (which, rows, usual, rise, least))
+    noticed = np.clip((rise / np.maximum(least, _bucket_width(usual)) - FROM) / (1 - FROM), 0, 1)
+    late[which, rows] = noticed * _slower(over[which, rows], np.array([IN_FULL, TAIL_IN_FULL])[which])
     return late
 
 

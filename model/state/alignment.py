@@ -1,7 +1,6 @@
 """Aligns snapshots with the table of the services and calls that a mesh has, and gives new ones a row."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, ChannelValues, channel_values
 from model.ordering import stable_order
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, namespace_of
+from model.snapshot import BoolArray, IntArray, MeshSnapshot, number_namespaces
 from model.state.filters import SEEN, SLOW_CENTRE, new_filters
 from model.state.history import new_history
 from model.state.mesh_state import MeshState
@@ -140,12 +139,9 @@ def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> 
     filters[SEEN, known:] = 0
 
 
-def _crosses_namespaces(node_ids: Sequence[str], edge_index: IntArray) -> BoolArray:
+def _crosses_namespaces(node_ids: tuple[str, ...], edge_index: IntArray) -> BoolArray:
     """Return which calls go from one namespace to another."""
-    number: dict[str, int] = {}
-    namespace = np.fromiter(
-        (number.setdefault(space, len(number)) for space in map(namespace_of, node_ids)), np.int64, len(node_ids)
-    )
+    namespace = number_namespaces(node_ids)
     foreign: BoolArray = namespace[edge_index[0]] != namespace[edge_index[1]]
     return foreign
 
