@@ -74,7 +74,6 @@ class Options:
     Attributes:
         window_size: W, snapshots kept.
         max_services: the largest number of core services of a part; a mesh up to this size is one part.
-        partition_seed: of METIS.
         policy: when to alert.
         services: alert settings of single services.
         entry_points: node ids that get requests from outside although other services call them too.
@@ -84,7 +83,6 @@ class Options:
 
     window_size: int = 120
     max_services: int = 2000
-    partition_seed: int = 0
     policy: AlertPolicy = field(default_factory=AlertPolicy)
     services: tuple[ServicePolicy, ...] = ()
     entry_points: frozenset[str] = frozenset()
@@ -102,16 +100,14 @@ def options(settings: Settings, mesh: str = "") -> Options:
         confirm_of=alert.window_snapshots,
         clear=alert.clear_snapshots,
         latency_floor_seconds=alert.latency_floor_ms / 1000,
-        percentile=alert.percentile or model.anomaly_percentile,
+        percentile=model.anomaly_percentile,
         reconstruction=alert.reconstruction,
-        mute_intervals=alert.mute_after_deletion_intervals,
         warm_up=model.warm_up_snapshots,
         longest_gap_seconds=60 * alert.longest_gap_minutes,
     )
     return Options(
         model.window_size,
         settings.partition.max_services,
-        settings.partition.seed,
         policy,
         settings.mesh(mesh).policies,
         frozenset(settings.mesh(mesh).entry_points),
@@ -561,9 +557,9 @@ def _plan(mesh: Mesh, state: MeshState, options: Options) -> PartitionPlan:
     namespaces = number_namespaces(state.node_ids)
     topology = (namespaces, state.edge_index, weight, state.attended_callers, state.attended_callees)
     if mesh.plan is None:
-        return plan(*topology, options.max_services, options.partition_seed)
+        return plan(*topology, options.max_services)
     kept = _positions(mesh.state.node_ids, state.node_ids)
-    return rebalance(mesh.plan, kept, *topology, options.max_services, options.partition_seed)
+    return rebalance(mesh.plan, kept, *topology, options.max_services)
 
 
 def _positions(before: Sequence[str], names: Sequence[str]) -> IntArray:

@@ -22,7 +22,8 @@ from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes import ROUTERS
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import METRICS, MeshGauges, Metric, Objective, ObjectiveStatus, ServiceLevel
-from serve_app.settings import PLAIN_NAMES, Settings
+from serve_app.settings import PLAIN_NAMES, NotifySettings, Settings
+from serve_app.settings.base import AccessSettings
 from serve_app.settings.plugins import RECEIVERS
 
 REFERENCE = Path(__file__).parent.parent / "reference"
@@ -88,13 +89,15 @@ class Setting:
 def settings_page() -> str:
     """All settings, a section for each group."""
     alone = [row for name in Settings.model_fields for row in _settings(Settings, name, name)]
-    sections = [_section("General", "", [row for row in alone if "." not in row.name])]
+    sections = [_section("General", "", [row for row in alone if "." not in row.name]), _connection_section()]
     for name, field in Settings.model_fields.items():
         for place, group in _inner_groups(field.annotation):
             rows = [row for key in group.model_fields for row in _settings(group, key, f"{name}{place}.{key}")]
             sections.append(_section(name + place, plain(group.__doc__), rows))
     for kind in RECEIVERS.own:
         options = RECEIVERS.load_own(kind).options
+        if kind in NotifySettings.model_fields or f"{kind}s" in NotifySettings.model_fields:
+            continue  # a table of its own has the same settings
         rows = [row for key in options.model_fields for row in _settings(options, key, f"{kind}: {key}")]
         sections.append(_section(f"notify.receivers[].options of the kind {kind}", plain(options.__doc__), rows))
     short = " and ".join(f"`{name}` (`{'.'.join(path)}`)" for name, path in PLAIN_NAMES.items())
@@ -111,6 +114,24 @@ def settings_page() -> str:
     )
 
 
+def _connection_section() -> str:
+    """The settings that every connection to another server has, and where they are."""
+    places = [*_connections(Settings, ""), "`notify.receivers[].options`"]
+    text = f"How to connect to another server, and to log in. {', '.join(places)} have these settings, too."
+    rows = [row for key in AccessSettings.model_fields for row in _own(AccessSettings, key, key)]
+    return _section("Connections", text, rows)
+
+
+def _connections(group: type[BaseModel], name: str) -> Iterator[str]:
+    """The tables below a group that describe a connection, as code."""
+    for key, field in group.model_fields.items():
+        for place, inner in _inner_groups(field.annotation):
+            below = f"{name}{key}{place}"
+            if issubclass(inner, AccessSettings):
+                yield code(below)
+            yield from _connections(inner, f"{below}.")
+
+
 def _section(title: str, text: str, rows: list[Setting]) -> str:
     body = ((code(row.name), row.type, row.default, row.description) for row in rows)
     return "\n\n".join(
@@ -119,7 +140,17 @@ def _section(title: str, text: str, rows: list[Setting]) -> str:
 
 
 def _settings(group: type[BaseModel], key: str, name: str) -> Iterator[Setting]:
-    """A setting of a group, under its dotted name, and the settings below it if it is a table or a list of tables."""
+    """A setting of a group, under its dotted name, and the settings below it if it is a table or a list of tables.
+
+    The settings that every connection to another server has are described once, in a section of their own.
+    """
+    field = group.model_fields[key]
+    if issubclass(group, AccessSettings) and repr(field) == repr(AccessSettings.model_fields.get(key)):
+        return
+    yield from _own(group, key, name)
+
+
+def _own(group: type[BaseModel], key: str, name: str) -> Iterator[Setting]:
     field = group.model_fields[key]
     if not _is_group(field.annotation):
         yield Setting(name, _bounded(field), _default(field), _description(group, key))

@@ -85,8 +85,10 @@ def _late(value: Array, expected: Array, repeats: Array, floor: Floors) -> Array
     usual = np.exp(expected[which, rows])
     rise, least = np.exp(value[which, rows]) - usual, np.array(floor, np.float32)[which] / repeats[rows]
     counts = rise > FROM * least  # of a calm mesh, none
-    which, rows, usual, rise, least = (of[counts] for of in (which, rows, usual, rise, least))
-    noticed = np.clip((rise / np.maximum(least, _bucket_width(usual)) - FROM) / (1 - FROM), 0, 1)
+    which, rows = which[counts], rows[counts]
+    noticed = np.clip(
+        (rise[counts] / np.maximum(least[counts], _bucket_width(usual[counts])) - FROM) / (1 - FROM), 0, 1
+    )
     late[which, rows] = noticed * _slower(over[which, rows], np.array([IN_FULL, TAIL_IN_FULL])[which])
     return late
 

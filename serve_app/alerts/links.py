@@ -49,16 +49,14 @@ class Links:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "Links":
-        """Return the links of the settings. A link of a mesh wins over the same one of ``links``, which wins over
-        ``notify.dashboard_url`` and ``notify.runbook_url``."""
+        """Return the links of the settings. A link of a mesh wins over the same one of ``links``."""
         notify = settings.notify
-        former = LinkSettings.model_construct(dashboard=notify.dashboard_url, runbook=notify.runbook_url)
         of_meshes = {
-            name: _templates(mesh.links, settings.links, former)
+            name: _templates(mesh.links, settings.links)
             for name, mesh in settings.meshes.items()
             if mesh.links != LinkSettings()
         }
-        return cls(notify.cluster, notify.external_url or "", _templates(settings.links, former), of_meshes)
+        return cls(notify.cluster, notify.external_url or "", _templates(settings.links), of_meshes)
 
     def tools(self, subject: LinkSubject) -> dict[str, str]:
         """Return the URLs of other tools by name; a link that needs what is not known is left out."""

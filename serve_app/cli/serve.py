@@ -28,14 +28,12 @@ def serve(
       tagae serve
       tagae serve --port 9000 --set scorer.device=cpu
     """
-    from serve_app.settings import former_tables, load
+    from serve_app.settings import load
 
     given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     chosen = load(config, given)
     if chosen.logs.format == "json":
         write_json("serve")
-    for former in former_tables(config, given):
-        log.warning(former)
     steps = Steps()
     steps("loading the program")
     from serve_app.runtime import fork_server

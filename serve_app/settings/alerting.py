@@ -6,7 +6,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.incidents.policy import AlertPolicy
 from serve_app.settings.base import AccessSettings, Address, Location, SettingsGroup
-from serve_app.settings.links import LinkTemplate
 from serve_app.settings.plugins import RECEIVERS
 
 
@@ -43,22 +42,11 @@ class AlertSettings(SettingsGroup):
         description="time without snapshots after which open incidents are closed as ended, unknown how; shorter gaps "
         "keep them open",
     )
-    percentile: float | None = Field(
-        None,
-        gt=50,
-        lt=100,
-        description="percentile of the mesh's own history without alerts; an alert needs a score two decades above it, "
-        "if that is more than the budget asks for; also the threshold of the reconstruction loss and of the embedding "
-        "displacement; none: model.anomaly_percentile, its former name",
-    )
     reconstruction: Literal["context", "alert"] = Field(
         "context",
         description="what it does if the reconstruction loss or the embedding displacement of the whole mesh exceeds "
-        "that percentile (the displacement: 1.5 times it) in 2 x confirm_snapshots of 2 x window_snapshots; context: "
-        "verdicts show it; alert: their status is also anomalous",
-    )
-    mute_after_deletion_intervals: int = Field(
-        2, ge=0, description="intervals for which a planned deletion mutes its neighbours"
+        "model.anomaly_percentile (the displacement: 1.5 times it) in 2 x confirm_snapshots of 2 x window_snapshots; "
+        "context: verdicts show it; alert: their status is also anomalous",
     )
 
     @model_validator(mode="after")
@@ -131,12 +119,6 @@ class NotifySettings(SettingsGroup):
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
     )
     external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
-    runbook_url: LinkTemplate | None = Field(None, description="former name of links.runbook, which takes precedence")
-    dashboard_url: LinkTemplate | None = Field(
-        None,
-        description="former name of links.dashboard, which takes precedence; if neither is set: the page at "
-        "external_url",
-    )
     path: Location | None = Field(
         None,
         description="directory for the state of notifications; none: the store's Redis, or notify in store.path",

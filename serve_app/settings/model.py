@@ -9,7 +9,14 @@ class ModelSettings(SettingsGroup):
     """The detector."""
 
     window_size: int = Field(120, ge=10, le=10_000, description="W: snapshots in the sliding window")
-    anomaly_percentile: float = Field(99.0, gt=50, lt=100, description="former name of alert.percentile, which wins")
+    anomaly_percentile: float = Field(
+        99.0,
+        gt=50,
+        lt=100,
+        description="percentile of the mesh's own history without alerts; an alert needs a score two decades above it, "
+        "if that is more than the budget asks for; also the threshold of the reconstruction loss and of the embedding "
+        "displacement",
+    )
     weights: Location | None = Field(None, description="checkpoint file; none: the shipped one")
     network: str | None = Field(
         None,

@@ -143,7 +143,7 @@ def test_the_digest_changes_with_code_weights_and_default_settings(
     digests.append(compute_digest(tmp_path))
     (tmp_path / "model/incidents/policy.py").rename(tmp_path / "model/incidents/rules.py")
     digests.append(compute_digest(tmp_path))
-    monkeypatch.setattr("lab.comparison.digest.AlertSettings", lambda: AlertSettings(percentile=99.5))
+    monkeypatch.setattr("lab.comparison.digest.AlertSettings", lambda: AlertSettings(latency_floor_ms=15))
     digests.append(compute_digest(tmp_path))
     assert len(set(digests)) == len(digests)
 

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from serve_app.app import Arguments
 from serve_app.cli import app
 from tests.cluster.kubernetes_api import kubernetes_api
 from tests.cluster.rendering import (
@@ -109,15 +108,6 @@ def test_each_mesh_has_the_weights_of_its_digest(tmp_path: Path) -> None:
     assert {mesh: one["weights"] for mesh, one in application["args"]["meshes"].items()} == {
         mesh: fetched[one["sha256"]][1] for mesh, one in wanted.items()
     }
-
-
-@needs_helm
-def test_former_tables_of_meshes_in_the_values_still_work(tmp_path: Path) -> None:
-    former = {"collector": {"meshes": {"shop": {"prometheus": "https://prometheus.monitoring:9090"}}}}
-    (application,) = render(tmp_path, {**MESH_WEIGHTS, "settings": former}).serve_config["applications"]
-    shop = Arguments(**application["args"]).mesh("shop")
-    assert shop.prometheus == "https://prometheus.monitoring:9090"
-    assert shop.weights is not None
 
 
 @needs_helm

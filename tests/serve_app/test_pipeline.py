@@ -477,12 +477,10 @@ def test_a_queue_that_grows_opens_a_notice_in_words(checkpoint: Checkpoint, even
     assert plain[-1].mesh_score == verdict.mesh_score
 
 
-def test_the_percentile_has_a_former_name() -> None:
-    former = Settings(model={"anomaly_percentile": 95})
-    assert options(former).policy.percentile == 95
+def test_the_percentile_and_what_reconstruction_does_are_settings() -> None:
+    chosen = options(Settings(model={"anomaly_percentile": 95}, alert={"reconstruction": "alert"})).policy
+    assert (chosen.percentile, chosen.reconstruction) == (95, "alert")
     assert options(Settings()).policy.percentile == 99
-    both = Settings(model={"anomaly_percentile": 95}, alert={"percentile": 90, "reconstruction": "alert"})
-    assert (options(both).policy.percentile, options(both).policy.reconstruction) == (90, "alert")
 
 
 def test_embeddings_need_only_the_stored_state(checkpoint: Checkpoint, events: list[MeshSnapshot]) -> None:

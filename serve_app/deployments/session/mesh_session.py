@@ -178,7 +178,7 @@ class MeshSession:
         chosen = self._settings.scorer
         if scorer is None or meta is None:
             return self._in_session(weights)
-        groups = self._settings.partition.groups or chosen.max_replicas or chosen.num_replicas
+        groups = chosen.max_replicas or chosen.num_replicas
         replicas = Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
         return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
 

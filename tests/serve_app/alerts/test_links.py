@@ -100,11 +100,11 @@ def test_a_bad_template_is_refused_with_what_to_write(template: str, text: str) 
     assert "links.traces (from override): " in str(refused.value)
 
 
-def test_links_come_from_a_file_and_win_over_their_former_names(tmp_path: Path) -> None:
+def test_links_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "tagae.toml"
     path.write_text(
-        f'[links]\ndashboard = "{GRAFANA}"\n[notify]\ncluster = "eu-1"\nexternal_url = "https://tagae.example"\n'
-        'dashboard_url = "https://old.example/{mesh}"\nrunbook_url = "https://wiki.example/{cluster}/{incident}"\n'
+        f'[links]\ndashboard = "{GRAFANA}"\nrunbook = "https://wiki.example/{{cluster}}/{{incident}}"\n'
+        '[notify]\ncluster = "eu-1"\nexternal_url = "https://tagae.example"\n'
     )
     links = Links.from_settings(load(path))
     assert links.templates == {"dashboard": GRAFANA, "runbook": "https://wiki.example/{cluster}/{incident}"}
@@ -117,8 +117,7 @@ def test_links_come_from_a_file_and_win_over_their_former_names(tmp_path: Path) 
 
 
 OWN_LINKS: dict[str, Any] = {
-    "links": {"dashboard": GRAFANA, "logs": "https://logs/{service}"},
-    "notify": {"runbook_url": "https://wiki.example/{mesh}"},
+    "links": {"dashboard": GRAFANA, "logs": "https://logs/{service}", "runbook": "https://wiki.example/{mesh}"},
     "meshes": {
         "shop": {"links": {"logs": "https://shop-logs/{service}", "runbook": "https://shop-wiki/{mesh}"}},
         "pay": {"priority": "high"},
