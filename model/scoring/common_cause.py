@@ -189,17 +189,15 @@ def _candidates(state: MeshState, lost: _Lost) -> Iterator[tuple[Shared, IntArra
     ):
         all_of, ill_of = (np.bincount(ends, lost.requests * of, count) for of in (lost.known, lost.ill))
         suffers = (ill_of > 0) & (ill_of >= MOST_OF * all_of)
-        for service in np.unique(ends[ill[suffers[ends[ill]]]]).tolist():
-            rows = ill[ends[ill] == service]
-            if len(rows) >= LEAST_CALLS:
-                yield of_service, rows
+        many = np.bincount(ends[ill], minlength=count) >= LEAST_CALLS
+        for service in np.flatnonzero(suffers & many).tolist():
+            yield of_service, ill[ends[ill] == service]
         if not namespaces.any():  # one alone says nothing
             continue
-        for namespace in np.unique(namespaces[ends[ill]]).tolist():
-            inside = (namespaces == namespace) & (all_of > 0)
-            most = ill_of[inside].sum() >= MOST_OF * all_of[inside].sum()
-            if most and max(LEAST_CALLS, MOST_OF * inside.sum()) <= (suffers & inside).sum():
-                yield of_namespace, ill[inside[ends[ill]]]
+        asked, suffering, all_in, ill_in = (np.bincount(namespaces, of) for of in (all_of > 0, suffers, all_of, ill_of))
+        shares = (ill_in >= MOST_OF * all_in) & (suffering >= np.maximum(LEAST_CALLS, MOST_OF * asked))
+        for namespace in np.flatnonzero(shares).tolist():
+            yield of_namespace, ill[namespaces[ends[ill]] == namespace]
 
 
 def _find_lost(state: MeshState, observation: Observation, channel: int, floor: float) -> _Lost | None:
