@@ -24,14 +24,3 @@ class SlaSettings(SettingsGroup):
     availability: float = Field(
         0.99, ge=0, le=1, description="least share of the time in which the service can answer; 0: no target"
     )
-    act: bool = Field(
-        True,
-        description="steer the admission of pushes: wider while pushes are refused although verdicts are fast, and "
-        "narrower while p95 or p99 is missed",
-    )
-    least_admission: float = Field(
-        1.0, gt=0, le=1, description="with act: smallest factor of the limit of admission; 1: it is never tightened"
-    )
-    most_admission: float = Field(
-        4.0, ge=1, le=16, description="with act: largest factor of the limit of admission; 1: it is never widened"
-    )

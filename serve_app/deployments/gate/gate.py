@@ -27,18 +27,20 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.access import Access
+from serve_app.access import Access, Principal
 from serve_app.access.audit import AuditCounts, AuditRecord
 from serve_app.access.refusals import record_refusal
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.gate.waiting_room import WaitingRoom
+from serve_app.deployments.gate.widening import Widening
+from serve_app.deployments.http.access_control import hand_principal
 from serve_app.deployments.http.handed_bodies import MOST_BYTES, hand_body, replay_body
 from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
@@ -98,15 +100,13 @@ POSTS = {
 }  # to a mesh; all others are actions of a person on the page
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
 SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
-STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
-READYZ = {
+ROUTES = "/-/routes"  # of Serve: its applications by prefix, and 503 while it starts
+OWN_REQUEST = {
     "type": "http",
     "asgi": {"version": "3.0", "spec_version": "2.3"},
     "http_version": "1.1",
     "method": "GET",
     "scheme": "http",
-    "path": "/readyz",
-    "raw_path": b"/readyz",
     "query_string": b"",
     "root_path": "",
     "headers": [(b"host", b"localhost")],
@@ -149,7 +149,7 @@ class Gate:
     Args:
         app: what is behind it.
         settings: its ``serve`` and ``limits``.
-        access: the rules. The application behind the gate checks the same rules, since it may run without a gate.
+        access: the rules. The application gets the caller in the scope, and refuses requests without one.
         instruments: count the refusals.
     """
 
@@ -157,7 +157,8 @@ class Gate:
         self._app, self._access, self._instruments = PageFiles(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._priority = settings.priority
-        self._admission = Admission(settings.serve.deadline_seconds)
+        self._widening = Widening(settings.sla.p95_seconds, settings.sla.p99_seconds)
+        self._admission = Admission(settings.serve.deadline_seconds, self._widening)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
         self._counts = RequestCounts(settings.sla)
@@ -182,7 +183,7 @@ class Gate:
         answered, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
-            self._check_access(scope)
+            scope = hand_principal(scope, self._check_access(scope))
             request = self._request(scope)
             await self._pass(request, scope, receive, answered)
             self._count(request, answered, answered.status if answered.has_ended else BROKEN)
@@ -221,6 +222,8 @@ class Gate:
         received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
         seconds = time.monotonic() - received if is_measured and received is not None else None
         self._counts.count_push(outcome, request.mesh, seconds, stages_of(answered.headers))
+        if seconds is not None or outcome is Outcome.SHED:
+            self._widening.count_push(time.monotonic(), seconds)
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
@@ -235,7 +238,6 @@ class Gate:
             is_up = await self._is_ready(report, refusals)
             if is_up:
                 self._has_answered = True
-                self._counts.acknowledge(report)
             else:
                 self._refusals.add(*refusals)
             since, asked = time.monotonic() - asked, time.monotonic()
@@ -245,26 +247,35 @@ class Gate:
 
     async def _is_ready(self, report: Report, refusals: tuple[AuditRecord, ...]) -> bool:
         """Whether the service answers that it is ready, before the deadline."""
-        scope = {**READYZ, "extensions": {EXTENSION: report, REFUSALS_EXTENSION: refusals}, "state": {}}
+        try:
+            async with asyncio.timeout(self._front.deadline_seconds):
+                status, body = await self._ask("/readyz", {EXTENSION: report, REFUSALS_EXTENSION: refusals})
+            if status != 200:
+                return False
+            self._headrooms.append(json.loads(body).get("headroom") or 1.0)
+        except Exception as error:  # of the service, or of Serve
+            log.warning("the readiness of the service could not be checked: %r", error)
+            return False
+        self._admission.headroom = min(self._headrooms)
+        return True
+
+    async def _ask(self, path: str, extensions: Mapping[str, object]) -> tuple[int, bytes]:
+        """Status and body of the answer to the gate's own request."""
+        scope = {**OWN_REQUEST, "path": path, "raw_path": path.encode(), "extensions": extensions, "state": {}}
         body = bytearray()
 
         async def collect(message: Message) -> None:
             body.extend(message.get("body", b""))
 
         answered = TrackedSend(collect)
-        try:
-            async with asyncio.timeout(self._front.deadline_seconds):
-                await self._app(scope, replay_body(b"", _never), answered)
-            if answered.status != 200:
-                return False
-            health = json.loads(body)
-            self._headrooms.append(health.get("headroom") or 1.0)
-            self._admission.steer(health.get("admission") or 1.0, time.monotonic())
-        except Exception as error:  # of the service, or of Serve
-            log.warning("the readiness of the service could not be checked: %r", error)
-            return False
-        self._admission.headroom = min(self._headrooms)
-        return True
+        await self._app(hand_principal(scope, Principal()), replay_body(b"", _never), answered)
+        return answered.status, bytes(body)
+
+    async def _has_application(self, path: str) -> bool:
+        """Whether Serve has an application for a path. Its table is empty while the service starts."""
+        status, body = await self._ask(ROUTES, {})
+        prefixes = [one.rstrip("/") for one in json.loads(body)] if status == 200 else []
+        return any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes)
 
     def _check_headers(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
@@ -275,8 +286,8 @@ class Gate:
                 "send fewer or shorter ones"
             )
 
-    def _check_access(self, scope: Scope) -> None:
-        self._access.check(
+    def _check_access(self, scope: Scope) -> Principal:
+        return self._access.check(
             scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
         )
 
@@ -419,6 +430,7 @@ class Gate:
         scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
         try:
             async with asyncio.timeout(until - time.monotonic()):
+                has_application = False
                 while True:
                     attempt, watched = Attempt(send), send.watch(receive)
                     if is_handed:
@@ -427,6 +439,11 @@ class Gate:
                         await self._app(dict(scope), replay_body(body, watched), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
+                    if attempt.is_not_found:
+                        if has_application:  # so this 404 is its own
+                            await attempt.release()
+                            return
+                        has_application = await self._has_application(scope["path"])
                     if time.monotonic() + PAUSE_SECONDS >= until:
                         break
                     await asyncio.sleep(PAUSE_SECONDS)
@@ -489,32 +506,31 @@ class TrackedSend:
 
 
 class Attempt:
-    """A ``send`` that holds back Serve's own answer for a replica that is missing or not ready."""
+    """A ``send`` that holds back what may be Serve's own answer for a replica that is missing or not ready."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._held: Message | None = None  # the start of an answer that may be Serve's own
-        self._is_dropped = False
+        self._held: list[Message] = []
         self.was_answered = False
+
+    @property
+    def is_not_found(self) -> bool:
+        """Whether the answer is a 404, of an application that is not ours or of Serve, which has no application yet."""
+        return bool(self._held) and self._held[0]["status"] == 404
 
     async def __call__(self, message: Message) -> None:
         """Pass on the service's own answers."""
-        if message["type"] == "http.response.start":
-            if _is_problem(message) or message["status"] not in (404, 408, 500, 503):
-                await self._pass(message)
-            else:
-                self._held = message
-        elif self._held is not None:
-            if self._held["status"] == 404 and STARTING not in message.get("body", b""):
-                held, self._held = self._held, None
-                await self._pass(held)
-                await self._pass(message)
+        is_start = message["type"] == "http.response.start"
+        if self._held or (is_start and message["status"] in (404, 408, 500, 503) and not _is_problem(message)):
+            self._held.append(message)
         else:
-            await self._pass(message)
+            self.was_answered = True
+            await self._send(message)
 
-    async def _pass(self, message: Message) -> None:
-        self.was_answered = True
-        await self._send(message)
+    async def release(self) -> None:
+        """Pass on what was held back."""
+        for message in self._held:
+            await self._send(message)
 
 
 def middlewares() -> list[Middleware]:

@@ -438,10 +438,9 @@ class MeshSession:
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
         return replace(info, refused=(*info.refused, *self._models.missing))
 
-    async def take_counts(self, report: Report) -> float:
-        """Add the requests that a gate or the collector counted to the service level, and return the factor of its
-        limit of admission."""
-        return self._levels.take(report)
+    async def take_counts(self, report: Report) -> None:
+        """Add the requests that a gate or the collector counted to the service level."""
+        self._levels.take(report)
 
     async def service_level(self) -> ServiceLevel:
         """The service level, if the counts are sent to this session."""
