@@ -124,7 +124,7 @@ def test_settings_and_weights_change_under_load(tmp_path: Path) -> None:
     with run_under_load(tmp_path, scorer={"device": "cpu", "place": "replicas"}) as cluster:
         cluster.weights.append(weights)
         since = time.monotonic()
-        cluster.deploy(sessions=2, changed={"limits": {"max_mutes": 50}})  # restarts all, as changed code does
+        cluster.deploy(sessions=2, changed={"limits": {"max_meshes": 50}})  # restarts all, as changed code does
         cluster.await_verdicts()
         report("all replicas were replaced", cluster, since)
         cluster.deploy(sessions=2, changed={"model": {"weights": str(weights)}})

@@ -38,6 +38,7 @@ from serve_app.access.audit import AuditCounts, AuditRecord
 from serve_app.access.refusals import record_refusal
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
+from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.gate.widening import Widening
 from serve_app.deployments.http.access_control import hand_principal
@@ -79,6 +80,8 @@ from serve_app.web import assets
 
 BROKEN = 500  # what an answer that broke off counts as
 HEADROOMS = 6  # answers of scorers, half a minute: a hot GPU stays hot for a while
+BODY_SECONDS = 30.0  # for the body of a request
+BODY_BYTES_PER_SECOND = 1024  # at least, after the grace
 GRACE_SECONDS = 5.0  # before the rate of a body is checked
 GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
 TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
@@ -280,9 +283,9 @@ class Gate:
     def _check_headers(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
-        if size > self._front.max_header_bytes:
+        if size > MAX_HEADER_BYTES:
             raise HeadersTooLarge(
-                f"headers: expected at most {self._front.max_header_bytes} bytes with the request line, got {size}; "
+                f"headers: expected at most {MAX_HEADER_BYTES} bytes with the request line, got {size}; "
                 "send fewer or shorter ones"
             )
 
@@ -368,12 +371,10 @@ class Gate:
         """
         started, trickles, size = time.monotonic(), 0, 0
         pieces: list[bytes] = []
-        least = self._front.least_body_bytes_per_second
         grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                rate_limit = grace + size / least if least else self._front.body_seconds
-                until = started + min(self._front.body_seconds, rate_limit)
+                until = started + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
                 async with asyncio.timeout(until - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
@@ -401,8 +402,8 @@ class Gate:
         except TimeoutError:
             self._buffered -= size
             raise SlowRequest(
-                f"body: expected the whole body within {self._front.body_seconds:g} s and at least {least:g} bytes/s "
-                f"after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"body: expected the whole body within {BODY_SECONDS:g} s and at least {BODY_BYTES_PER_SECOND} "
+                f"bytes/s after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
         except ServeError:
             self._buffered -= size
@@ -537,7 +538,7 @@ def middlewares() -> list[Middleware]:
     """The middleware that Serve puts in front of the HTTP server of this process."""
     settings = handed_settings()
     start_reporting(settings, "gate")
-    connections.install(settings.serve)
+    connections.install()
     access = Access(serve_rules(settings))
     assets.files()  # compresses them now, not during the first request
     gate = Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())

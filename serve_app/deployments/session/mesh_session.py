@@ -27,6 +27,7 @@ from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
 from serve_app.access.audit import AuditFilter, AuditPage, AuditRecord
 from serve_app.access.ended import EndedIds
+from serve_app.actions.feedback import MAX_FEEDBACK
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import (
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
+MAX_SCORES = 2  # concurrent requests with many snapshots; each keeps a core busy
 NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 
 
@@ -152,12 +154,12 @@ class MeshSession:
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
-        self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
+        self._scores = asyncio.Semaphore(MAX_SCORES)
         self._notifier = connect(notifier)
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
-        self._saved_views = SavedViews(store, settings.limits.max_saved_views)
+        self._saved_views = SavedViews(store)
         self._trials = Trials(settings, self._models, store, shadow)
         self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
         self._reader = Reader(
@@ -275,8 +277,7 @@ class MeshSession:
         """
         if self._scores.locked():
             raise Overloaded(
-                "MeshSession: the limit of concurrent scoring requests is reached; try again later, or raise "
-                "serve.max_ongoing_scores",
+                "MeshSession: the limit of concurrent scoring requests is reached; try again later",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         async with self._scores:
@@ -318,8 +319,7 @@ class MeshSession:
             InvalidDocument: it names a service that the mesh does not have.
             TooMuchFeedback: the mesh has the maximum.
         """
-        most = self._settings.limits.max_feedback
-        kept = await self._with_room(self._steps.add_feedback(mesh, document, most, by))
+        kept = await self._with_room(self._steps.add_feedback(mesh, document, MAX_FEEDBACK, by))
         return kept.model_dump_json().encode()
 
     async def withdraw_feedback(self, mesh: str, incident: str) -> None:
@@ -351,7 +351,7 @@ class MeshSession:
         """
 
         def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
-            after, kept = add_mute(state, document, self._settings.limits, by)
+            after, kept = add_mute(state, document, by)
             return after, encode_mute(kept, after.observed_at)
 
         return (await self._change(mesh, change)).model_dump_json().encode()

@@ -43,7 +43,7 @@ async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) ->
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
-    document = await read_feedback(request, backend.settings.limits)
+    document = await read_feedback(request)
     note_names(request, getattr(document, "incident", None), *(getattr(document, "services", None) or ()))
     return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
 
@@ -90,7 +90,7 @@ async def accept_incident(
     incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
     Repeating the request changes nothing."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
-    document = await read_acceptance(request, backend.settings.limits)
+    document = await read_acceptance(request)
     by = principal_of(request).name
     return json_response(await caller.ask(session.accept_incident, mesh, incident, document, by))
 
@@ -106,7 +106,7 @@ async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
-    document = await read_mute(request, backend.settings.limits)
+    document = await read_mute(request)
     note_names(request, *(document.services or ()))
     return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
 

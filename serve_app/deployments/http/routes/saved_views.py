@@ -37,7 +37,7 @@ async def save_view(request: Request, backend: UseBackend) -> Response:
     """Save the address of a view of the page under a name, for everyone who may see its mesh. With an `id`, the view
     with this id is replaced. Views without a mesh are changed by callers who may see all meshes."""
     caller, principal = Caller(backend.deadline()), principal_of(request)
-    document = await read_saved_view(request, backend.settings.limits)
+    document = await read_saved_view(request)
     note_names(request, document.id, document.name)
     meshes = principal.meshes_with(Scope.WRITE)
     saved = await caller.ask(backend.sessions.save_view, document, meshes, principal.name)

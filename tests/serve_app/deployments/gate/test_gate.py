@@ -117,7 +117,7 @@ def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tup
     settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes, sla={"p95_seconds": p95_seconds})
     behind = Behind(behave)
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
-    connections.install(settings.serve)
+    connections.install()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
@@ -204,8 +204,9 @@ def test_a_request_passes_whole_with_stamps_only_from_the_gate() -> None:
         assert seconds_since(headers[RECEIVED]) > 0.0  # it is of this machine, and not the client's
 
 
-def test_a_slow_body_is_cut_off_and_never_reaches_a_replica() -> None:
-    with gate(ok, body_seconds=1.0 * TIME_FACTOR) as (port, behind):
+def test_a_slow_body_is_cut_off_and_never_reaches_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "BODY_SECONDS", 1.0 * TIME_FACTOR)
+    with gate(ok) as (port, behind):
         peer = Peer(port)
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000\r\n\r\n".encode())
         for _ in range(8):
@@ -267,8 +268,9 @@ def test_a_body_of_one_piece_is_passed_on_itself(path: str, size: int, is_handed
     assert body is sent
 
 
-def test_slow_headers_are_cut_off_on_new_and_on_used_connections() -> None:
-    with gate(ok, header_seconds=0.5 * TIME_FACTOR) as (port, behind):
+def test_slow_headers_are_cut_off_on_new_and_on_used_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5 * TIME_FACTOR)
+    with gate(ok) as (port, behind):
         new, used = Peer(port), Peer(port)
         new.send(b"GET / HTTP/1.1\r\nhost:")
         assert used.get("/v1/meshes")[0] == 200
@@ -309,8 +311,9 @@ def test_a_large_body_is_refused_with_and_without_content_length() -> None:
 
 
 def test_connections_are_limited_in_total_and_for_each_client() -> None:
-    for limits in ({"max_connections": 16}, {"max_connections_per_client": 16}):
-        with gate(ok, **limits) as (port, _):
+    for limit in ("MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_CLIENT"):
+        with pytest.MonkeyPatch.context() as patch, gate(ok) as (port, _):
+            patch.setattr(connections, limit, 16)
             held = [Peer(port) for _ in range(16)]
             for peer in held:
                 assert peer.get("/v1/meshes")[0] == 200
@@ -418,8 +421,9 @@ def test_a_wait_for_room_is_part_of_the_time_to_the_deadline() -> None:
         assert max(received) < before
 
 
-def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time() -> None:
-    with gate(wait, deadline_seconds=600, header_seconds=0.5 * TIME_FACTOR) as (port, _):
+def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5 * TIME_FACTOR)
+    with gate(wait, deadline_seconds=600) as (port, _):
         never_ends, slow_next = refused_early(port, body_bytes=3000), refused_early(port, body_bytes=3)
         never_ends.send(b"x")
         slow_next.send(b"xxx")

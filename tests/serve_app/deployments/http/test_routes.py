@@ -12,6 +12,7 @@ from model.features import SCHEMA
 from serve_app.api.client import Client
 from serve_app.api.codec import ARROW, JSON, snapshot_document
 from serve_app.api.codec import encode_snapshot as encode
+from serve_app.deployments.session.mesh_session import MAX_SCORES
 from serve_app.deployments.sla.counts import EXTENSION
 from tests.serve_app.running import (
     Service,
@@ -65,7 +66,7 @@ def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
 
 def test_too_many_of_these_requests_at_once_are_refused_and_pushes_still_accepted(service: Service) -> None:
     body = {"snapshots": [snapshot_document(s) for s in record_simulation(SMALL, 20)]}
-    slots = service.settings.serve.max_ongoing_scores * service.settings.serve.session_replicas
+    slots = MAX_SCORES * service.settings.serve.session_replicas
     with ThreadPoolExecutor(3 * slots) as threads:
         scores = [threads.submit(service.http.post, "/v1/score", json=body) for _ in range(3 * slots)]
         assert push(service, "meanwhile", record_simulation(SMALL, 1)[0])["sequence"] == 1
