@@ -7,7 +7,7 @@ from serve_app.errors import DocumentTooLarge
 # Of one document. A mesh has far fewer, so that only a mistake gets there.
 MAX_CHANGES = 1000
 MAX_POLICIES = 20_000
-MAX_SNAPSHOTS = 120  # of a request to score: eight times those of a warm-up
+MAX_SNAPSHOTS = 120  # of a request to score
 
 
 @dataclass(frozen=True, slots=True)

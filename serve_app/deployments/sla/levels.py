@@ -47,7 +47,7 @@ class ServiceLevels:
         return self.settings.window_seconds / SLOTS
 
     def take(self, report: Report) -> None:
-        """Accept the slots of a process, in place of those of its last report. Repeated reports change nothing."""
+        """Accept the slots of a process, in place of its last report. Repeated reports change nothing."""
         if report.slot_seconds != self.slot_seconds:
             if not self._is_warned:
                 log.error(
