@@ -61,6 +61,7 @@ from serve_app.metrics import (
     NOTICES_FAILED,
     PARTS_MISSING,
     PREDICTIONS,
+    RETRIES,
     STAGE,
     STORE_GONE,
     WEIGHTS,
@@ -250,9 +251,9 @@ class MeshSession:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced, runner.progress.cost)
-        answer = runner.progress.answer(stored.document, stored.advanced.verdict)
-        self._scored[mesh] = ScoredMesh(runner.place, answer.parts, answer.missing_parts)
-        return answer
+        progress = runner.progress
+        self._scored[mesh] = ScoredMesh(runner.place, progress.parts_by_replica, progress.missing_parts)
+        return progress.answer(stored.document)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
@@ -291,7 +292,7 @@ class MeshSession:
                 advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
                 mesh = advanced.mesh
         document = encode_verdict(advanced.verdict).model_dump_json().encode()
-        return runner.progress.answer(document, advanced.verdict)
+        return runner.progress.answer(document)
 
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
@@ -495,6 +496,8 @@ class MeshSession:
             for stage, duration in runner.progress.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
             self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
+            for callee, count in runner.progress.retries.items():
+                self._instruments.count(RETRIES, count, callee=callee)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
             if verdict.confidence is not None:

@@ -1,6 +1,5 @@
 """Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -112,13 +111,6 @@ def test_a_young_mesh_has_no_drift_but_all_measures(service: Service, watched_ve
     assert (drift.judged_until, drift.advice) == (None, [])
     assert {measure.reference for measure in drift.measures} == {"training", "week"}
     assert drift.quality.stale == []
-
-
-def test_each_verdict_has_a_confidence_in_the_metrics(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
-    judged = [one for one in watched_verdicts if one["status"] in ("normal", "anomalous")]
-    text = service.http.get("/metrics").text
-    counts = re.findall(r"^tagae_prediction_confidence_ratio_count.* ([0-9.]+)$", text, re.MULTILINE)
-    assert sum(map(float, counts)) >= len(judged) > 0
 
 
 def test_the_graph_is_the_newest_snapshot_with_its_scores(
