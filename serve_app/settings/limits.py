@@ -8,8 +8,7 @@ from serve_app.settings.base import SettingsGroup
 class LimitSettings(SettingsGroup):
     """Limits on requests and on stored meshes."""
 
-    max_services: int = Field(20_000, ge=1, description="services in one snapshot")
-    max_calls: int = Field(200_000, ge=0, description="calls in one snapshot")
+    max_services: int = Field(20_000, ge=1, description="services in one snapshot, and a tenth of the calls")
     max_body_bytes: int = Field(32 * 2**20, ge=1024, description="size of a body with snapshots")
     max_meshes: int = Field(
         1000, ge=1, description="meshes in the store; snapshots for further meshes are refused with 409"
@@ -20,3 +19,8 @@ class LimitSettings(SettingsGroup):
     max_ahead_seconds: float = Field(
         600.0, ge=0, description="how far a snapshot's time can be ahead of the service's clock; inf: no limit"
     )
+
+    @property
+    def max_calls(self) -> int:
+        """Calls in one snapshot. Meshes have two to six of them for each service."""
+        return 10 * self.max_services

@@ -38,9 +38,6 @@ class ServeSettings(SettingsGroup):
         description="target of autoscaling: concurrent requests of a session or ingress replica, on average; open "
         "pages do not count",
     )
-    upscale_seconds: float = Field(
-        10.0, ge=0, description="how long the load must be higher before autoscaling adds replicas"
-    )
     downscale_seconds: float = Field(
         300.0, ge=0, description="how long the load must be lower before autoscaling removes replicas"
     )

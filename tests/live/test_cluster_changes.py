@@ -101,7 +101,6 @@ def test_sessions_and_ingress_follow_the_load(tmp_path: Path) -> None:
         "ingress_replicas": 1,
         "max_ingress_replicas": 2,
         "target_requests": 0.1,
-        "upscale_seconds": 1.0,
         "downscale_seconds": 5.0,
     }
     with run_under_load(tmp_path, sessions=None, environment=QUICK_REPORTS, serve=scaled) as cluster:

@@ -34,6 +34,6 @@ class Limits:
     def refuse(self, what: str, came: str) -> DocumentTooLarge:
         """The error for too many of ``what``."""
         is_set = what in ("services", "calls")
-        advice = f"raise limits.max_{what} or split the mesh" if is_set else "send fewer"
+        advice = "raise limits.max_services or split the mesh" if is_set else "send fewer"
         limit = getattr(self, f"max_{what}")
         return DocumentTooLarge(f"{what}: expected at most {limit}, got {came}; {advice}", pointer=f"/{what}")

@@ -10,21 +10,17 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
-from serve_app.actions.acceptance import decode_acceptance
-from serve_app.actions.feedback import decode_feedback
-from serve_app.actions.mutes import decode_mute
 from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, json_body, pack_snapshot, require_not_ahead
 from serve_app.api.codec.limits import MAX_CHANGES, MAX_POLICIES, MAX_SNAPSHOTS
 from serve_app.api.codec.mistakes import validate_document
-from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
-from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
-from serve_app.api.schemas.saved_views import SavedViewDocument
+from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
 
-D = TypeVar("D", CanaryDocument, PromotionDocument, RollbackDocument)
+T = TypeVar("T")
+D = TypeVar("D", bound=Document)
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
 MAX_ACTION_BYTES = 2**20  # of feedback, a mute, or a rollback
 MAX_METRICS_BYTES = 4 * 2**20  # of OTLP metrics, unpacked; decoding one takes up to 50 times that
@@ -70,42 +66,21 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
     return result
 
 
-async def read_feedback(request: Request) -> FeedbackDocument | MissedDocument:
-    """Read feedback, in JSON only. Errors as in :func:`read_snapshot`."""
-    result: FeedbackDocument | MissedDocument = await _read(request, MAX_ACTION_BYTES, _json_only(decode_feedback))
+async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
+    """Read a small document, in JSON only: feedback, a mute, a change of models. Errors as in :func:`read_snapshot`."""
+
+    def decode_json(body: bytes, media_type: str) -> T:
+        if media_type != JSON:
+            raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
+        return decode(body)
+
+    result: T = await _read(request, MAX_ACTION_BYTES, decode_json)
     return result
 
 
-async def read_acceptance(request: Request) -> AcceptanceDocument:
-    """Read why an incident is accepted: an empty body, or JSON. Errors as in :func:`read_snapshot`."""
-    result: AcceptanceDocument = await _read(request, MAX_ACTION_BYTES, _json_only(decode_acceptance))
-    return result
-
-
-async def read_mute(request: Request) -> MuteDocument:
-    """Read a mute, in JSON only. Errors as in :func:`read_snapshot`."""
-    result: MuteDocument = await _read(request, MAX_ACTION_BYTES, _json_only(decode_mute))
-    return result
-
-
-async def read_saved_view(request: Request) -> SavedViewDocument:
-    """Read a view to save, in JSON only. Errors as of :func:`read_snapshot`."""
-
-    def decode(body: bytes) -> SavedViewDocument:
-        return validate_document(json_body.parse(body), SavedViewDocument)
-
-    result: SavedViewDocument = await _read(request, MAX_ACTION_BYTES, _json_only(decode))
-    return result
-
-
-async def read_model_change(request: Request, schema: type[D]) -> D:
-    """Read a change of models, in JSON only; no body is the same as ``{}``. Errors as of :func:`read_snapshot`."""
-
-    def decode(body: bytes) -> D:
-        return validate_document(json_body.parse(body.strip() or b"{}"), schema)
-
-    result: D = await _read(request, MAX_ACTION_BYTES, _json_only(decode))
-    return result
+def by_schema(schema: type[D], empty: bytes = b"") -> Callable[[bytes], D]:
+    """What decodes a document of this schema, for :func:`read_document`; ``empty``: what no body stands for."""
+    return lambda body: validate_document(json_body.parse(body.strip() or empty), schema)
 
 
 async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -> tuple[list[Point], int, str]:
@@ -145,15 +120,6 @@ async def read_json(request: Request, most: int) -> Any:
     if "content-type" not in request.headers or _media_type(request) != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
     return json_body.parse(await _body(request, most))
-
-
-def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
-    def decode_json(body: bytes, media_type: str) -> Any:
-        if media_type != JSON:
-            raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
-        return decode(body)
-
-    return decode_json
 
 
 async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]) -> Any:
