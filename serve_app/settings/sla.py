@@ -1,4 +1,4 @@
-"""Settings of the service level: targets, and the window over which the service measures them."""
+"""Settings of the service level."""
 
 from pydantic import Field
 
@@ -8,9 +8,6 @@ from serve_app.settings.base import SettingsGroup
 class SlaSettings(SettingsGroup):
     """Targets of the service level."""
 
-    window_seconds: float = Field(
-        3600.0, ge=300, le=30 * 86_400, description="sliding window of the report at /v1/sla; a restart empties it"
-    )
     p95_seconds: float = Field(
         1.0, gt=0, description="target for the 95th percentile of the time from push to verdict; inf: no target"
     )

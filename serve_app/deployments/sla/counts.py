@@ -17,7 +17,9 @@ from model.names import MESH_NAME
 from serve_app.deployments.sla.durations import bin_of
 from serve_app.settings.sla import SlaSettings
 
+WINDOW_SECONDS = 3600.0  # that the service level is about; longer periods are a matter of Prometheus
 SLOTS = 120  # of a window
+SLOT_SECONDS = WINDOW_SECONDS / SLOTS
 REPORT_SECONDS = 5.0  # between two reports of a process
 MOST_MESHES = 32  # with a count of their own in one slot of one process; the others share OTHERS
 OTHERS = ""
@@ -118,13 +120,11 @@ class Report:
 
     Attributes:
         process: a random name.
-        slot_seconds: length of a slot.
         now: number of the current slot.
         slots: of the window, by number.
     """
 
     process: str
-    slot_seconds: float
     now: int
     slots: dict[int, Counts]
 
@@ -134,7 +134,7 @@ class RequestCounts:
     """The slots of this process. It forgets slots that left the window.
 
     Attributes:
-        settings: targets and window.
+        settings: targets.
         process: a random name.
         clock: monotonic, s.
     """
@@ -143,11 +143,6 @@ class RequestCounts:
     process: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.monotonic
     _slots: dict[int, Counts] = field(default_factory=dict)  # oldest first
-
-    @property
-    def slot_seconds(self) -> float:
-        """Length of a slot."""
-        return self.settings.window_seconds / SLOTS
 
     def count_request(self, outcome: Outcome) -> None:
         """Count a request that does not push a snapshot."""
@@ -177,7 +172,7 @@ class RequestCounts:
 
     def count_time(self, seconds: float, *, is_up: bool) -> None:
         """Count a time that ends now, in which the service could, or could not, answer."""
-        length, until = self.slot_seconds, self.clock()
+        length, until = SLOT_SECONDS, self.clock()
         began = until - seconds
         for number in range(int(began // length), int(until // length) + 1):
             part = min(until, (number + 1) * length) - max(began, number * length)
@@ -188,12 +183,10 @@ class RequestCounts:
         """The slots of the window."""
         now = self._now()
         self._slots = {number: slot for number, slot in self._slots.items() if number > now - SLOTS}
-        return Report(
-            self.process, self.slot_seconds, now, {number: Counter(one) for number, one in self._slots.items()}
-        )
+        return Report(self.process, now, {number: Counter(one) for number, one in self._slots.items()})
 
     def _now(self) -> int:
-        return int(self.clock() // self.slot_seconds)
+        return int(self.clock() // SLOT_SECONDS)
 
     def _slot(self, number: int | None = None) -> Counts:
         """A slot, by default the one of now."""

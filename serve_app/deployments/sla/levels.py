@@ -1,26 +1,34 @@
 """The service level over the window, from the reports of all processes, compared with the targets."""
 
-import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from serve_app.deployments.sla.counts import DOWN, REPORT_SECONDS, SLOTS, UP, Count, Counts, Outcome, Report, of_kind
+from serve_app.deployments.sla.counts import (
+    DOWN,
+    REPORT_SECONDS,
+    SLOT_SECONDS,
+    SLOTS,
+    UP,
+    WINDOW_SECONDS,
+    Count,
+    Counts,
+    Outcome,
+    Report,
+    of_kind,
+)
 from serve_app.deployments.sla.durations import count_longer, quantile
 from serve_app.deployments.sla.violations import Violations
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings.sla import SlaSettings
 
-log = logging.getLogger(__name__)
 SESSION = "(service level)"  # id of the session that adds up; no mesh can have this name
 LEAST_KNOWN = 0.9  # share of the window that must be known before a target counts as fulfilled
 LEAST_BAD = 2  # requests, or seconds: a single bad request is not a violation, however few there are
 SHED_SHARE = 0.01  # of the pushes up to the target rate that may be shed
-MAX_PROCESSES = 64  # with slots of their own; the slots of the others are added up
 MAX_MESHES = 20  # in a report
-FORMER = "(former)"  # name of the sum of processes that were silent longest
 
 
 @dataclass(slots=True)
@@ -28,42 +36,24 @@ class ServiceLevels:
     """Adds up the slots of all processes.
 
     Attributes:
-        settings: targets and window.
+        settings: targets.
         clock: monotonic, s.
     """
 
     settings: SlaSettings
     clock: Callable[[], float] = time.monotonic
-    _processes: dict[str, dict[int, Counts]] = field(default_factory=dict)  # slots by our numbers; newest report last
+    _processes: dict[str, dict[int, Counts]] = field(default_factory=dict)  # slots by our numbers
     _shifts: dict[str, int] = field(default_factory=dict)  # from the numbers of a process to ours
     _reported_at: float | None = None  # when the last report arrived, Unix time
     _judged: float = -math.inf  # when the violations were last followed, s of the clock
     _violations: Violations = field(default_factory=Violations)
-    _is_warned: bool = False
-
-    @property
-    def slot_seconds(self) -> float:
-        """Length of a slot."""
-        return self.settings.window_seconds / SLOTS
 
     def take(self, report: Report) -> None:
         """Accept the slots of a process, in place of its last report. Repeated reports change nothing."""
-        if report.slot_seconds != self.slot_seconds:
-            if not self._is_warned:
-                log.error(
-                    "sla.window_seconds: expected the same in all processes, got %g s in the one that takes requests "
-                    "and %g s here; set it in the environment of all pods",
-                    SLOTS * report.slot_seconds,
-                    self.settings.window_seconds,
-                )
-            self._is_warned = True
-            return
         # Its clock is another one. The shift stays, so that a late report does not move its slots.
         shift = self._shifts.setdefault(report.process, self._now() - report.now)
-        self._processes.pop(report.process, None)
         self._processes[report.process] = {number + shift: slot for number, slot in report.slots.items()}
         self._reported_at = time.time()
-        self._fold()
         if self.clock() - self._judged >= REPORT_SECONDS:
             self.level()  # records since when a target has been missed, even if no one reads it
 
@@ -74,13 +64,13 @@ class ServiceLevels:
         total: Counts = Counter()
         for slot in slots:
             total.update(slot)
-        known = sum(self._known_seconds(slot) for slot in slots) / self.settings.window_seconds
+        known = sum(self._known_seconds(slot) for slot in slots) / WINDOW_SECONDS
         causes = dict(Counter({str(cause): number for cause, number in of_kind(total, Count.CAUSE)}).most_common())
         objectives = self._objectives(slots, total, known)
         pushes, requests = (_outcomes(total, kind) for kind in (Count.PUSH, Count.REQUEST))
         worst = Counter({str(mesh): number for mesh, number in of_kind(total, Count.MESH)})
         return ServiceLevel(
-            window_seconds=self.settings.window_seconds,
+            window_seconds=WINDOW_SECONDS,
             known=min(1.0, known),
             reported_at=self._reported_at,
             objectives=tuple(self._violations.follow(one, causes, time.time()) for one in objectives),
@@ -102,7 +92,7 @@ class ServiceLevels:
         up, down = (total[Count.MILLISECONDS, state] / 1000 for state in (UP, DOWN))
         shed, promised = self._shed_below_the_target(slots)
         served = total[Count.PUSH, Outcome.SERVED]
-        known_seconds = known * sla.window_seconds
+        known_seconds = known * WINDOW_SECONDS
         return [
             _judge(
                 "p95", sla.p95_seconds, quantile(bins, 0.95), count_longer(bins, sla.p95_seconds), measured, 0.05, known
@@ -136,7 +126,7 @@ class ServiceLevels:
     def _shed_below_the_target(self, slots: Sequence[Counts]) -> tuple[int, int]:
         """Pushes that were shed while fewer than the target rate were served, and all pushes up to that rate. Of each
         slot, since a calm hour does not make up for a refusal."""
-        most = round(self.settings.requests_per_second * self.slot_seconds)
+        most = round(self.settings.requests_per_second * SLOT_SECONDS)
         shed = promised = 0
         for slot in slots:
             served, refused = slot[Count.PUSH, Outcome.SERVED], slot[Count.PUSH, Outcome.SHED]
@@ -146,10 +136,10 @@ class ServiceLevels:
 
     def _known_seconds(self, slot: Counts) -> float:
         """How much of a slot is known. Several processes know the same time."""
-        return min(self.slot_seconds, (slot[Count.MILLISECONDS, UP] + slot[Count.MILLISECONDS, DOWN]) / 1000)
+        return min(SLOT_SECONDS, (slot[Count.MILLISECONDS, UP] + slot[Count.MILLISECONDS, DOWN]) / 1000)
 
     def _now(self) -> int:
-        return int(self.clock() // self.slot_seconds)
+        return int(self.clock() // SLOT_SECONDS)
 
     def _slots(self) -> list[Counts]:
         """The slots of the window, of all processes together. Processes without any are forgotten."""
@@ -162,16 +152,6 @@ class ServiceLevels:
             if not kept:
                 del self._processes[name], self._shifts[name]
         return list(summed.values())
-
-    def _fold(self) -> None:
-        """Add up the processes that have been silent longest, if there are too many: they ended long ago."""
-        while len(self._processes) > MAX_PROCESSES:
-            former = self._processes.pop(FORMER, {})
-            name, ended = next(iter(self._processes.items()))
-            for number, slot in ended.items():
-                former.setdefault(number, Counter()).update(slot)
-            del self._processes[name], self._shifts[name]
-            self._processes, self._shifts = {FORMER: former, **self._processes}, {FORMER: 0, **self._shifts}
 
 
 def _judge(
