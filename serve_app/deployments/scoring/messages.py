@@ -13,10 +13,12 @@ class SnapshotAnswer:
     Attributes:
         verdict: its JSON document.
         seconds: duration of each stage; empty for a repeated snapshot.
+        retries: calls repeated because a replica died, by deployment; the ingress counts them with its own.
     """
 
     verdict: bytes
     seconds: dict[str, float] = field(default_factory=dict)
+    retries: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

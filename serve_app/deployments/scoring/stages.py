@@ -124,7 +124,7 @@ class Progress:
 
     def answer(self, document: bytes) -> SnapshotAnswer:
         """The answer to the ingress."""
-        return SnapshotAnswer(document, {**self.seconds, "inference": self.pass_seconds})
+        return SnapshotAnswer(document, {**self.seconds, "inference": self.pass_seconds}, dict(self.retries))
 
     def require_time(self) -> None:
         """Raise ``DeadlineExceeded`` if no time is left."""

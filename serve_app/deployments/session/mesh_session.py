@@ -61,7 +61,6 @@ from serve_app.metrics import (
     NOTICES_FAILED,
     PARTS_MISSING,
     PREDICTIONS,
-    RETRIES,
     STAGE,
     STORE_GONE,
     WEIGHTS,
@@ -496,8 +495,6 @@ class MeshSession:
             for stage, duration in runner.progress.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
             self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
-            for callee, count in runner.progress.retries.items():
-                self._instruments.count(RETRIES, count, callee=callee)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
             if verdict.confidence is not None:

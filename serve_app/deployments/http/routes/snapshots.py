@@ -1,6 +1,7 @@
 """Routes that take snapshots: push, baseline, score."""
 
 import time
+from collections import Counter
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
@@ -46,7 +47,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     answer = await caller.ask(session.push, mesh, packed, caller.deadline, trace=traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     instruments: PrometheusInstruments = request.app.state.instruments
-    for deployment, count in caller.retries.items():
+    for deployment, count in (caller.retries + Counter(answer.retries)).items():
         instruments.count(RETRIES, count, callee=deployment)
     if answer.seconds:  # the session counts its stages and the verdict; a repeated snapshot was counted before
         for stage in ("decode", "total"):
