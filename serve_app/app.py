@@ -289,8 +289,7 @@ def _meta(settings: Settings, place: ScoringPlace) -> Deployment:
 def _replicas(front: ServeSettings, fewest: int, most: int | None, *, reports_load: bool = True) -> dict[str, Any]:
     if most is None:
         return {"num_replicas": fewest}
-    delays = (front.upscale_seconds, front.downscale_seconds)
-    chosen = follow_requests(fewest, most, front.target_requests, *delays, reports_load=reports_load)
+    chosen = follow_requests(fewest, most, front.target_requests, front.downscale_seconds, reports_load=reports_load)
     return {"autoscaling_config": chosen}
 
 

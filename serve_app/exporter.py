@@ -149,11 +149,6 @@ class _LevelCollector(Collector):
                 status.add_metric((one.name, known.value), float(one.status is known))
         yield status
         yield GaugeMetricFamily("tagae_sla_known_ratio", "Share of the window that is known.", self._level.known)
-        yield GaugeMetricFamily(
-            "tagae_sla_admission_ratio",
-            "Factor of the limit of admission, by which the service steers itself; 1: it does not.",
-            self._level.admission,
-        )
 
 
 class _CollectorMetrics(Collector):

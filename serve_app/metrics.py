@@ -9,7 +9,7 @@ that all replicas give the same values, and a deleted mesh disappears.
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Protocol
 
 # From one stage of a small mesh up to the default deadline.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -390,27 +390,6 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
-    """What the service does about a missed target.
-
-    Attributes:
-        name: ``tighten_admission`` or ``widen_admission``.
-        objective: that is the reason.
-        value: of the objective when the action began, in its unit.
-        since: Unix time.
-        factor: of the limit of admission, now.
-        bound: of the factor, from the settings.
-    """
-
-    name: Literal["tighten_admission", "widen_admission"]
-    objective: str
-    value: float
-    since: float
-    factor: float
-    bound: float
-
-
-@dataclass(frozen=True, slots=True)
 class ServiceLevel:
     """The service level over the window.
 
@@ -423,7 +402,6 @@ class ServiceLevel:
         meshes: pushes that were slow, failed or were refused, by mesh, most first; the empty name has all others.
         causes: the same pushes by cause, most first.
         violations: the newest first.
-        actions: in force.
     """
 
     window_seconds: float
@@ -435,12 +413,6 @@ class ServiceLevel:
     meshes: dict[str, int] = field(default_factory=dict)
     causes: dict[str, int] = field(default_factory=dict)
     violations: tuple[Violation, ...] = ()
-    actions: tuple[Action, ...] = ()
-
-    @property
-    def admission(self) -> float:
-        """The factor of the limit of admission."""
-        return next((one.factor for one in self.actions), 1.0)
 
     @property
     def status(self) -> ObjectiveStatus:

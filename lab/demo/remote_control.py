@@ -89,7 +89,7 @@ def _respond(content: bytes, media_type: str) -> Response:
     return Response(content, headers=HEADERS, media_type=media_type)
 
 
-http = interface(openapi=None, prefix=f"/{NAME}")
+http = interface(openapi=None)
 
 
 @serve.ingress(http)

@@ -23,6 +23,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.errors import InvalidDocument, TooMuchFeedback, UnknownIncident
 
+MAX_FEEDBACK = 200  # of one mesh
 SHOWN = 80  # characters of a value in an error
 
 
@@ -49,10 +50,7 @@ def add_feedback(
     if before is not None and replace(feedback, given_at=before.given_at, given_by=before.given_by) == before:
         return state, before
     if before is None and len(state.memory.feedback) >= most:
-        raise TooMuchFeedback(
-            f"feedback: expected feedback on at most {most} incidents, got one more; withdraw some, or raise "
-            "limits.max_feedback"
-        )
+        raise TooMuchFeedback(f"feedback: expected feedback on at most {most} incidents, got one more; withdraw some")
     return replace(_accept_usual_traffic(state, feedback), memory=state.memory.add_feedback(feedback)), feedback
 
 

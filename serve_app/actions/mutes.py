@@ -15,18 +15,18 @@ from serve_app.api.codec import json_body
 from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import KeptMuteDocument, MuteDocument
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
-from serve_app.settings import LimitSettings
 
+MAX_MUTES = 100  # active and future ones of one mesh
+MAX_MUTE_SECONDS = 30 * 86400.0
 SHOWN = 80  # characters of a value in an error
 
 
-def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings, by: str = "") -> tuple[MeshState, Mute]:
+def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[MeshState, Mute]:
     """Add a mute. Returns the new state and the stored mute; the same state if the mute exists.
 
     Args:
         state: of a mesh that has a verdict.
         document: services, period and reason.
-        limits: on number and duration.
         by: who mutes.
 
     Raises:
@@ -40,11 +40,11 @@ def add_mute(state: MeshState, document: MuteDocument, limits: LimitSettings, by
         return state, before
     _require_services(state, document)
     start = document.start or state.observed_at
-    _require_times(document, start, state.observed_at, limits.max_mute_seconds)
-    if len(known) >= limits.max_mutes:
+    _require_times(document, start, state.observed_at, MAX_MUTE_SECONDS)
+    if len(known) >= MAX_MUTES:
         raise TooManyMutes(
-            f"mutes: expected at most {limits.max_mutes} active and future ones, got one more; remove some, "
-            "put several services into one, or raise limits.max_mutes"
+            f"mutes: expected at most {MAX_MUTES} active and future ones, got one more; remove some, or put several "
+            "services into one"
         )
     mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at, by)
     return replace(state, memory=replace(state.memory, mutes=(*state.memory.mutes, mute))), mute

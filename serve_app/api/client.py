@@ -51,7 +51,6 @@ _RAISED = {_TYPE.format(row.code): cls for cls, row in ANSWERS.items() if issubc
 _TEMPORARY = (408, 429, 503, 504)  # statuses that may pass
 _FROM_PROXY = (502, 503, 504)  # a proxy's own answer if the service is down or broke off
 PAUSE_SECONDS = 0.25  # before a request is repeated that found no service
-_STARTING = "/-/routes"  # in the 404 of Ray's proxy, which starts before the service
 
 
 class Client:
@@ -394,9 +393,7 @@ def _is_permanent(response: httpx.Response) -> bool:
 
 def _is_service_down(response: httpx.Response) -> bool:
     """Whether something else answered because the service is down."""
-    if _problem(response):
-        return False
-    return response.status_code in _FROM_PROXY or (response.status_code == 404 and _STARTING in response.text)
+    return not _problem(response) and response.status_code in _FROM_PROXY
 
 
 def _require_success(response: httpx.Response) -> httpx.Response:

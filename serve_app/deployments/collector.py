@@ -134,12 +134,12 @@ class Collector:
             try:
                 with span("collector.push", mesh=mesh):
                     packed, trace = pack_snapshot(snapshot), traceparent()
-                    made = await caller.ask(session.push, mesh, packed, caller.deadline, events, trace)
+                    await caller.ask(session.push, mesh, packed, caller.deadline, events, trace)
             except Exception as error:
                 self._count(mesh, answer(error).status, time.monotonic() - began)
                 raise
             self._count(mesh, 200, time.monotonic() - began)
-            log.debug("mesh %s: %s is %s", mesh, snapshot.observed_at, made.status)
+            log.debug("mesh %s: %s has its verdict", mesh, snapshot.observed_at)
 
         return push
 
@@ -154,13 +154,10 @@ class Collector:
         levels = with_session(self._sessions, SESSION)
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            report = self._counts.report()
             try:
-                await Caller(Deadline.after(self._deadline_seconds)).ask(levels.take_counts, report)
+                await Caller(Deadline.after(self._deadline_seconds)).ask(levels.take_counts, self._counts.report())
             except Exception as error:  # the next report has these slots, too; no count may end the collector
                 log.warning("the counts of pushes could not be sent: %r", error)
-            else:
-                self._counts.acknowledge(report)
 
     async def _collect(self, one: MeshCollector) -> None:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""

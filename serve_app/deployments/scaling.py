@@ -13,6 +13,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingP
 
 REQUESTS = "requests"  # name of the metric that replicas report
 IN_USE = "in_use"  # likewise, of replicas that start on demand
+UPSCALE_SECONDS = 10.0  # how long the load must be higher, before there are more replicas
 
 
 class RequestLoad:
@@ -68,7 +69,6 @@ def follow_requests(
     fewest: int,
     most: int,
     target_requests: float,
-    upscale_seconds: float,
     downscale_seconds: float,
     *,
     reports_load: bool = True,
@@ -78,7 +78,7 @@ def follow_requests(
     Args:
         fewest, most: replicas; at least one and at most ``most``.
         target_requests: for each replica, on average.
-        upscale_seconds, downscale_seconds: how long the load must be higher, or lower.
+        downscale_seconds: how long the load must be lower.
         reports_load: whether its class reports a :class:`RequestLoad` with ``record_autoscaling_stats``. Otherwise
             Serve's own count decides.
     """
@@ -87,7 +87,7 @@ def follow_requests(
         min_replicas=min(fewest, most),
         max_replicas=most,
         target_ongoing_requests=target_requests,
-        upscale_delay_s=upscale_seconds,
+        upscale_delay_s=UPSCALE_SECONDS,
         downscale_delay_s=downscale_seconds,
         **policy,
     )

@@ -54,6 +54,7 @@ START_ATTEMPTS = 5
 FIRST_STARTS = 2  # of the replicas of a deployment that have never run; what fails twice fails again
 FAILED_START = "A replica failed to start"  # begins a message of Serve
 TIMED_OUT = "timed out during startup"  # in Ray's error
+KEEP_ALIVE_SECONDS = 75  # for which an idle connection stays open, longer than usual proxies and clients wait
 KILL_SECONDS = 5.0  # for killed processes to be gone
 POLL_SECONDS = 0.1
 STOP_SECONDS = 6.0  # for the applications to end in order
@@ -134,7 +135,7 @@ def start(
     options = HTTPOptions(
         host=front.host,
         port=port,
-        keep_alive_timeout_s=int(front.keep_alive_seconds),
+        keep_alive_timeout_s=KEEP_ALIVE_SECONDS,
         ssl_certfile=front.certificate_file and str(front.certificate_file),
         ssl_keyfile=front.key_file and str(front.key_file),
     )

@@ -20,9 +20,6 @@ class ServeSettings(SettingsGroup):
     )
     deadline_seconds: float = Field(5.0, gt=0, description="deadline of a request; unfinished work is dropped")
     score_deadline_seconds: float = Field(30.0, gt=0, description="deadline of a request with many snapshots")
-    max_ongoing_scores: int = Field(
-        2, ge=1, description="concurrent requests of this kind in a session replica; more get 429"
-    )
     ingress_replicas: int = Field(
         2, ge=1, description="replicas of the HTTP server; with two, requests are answered while one restarts"
     )
@@ -41,9 +38,6 @@ class ServeSettings(SettingsGroup):
         description="target of autoscaling: concurrent requests of a session or ingress replica, on average; open "
         "pages do not count",
     )
-    upscale_seconds: float = Field(
-        10.0, ge=0, description="how long the load must be higher before autoscaling adds replicas"
-    )
     downscale_seconds: float = Field(
         300.0, ge=0, description="how long the load must be lower before autoscaling removes replicas"
     )
@@ -53,15 +47,6 @@ class ServeSettings(SettingsGroup):
     max_queued_requests: int = Field(400, ge=1, description="queued requests; more get 429 with Retry-After")
     max_streams: int = Field(
         64, ge=0, description="concurrent streams of verdicts to open pages, per ingress replica; more get 429"
-    )
-    header_seconds: float = Field(10.0, gt=0, description="time limit for the headers of a request")
-    body_seconds: float = Field(30.0, gt=0, description="time limit for the body of a request")
-    least_body_bytes_per_second: float = Field(1024.0, ge=0, description="slower bodies are refused after 5 to 10 s")
-    keep_alive_seconds: float = Field(75.0, ge=1, description="how long an idle connection stays open")
-    max_header_bytes: int = Field(16_384, ge=1024, description="size limit of request line and headers together")
-    max_connections: int = Field(4096, ge=16, description="concurrent connections of all clients")
-    max_connections_per_client: int = Field(
-        2048, ge=1, description="concurrent connections from one address; a reverse proxy is one address"
     )
     recovery_seconds: float = Field(
         20.0, gt=0, description="time limit for replacing a process that ended; after that `tagae serve` exits"

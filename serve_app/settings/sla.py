@@ -1,4 +1,4 @@
-"""Settings of the service level: targets, and the window over which the service measures them."""
+"""Settings of the service level."""
 
 from pydantic import Field
 
@@ -8,9 +8,6 @@ from serve_app.settings.base import SettingsGroup
 class SlaSettings(SettingsGroup):
     """Targets of the service level."""
 
-    window_seconds: float = Field(
-        3600.0, ge=300, le=30 * 86_400, description="sliding window of the report at /v1/sla; a restart empties it"
-    )
     p95_seconds: float = Field(
         1.0, gt=0, description="target for the 95th percentile of the time from push to verdict; inf: no target"
     )
@@ -23,15 +20,4 @@ class SlaSettings(SettingsGroup):
     )
     availability: float = Field(
         0.99, ge=0, le=1, description="least share of the time in which the service can answer; 0: no target"
-    )
-    act: bool = Field(
-        True,
-        description="steer the admission of pushes: wider while pushes are refused although verdicts are fast, and "
-        "narrower while p95 or p99 is missed",
-    )
-    least_admission: float = Field(
-        1.0, gt=0, le=1, description="with act: smallest factor of the limit of admission; 1: it is never tightened"
-    )
-    most_admission: float = Field(
-        4.0, ge=1, le=16, description="with act: largest factor of the limit of admission; 1: it is never widened"
     )

@@ -11,6 +11,7 @@ import grpc
 
 from serve_app.alerts.annotations import truncate
 from serve_app.api.codec import JSON, Limits, decode_snapshot, require_not_ahead
+from serve_app.api.codec.limits import MAX_CHANGES, MAX_POLICIES
 from serve_app.api.problems import problem
 from serve_app.errors import Overloaded, UnknownMesh, answer
 from serve_app.metrics import REFUSALS, Instruments
@@ -90,7 +91,7 @@ class Verdicts(VerdictsServicer):
                 decode_snapshot,
                 document,
                 JSON,
-                Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies),
+                Limits(limits.max_services, limits.max_calls, MAX_CHANGES, MAX_POLICIES),
             )
             require_not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
             trace = str(dict(context.invocation_metadata() or ()).get(HEADER, ""))

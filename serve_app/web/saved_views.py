@@ -18,6 +18,7 @@ from serve_app.errors import (
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.base import SAVED_VIEWS, StateStore
 
+MAX_SAVED_VIEWS = 200  # of all meshes together
 ATTEMPTS = 5  # of a change, if other processes change the views too
 FIELDS = (  # of an address, as static/link.js has them
     *("mesh", "at", "service", "source", "incident", "view", "expand", "space", "only", "labels", "team"),
@@ -31,11 +32,10 @@ class SavedViews:
 
     Args:
         store: of the service.
-        most: how many there can be.
     """
 
-    def __init__(self, store: StateStore, most: int) -> None:
-        self._store, self._most = store, most
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
 
     def read(self, meshes: Meshes) -> SavedViewsDocument:
         """The views of the meshes that the caller may see, and those for all meshes, by name.
@@ -72,10 +72,8 @@ class SavedViews:
         def change(views: list[KeptSavedViewDocument]) -> list[KeptSavedViewDocument]:
             if document.id is not None:
                 _find(views, document.id, meshes)
-            elif len(views) >= self._most:
-                raise TooManySavedViews(
-                    f"saved views: the limit is {self._most}, got one more; delete one, or raise limits.max_saved_views"
-                )
+            elif len(views) >= MAX_SAVED_VIEWS:
+                raise TooManySavedViews(f"saved views: the limit is {MAX_SAVED_VIEWS}, got one more; delete one")
             return [*(one for one in views if one.id != kept.id), kept]
 
         self._change(change)

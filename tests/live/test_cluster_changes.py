@@ -101,7 +101,6 @@ def test_sessions_and_ingress_follow_the_load(tmp_path: Path) -> None:
         "ingress_replicas": 1,
         "max_ingress_replicas": 2,
         "target_requests": 0.1,
-        "upscale_seconds": 1.0,
         "downscale_seconds": 5.0,
     }
     with run_under_load(tmp_path, sessions=None, environment=QUICK_REPORTS, serve=scaled) as cluster:
@@ -124,7 +123,7 @@ def test_settings_and_weights_change_under_load(tmp_path: Path) -> None:
     with run_under_load(tmp_path, scorer={"device": "cpu", "place": "replicas"}) as cluster:
         cluster.weights.append(weights)
         since = time.monotonic()
-        cluster.deploy(sessions=2, changed={"limits": {"max_mutes": 50}})  # restarts all, as changed code does
+        cluster.deploy(sessions=2, changed={"limits": {"max_meshes": 50}})  # restarts all, as changed code does
         cluster.await_verdicts()
         report("all replicas were replaced", cluster, since)
         cluster.deploy(sessions=2, changed={"model": {"weights": str(weights)}})

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from serve_app.exporter import PrometheusInstruments
-from serve_app.metrics import PARTS_MISSING, PREDICTIONS, REFUSALS, STAGE, MeshGauges
+from serve_app.metrics import REFUSALS, STAGE, MeshGauges
 from tests.live.deployed import DEPLOY, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import LOOPBACK, missing_programs
@@ -47,11 +47,8 @@ ray_serve_num_router_requests_total{{{FIRST},deployment="MeshSession",replica="s
 def ingress() -> str:
     """Return the ingress's metrics of the same verdicts."""
     instruments = PrometheusInstruments(replica="i1")
-    instruments.count(PREDICTIONS, 109, model_version="8c", status="normal")
-    instruments.count(PARTS_MISSING, 0)
     instruments.count(REFUSALS, 3, code="unknown-mesh")
-    for stage in ("lay", "total"):
-        instruments.observe(STAGE, 0.004, stage=stage)
+    instruments.observe(STAGE, 0.004, stage="total")
     return instruments.text([MeshGauges("shop", 3, 109, None, "normal", 1.0, 2.0, 0.1)]).decode()
 
 

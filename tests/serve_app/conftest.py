@@ -93,7 +93,7 @@ def service(weights: Path, other_weights: Path, tmp_path_factory: pytest.TempPat
         partition={"max_services": 40},
         # One ingress, since its counters belong to one process.
         serve={"port": 0, "ingress_replicas": 1, "deadline_seconds": 5.0 * TIME_FACTOR},
-        limits={"max_services": 500, "max_calls": 5_000, "max_body_bytes": 2**23},
+        limits={"max_services": 500, "max_body_bytes": 2**23},
         store={"path": tmp_path_factory.mktemp("state")},
     )
     url = start(settings)

@@ -4,6 +4,11 @@ from dataclasses import dataclass
 
 from serve_app.errors import DocumentTooLarge
 
+# Of one document. A mesh has far fewer, so that only a mistake gets there.
+MAX_CHANGES = 1000
+MAX_POLICIES = 20_000
+MAX_SNAPSHOTS = 120  # of a request to score
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -28,8 +33,7 @@ class Limits:
 
     def refuse(self, what: str, came: str) -> DocumentTooLarge:
         """The error for too many of ``what``."""
-        advice = "split the mesh" if what in ("services", "calls") else "send fewer"
+        is_set = what in ("services", "calls")
+        advice = "raise limits.max_services or split the mesh" if is_set else "send fewer"
         limit = getattr(self, f"max_{what}")
-        return DocumentTooLarge(
-            f"{what}: expected at most {limit}, got {came}; raise limits.max_{what} or {advice}", pointer=f"/{what}"
-        )
+        return DocumentTooLarge(f"{what}: expected at most {limit}, got {came}; {advice}", pointer=f"/{what}")

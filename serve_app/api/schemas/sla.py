@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from serve_app.api.schemas.base import Document, Instant
-from serve_app.metrics import Action, Objective, ObjectiveStatus, ServiceLevel, Violation
+from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel, Violation
 
 Unit = Literal["s", "ratio", "1/s"]
 UNITS: dict[str, Unit] = {
@@ -54,20 +54,6 @@ class ViolationDocument(Document):
     )
 
 
-class ActionDocument(Document):
-    """What the service does about a missed target. It ends by itself."""
-
-    name: Literal["tighten_admission", "widen_admission"] = Field(
-        description="fewer or more requests than usual may be under way"
-    )
-    since: Instant
-    objective: str = Field(description="the reason: the objective that was missed in the last 15 s", examples=["p95"])
-    unit: Unit = Field(description="of `value`")
-    value: float = Field(description="of the objective in the 15 s before the action")
-    factor: float = Field(gt=0, description="of the limit of admission, now")
-    bound: float = Field(gt=0, description="of the factor, from the settings")
-
-
 class SlaDocument(Document):
     """The service level over the window."""
 
@@ -90,7 +76,6 @@ class SlaDocument(Document):
     violations: list[ViolationDocument] = Field(
         description="those that last, then up to 50 that ended, the newest first; a restart empties it"
     )
-    actions: list[ActionDocument] = Field(description="in force")
 
 
 def sla_document(level: ServiceLevel, now: float | None = None) -> SlaDocument:
@@ -103,7 +88,6 @@ def sla_document(level: ServiceLevel, now: float | None = None) -> SlaDocument:
         reported_at=_instant(level.reported_at),
         objectives=[_objective_document(one) for one in level.objectives],
         violations=[_violation_document(one, now) for one in level.violations],
-        actions=[_action_document(one) for one in level.actions],
     )
 
 
@@ -116,18 +100,6 @@ def _violation_document(one: Violation, now: float) -> ViolationDocument:
         seconds=round(max(0.0, (now if one.until is None else one.until) - one.since), 1),
         worst=_round(one.worst),
         cause=one.cause,
-    )
-
-
-def _action_document(one: Action) -> ActionDocument:
-    return ActionDocument(
-        name=one.name,
-        since=_utc(one.since),
-        objective=one.objective,
-        unit=UNITS[one.objective],
-        value=round(one.value, 6),
-        factor=one.factor,
-        bound=one.bound,
     )
 
 

@@ -179,6 +179,3 @@ class HealthDocument(Document):
     headroom: float | None = Field(
         None, ge=0, le=1, description="share of the usual requests that is admitted; below 1 while a GPU is hot"
     )
-    admission: float | None = Field(
-        None, gt=0, description="factor of the limit of admission, from the service level; only in answers to a gate"
-    )

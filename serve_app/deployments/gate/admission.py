@@ -4,8 +4,8 @@ The limit adapts to measured durations (additive increase, multiplicative decrea
 concurrency-limits does the same for services). While requests take less than a target the limit grows. As soon as they
 take longer it shrinks. A refusal costs next to nothing, so accepted requests keep their deadlines under any load.
 
-While a GPU is hot, the limit is lowered to its headroom, before the GPU slows itself down. Likewise, the service level
-steers a factor of the limit while targets are missed (:mod:`serve_app.deployments.sla.steering`).
+While a GPU is hot, the limit is lowered to its headroom, before the GPU slows itself down. While pushes are refused
+although times are good, it is widened (:mod:`serve_app.deployments.gate.widening`).
 """
 
 import math
@@ -14,13 +14,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from serve_app.deployments.gate.widening import Widening
+
 TARGET_SHARE = 0.1  # of the deadline: how long an accepted request may take before the limit shrinks
 LEAST = 4  # under way at any time; fewer would leave cores idle while a request waits for a disk
 MOST = 256
 SHRINK = 0.9
 FIRST = 8.0
 LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is due by then
-STEERED_SECONDS = 30.0  # for which a factor holds: six reports of the gate. Without news, admission is as usual
 
 
 class RequestKind(StrEnum):
@@ -67,16 +68,15 @@ class Admission:
 
     Attributes:
         deadline_seconds: of a request.
+        widening: the factor of the limit.
         limit: requests that may be under way, adapted to their durations.
         headroom: share of the limit to use, above 0, at most 1.
-        factor: of the limit, from the service level; above 0.
     """
 
     deadline_seconds: float
+    widening: Widening = field(default_factory=Widening)
     limit: float = FIRST
     headroom: float = 1.0
-    factor: float = 1.0
-    _steered: float = -math.inf
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
     _asked: dict[str, float] = field(default_factory=dict)  # by mesh: when it last asked, the longest ago first
@@ -97,21 +97,14 @@ class Admission:
             mesh: name; empty if it is about no mesh.
             now: s of a monotonic clock.
         """
-        if now - self._steered > STEERED_SECONDS:
-            self.factor = 1.0
-        reserved = RESERVED[kind] * (min(1.0, self.factor) if kind is RequestKind.PUSH else 1.0)
-        is_free = self._kinds.total() < self.usable * SHARES[kind] or self._kinds[kind] < max(1.0, reserved)
+        is_free = self._kinds.total() < self.usable * SHARES[kind] or self._kinds[kind] < RESERVED[kind]
         is_fair = kind is RequestKind.READ or self._meshes[mesh] < self._fair_share(mesh, now)
         return is_free and is_fair
 
     @property
     def usable(self) -> float:
         """Requests that may be under way now: the limit with its headroom and its factor."""
-        return self.headroom * self.factor * self.limit
-
-    def steer(self, factor: float, now: float) -> None:
-        """Multiply the limit by a factor for ``STEERED_SECONDS``; ``now`` as in :meth:`has_room`."""
-        self.factor, self._steered = factor, now
+        return self.headroom * self.widening.factor * self.limit
 
     def refuse(self, mesh: str, now: float) -> None:
         """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""

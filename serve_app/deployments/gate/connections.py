@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 import uvicorn.config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from serve_app.settings import ServeSettings
-
+HEADER_SECONDS = 10.0  # for the headers of a request
+MAX_HEADER_BYTES = 16_384  # of request line and headers together
+MAX_CONNECTIONS = 4096  # of all clients
+MAX_CONNECTIONS_PER_CLIENT = 2048  # of one address. A reverse proxy is one address, for all of its clients
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%b"
@@ -24,10 +26,9 @@ _TOO_LARGE = (
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with limits. Its class attributes hold for one process."""
+    """uvicorn's HTTP protocol with limits."""
 
-    limits: ClassVar[ServeSettings] = ServeSettings()
-    clients: ClassVar[Counter[str]] = Counter()  # open connections by address
+    clients: ClassVar[Counter[str]] = Counter()  # open connections of this process, by address
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -40,8 +41,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         address = self.client[0] if self.client else "unix"
         for count, most in (
-            (self.clients.total(), self.limits.max_connections),
-            (self.clients[address], self.limits.max_connections_per_client),
+            (self.clients.total(), MAX_CONNECTIONS),
+            (self.clients[address], MAX_CONNECTIONS_PER_CLIENT),
         ):
             if count >= most:
                 self._close(_REFUSAL, b"too many connections; close idle ones, or try again later\n")
@@ -67,8 +68,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._header_timer is not None and not self._is_body_left():
             self._header_bytes += len(data)
-            if self._header_bytes > self.limits.max_header_bytes:
-                self._close(_TOO_LARGE, b"expected at most %d bytes of headers\n" % self.limits.max_header_bytes)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._close(_TOO_LARGE, b"expected at most %d bytes of headers\n" % MAX_HEADER_BYTES)
 
     def on_headers_complete(self) -> None:
         """From here on, the limits of the body apply."""
@@ -92,7 +93,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _await_headers(self) -> None:
         self._header_bytes = 0
-        self._header_timer = self.loop.call_later(self.limits.header_seconds, self._end_waiting)
+        self._header_timer = self.loop.call_later(HEADER_SECONDS, self._end_waiting)
 
     def _stop_timer(self) -> None:
         if self._header_timer is not None:
@@ -112,7 +113,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def install(limits: ServeSettings) -> None:
+def install() -> None:
     """Let every uvicorn server that this process starts from now on use :class:`GuardedProtocol`."""
-    GuardedProtocol.limits = limits
     uvicorn.config.HTTP_PROTOCOLS["auto"] = f"{__name__}:{GuardedProtocol.__name__}"

@@ -27,18 +27,21 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.access import Access
+from serve_app.access import Access, Principal
 from serve_app.access.audit import AuditCounts, AuditRecord
 from serve_app.access.refusals import record_refusal
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
+from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
+from serve_app.deployments.gate.widening import Widening
+from serve_app.deployments.http.access_control import hand_principal
 from serve_app.deployments.http.handed_bodies import MOST_BYTES, hand_body, replay_body
 from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
@@ -77,6 +80,8 @@ from serve_app.web import assets
 
 BROKEN = 500  # what an answer that broke off counts as
 HEADROOMS = 6  # answers of scorers, half a minute: a hot GPU stays hot for a while
+BODY_SECONDS = 30.0  # for the body of a request
+BODY_BYTES_PER_SECOND = 1024  # at least, after the grace
 GRACE_SECONDS = 5.0  # before the rate of a body is checked
 GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came together are not all cut off together
 TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
@@ -98,15 +103,13 @@ POSTS = {
 }  # to a mesh; all others are actions of a person on the page
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
 SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
-STARTING = b"/-/routes"  # Serve's 404 names it while the service is starting
-READYZ = {
+ROUTES = "/-/routes"  # of Serve: its applications by prefix, and 503 while it starts
+OWN_REQUEST = {
     "type": "http",
     "asgi": {"version": "3.0", "spec_version": "2.3"},
     "http_version": "1.1",
     "method": "GET",
     "scheme": "http",
-    "path": "/readyz",
-    "raw_path": b"/readyz",
     "query_string": b"",
     "root_path": "",
     "headers": [(b"host", b"localhost")],
@@ -149,7 +152,7 @@ class Gate:
     Args:
         app: what is behind it.
         settings: its ``serve`` and ``limits``.
-        access: the rules. The application behind the gate checks the same rules, since it may run without a gate.
+        access: the rules. The application gets the caller in the scope, and refuses requests without one.
         instruments: count the refusals.
     """
 
@@ -157,7 +160,8 @@ class Gate:
         self._app, self._access, self._instruments = PageFiles(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._priority = settings.priority
-        self._admission = Admission(settings.serve.deadline_seconds)
+        self._widening = Widening(settings.sla.p95_seconds, settings.sla.p99_seconds)
+        self._admission = Admission(settings.serve.deadline_seconds, self._widening)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
         self._counts = RequestCounts(settings.sla)
@@ -182,7 +186,7 @@ class Gate:
         answered, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
-            self._check_access(scope)
+            scope = hand_principal(scope, self._check_access(scope))
             request = self._request(scope)
             await self._pass(request, scope, receive, answered)
             self._count(request, answered, answered.status if answered.has_ended else BROKEN)
@@ -221,6 +225,8 @@ class Gate:
         received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
         seconds = time.monotonic() - received if is_measured and received is not None else None
         self._counts.count_push(outcome, request.mesh, seconds, stages_of(answered.headers))
+        if seconds is not None or outcome is Outcome.SHED:
+            self._widening.count_push(time.monotonic(), seconds)
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
@@ -235,7 +241,6 @@ class Gate:
             is_up = await self._is_ready(report, refusals)
             if is_up:
                 self._has_answered = True
-                self._counts.acknowledge(report)
             else:
                 self._refusals.add(*refusals)
             since, asked = time.monotonic() - asked, time.monotonic()
@@ -245,38 +250,47 @@ class Gate:
 
     async def _is_ready(self, report: Report, refusals: tuple[AuditRecord, ...]) -> bool:
         """Whether the service answers that it is ready, before the deadline."""
-        scope = {**READYZ, "extensions": {EXTENSION: report, REFUSALS_EXTENSION: refusals}, "state": {}}
-        body = bytearray()
-
-        async def collect(message: Message) -> None:
-            body.extend(message.get("body", b""))
-
-        answered = TrackedSend(collect)
         try:
             async with asyncio.timeout(self._front.deadline_seconds):
-                await self._app(scope, replay_body(b"", _never), answered)
-            if answered.status != 200:
+                status, body = await self._ask("/readyz", {EXTENSION: report, REFUSALS_EXTENSION: refusals})
+            if status != 200:
                 return False
-            health = json.loads(body)
-            self._headrooms.append(health.get("headroom") or 1.0)
-            self._admission.steer(health.get("admission") or 1.0, time.monotonic())
+            self._headrooms.append(json.loads(body).get("headroom") or 1.0)
         except Exception as error:  # of the service, or of Serve
             log.warning("the readiness of the service could not be checked: %r", error)
             return False
         self._admission.headroom = min(self._headrooms)
         return True
 
+    async def _ask(self, path: str, extensions: Mapping[str, object]) -> tuple[int, bytes]:
+        """Status and body of the answer to the gate's own request."""
+        scope = {**OWN_REQUEST, "path": path, "raw_path": path.encode(), "extensions": extensions, "state": {}}
+        body = bytearray()
+
+        async def collect(message: Message) -> None:
+            body.extend(message.get("body", b""))
+
+        answered = TrackedSend(collect)
+        await self._app(hand_principal(scope, Principal()), replay_body(b"", _never), answered)
+        return answered.status, bytes(body)
+
+    async def _has_application(self, path: str) -> bool:
+        """Whether Serve has an application for a path. Its table is empty while the service starts."""
+        status, body = await self._ask(ROUTES, {})
+        prefixes = [one.rstrip("/") for one in json.loads(body)] if status == 200 else []
+        return any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes)
+
     def _check_headers(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
-        if size > self._front.max_header_bytes:
+        if size > MAX_HEADER_BYTES:
             raise HeadersTooLarge(
-                f"headers: expected at most {self._front.max_header_bytes} bytes with the request line, got {size}; "
+                f"headers: expected at most {MAX_HEADER_BYTES} bytes with the request line, got {size}; "
                 "send fewer or shorter ones"
             )
 
-    def _check_access(self, scope: Scope) -> None:
-        self._access.check(
+    def _check_access(self, scope: Scope) -> Principal:
+        return self._access.check(
             scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
         )
 
@@ -357,12 +371,10 @@ class Gate:
         """
         started, trickles, size = time.monotonic(), 0, 0
         pieces: list[bytes] = []
-        least = self._front.least_body_bytes_per_second
         grace = GRACE_SECONDS * random.uniform(1.0, GRACE_SPREAD)
         try:
             while True:
-                rate_limit = grace + size / least if least else self._front.body_seconds
-                until = started + min(self._front.body_seconds, rate_limit)
+                until = started + min(BODY_SECONDS, grace + size / BODY_BYTES_PER_SECOND)
                 async with asyncio.timeout(until - time.monotonic()):
                     message = await receive()
                 if message["type"] == "http.disconnect":
@@ -390,8 +402,8 @@ class Gate:
         except TimeoutError:
             self._buffered -= size
             raise SlowRequest(
-                f"body: expected the whole body within {self._front.body_seconds:g} s and at least {least:g} bytes/s "
-                f"after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
+                f"body: expected the whole body within {BODY_SECONDS:g} s and at least {BODY_BYTES_PER_SECOND} "
+                f"bytes/s after {grace:.1f} s, got {size} bytes in {time.monotonic() - started:.1f} s; send it faster"
             ) from None
         except ServeError:
             self._buffered -= size
@@ -419,6 +431,7 @@ class Gate:
         scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
         try:
             async with asyncio.timeout(until - time.monotonic()):
+                has_application = False
                 while True:
                     attempt, watched = Attempt(send), send.watch(receive)
                     if is_handed:
@@ -427,6 +440,11 @@ class Gate:
                         await self._app(dict(scope), replay_body(body, watched), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
+                    if attempt.is_not_found:
+                        if has_application:  # so this 404 is its own
+                            await attempt.release()
+                            return
+                        has_application = await self._has_application(scope["path"])
                     if time.monotonic() + PAUSE_SECONDS >= until:
                         break
                     await asyncio.sleep(PAUSE_SECONDS)
@@ -489,39 +507,38 @@ class TrackedSend:
 
 
 class Attempt:
-    """A ``send`` that holds back Serve's own answer for a replica that is missing or not ready."""
+    """A ``send`` that holds back what may be Serve's own answer for a replica that is missing or not ready."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._held: Message | None = None  # the start of an answer that may be Serve's own
-        self._is_dropped = False
+        self._held: list[Message] = []
         self.was_answered = False
+
+    @property
+    def is_not_found(self) -> bool:
+        """Whether the answer is a 404, of an application that is not ours or of Serve, which has no application yet."""
+        return bool(self._held) and self._held[0]["status"] == 404
 
     async def __call__(self, message: Message) -> None:
         """Pass on the service's own answers."""
-        if message["type"] == "http.response.start":
-            if _is_problem(message) or message["status"] not in (404, 408, 500, 503):
-                await self._pass(message)
-            else:
-                self._held = message
-        elif self._held is not None:
-            if self._held["status"] == 404 and STARTING not in message.get("body", b""):
-                held, self._held = self._held, None
-                await self._pass(held)
-                await self._pass(message)
+        is_start = message["type"] == "http.response.start"
+        if self._held or (is_start and message["status"] in (404, 408, 500, 503) and not _is_problem(message)):
+            self._held.append(message)
         else:
-            await self._pass(message)
+            self.was_answered = True
+            await self._send(message)
 
-    async def _pass(self, message: Message) -> None:
-        self.was_answered = True
-        await self._send(message)
+    async def release(self) -> None:
+        """Pass on what was held back."""
+        for message in self._held:
+            await self._send(message)
 
 
 def middlewares() -> list[Middleware]:
     """The middleware that Serve puts in front of the HTTP server of this process."""
     settings = handed_settings()
     start_reporting(settings, "gate")
-    connections.install(settings.serve)
+    connections.install()
     access = Access(serve_rules(settings))
     assets.files()  # compresses them now, not during the first request
     gate = Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())

@@ -109,7 +109,7 @@ class WaitingRoom:
 
     def _places(self) -> int:
         """As many may wait as may be under way while no GPU is hot; at least one."""
-        return max(1, int(self._admission.factor * self._admission.limit))
+        return max(1, int(self._admission.widening.factor * self._admission.limit))
 
 
 def _ticket(one: WaitingSnapshot) -> Ticket | None:

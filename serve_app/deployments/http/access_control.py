@@ -1,4 +1,8 @@
-"""Access control as ASGI middleware: it decides before it reads any byte of a body."""
+"""The caller of a request, as the gate found it.
+
+The gate checks each request once, before it reads any byte of its body (:mod:`serve_app.deployments.gate`), and hands
+the caller to the application in the scope.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,65 +10,64 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.access import Access, Principal
-from serve_app.access.routes import need
 from serve_app.deployments.http.problems import refuse
-from serve_app.errors import ServeError
+from serve_app.errors import Forbidden, ServeError, Unauthenticated
 
+HANDED = (
+    "tagae.principal"  # extension of the scope of a request from the gate; no part of HTTP, so no client can send it
+)
 PRINCIPAL, ACCESS = "principal", "access"  # in the state of a request
 POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
 
 
+def hand_principal(scope: Scope, principal: Principal) -> Scope:
+    """Return a copy of a scope, with the caller in it."""
+    return {**scope, "extensions": {**scope.get("extensions", {}), HANDED: principal}}
+
+
 class AccessControl:
-    """Middleware: answers requests that are not allowed; they never reach the application.
+    """Middleware: refuses requests that did not pass the gate, and users whose sign-in has ended.
 
     Args:
         app: what it protects.
         access: returns the rules; called for each request, since the rules are made after the application.
-        prepare: called before each decision on a caller, with the scope of the request.
-        prefix: of the paths of ``app``; empty for the service itself.
+        follow: called before the sign-in of a user is checked, with the scope of the request.
     """
 
-    def __init__(
-        self, app: ASGIApp, access: Callable[[], Access], prepare: Callable[[Scope], Awaitable[None]], prefix: str = ""
-    ) -> None:
-        self._app, self._access, self._prepare, self._prefix = app, access, prepare, prefix
+    def __init__(self, app: ASGIApp, access: Callable[[], Access], follow: Callable[[Scope], Awaitable[None]]) -> None:
+        self._app, self._access, self._follow = app, access, follow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._decide(scope, receive, send)
+            await self._pass(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         # Anything else gets no answer, which ends its connection.
 
-    async def _decide(self, scope: Scope, receive: Receive, send: Send) -> None:
-        access, path = self._access(), self._prefix + route_path(scope)
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access = self._access()
         try:
-            if need(scope["method"], path).scope is not None:
-                await self._prepare(scope)
-            principal = access.check(
-                scope["method"],
-                path,
-                scope["headers"],
-                scope.get("client"),
-                scope.get("scheme", "http"),
-                scope.get("http_version", "1.1"),
-            )
+            principal = await self._caller(scope, access)
         except ServeError as error:
             await refuse(scope["app"], error)(scope, receive, send)
             return
         scope.setdefault("state", {}).update({PRINCIPAL: principal, ACCESS: access})
         await self._app(scope, receive, send)
 
-
-def route_path(scope: Scope) -> str:
-    """The path that the router matches, without the prefix that Serve mounts the application at."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    if root and (path == root or path.startswith(root + "/")):
-        return path[len(root) :]
-    return path
+    async def _caller(self, scope: Scope, access: Access) -> Principal:
+        principal: Principal | None = scope.get("extensions", {}).get(HANDED)
+        if principal is None:
+            raise Forbidden(
+                "gate: expected a request that the gate has checked, got one that did not pass it; set "
+                "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH to serve_app.deployments.gate.middlewares where Ray starts"
+            )
+        if principal.user is not None:  # another replica may have signed the user out, which the gate does not know
+            await self._follow(scope)
+            if not access.is_valid(principal):
+                raise Unauthenticated("authorization: this sign-in has ended; sign in again")
+        return principal
 
 
 def principal_of(request: Request) -> Principal:

@@ -10,21 +10,20 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
-from serve_app.actions.acceptance import decode_acceptance
-from serve_app.actions.feedback import decode_feedback
-from serve_app.actions.mutes import decode_mute
 from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, json_body, pack_snapshot, require_not_ahead
+from serve_app.api.codec.limits import MAX_CHANGES, MAX_POLICIES, MAX_SNAPSHOTS
 from serve_app.api.codec.mistakes import validate_document
-from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
-from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
-from serve_app.api.schemas.saved_views import SavedViewDocument
+from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
 
-D = TypeVar("D", CanaryDocument, PromotionDocument, RollbackDocument)
+T = TypeVar("T")
+D = TypeVar("D", bound=Document)
 OFF_LOOP_BYTES = 2**16  # a body that takes about a millisecond to decode
+MAX_ACTION_BYTES = 2**20  # of feedback, a mute, or a rollback
+MAX_METRICS_BYTES = 4 * 2**20  # of OTLP metrics, unpacked; decoding one takes up to 50 times that
 JSON = "application/json"
 GZIP = 16 + zlib.MAX_WBITS  # of zlib: with the header of gzip
 
@@ -67,44 +66,21 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
     return result
 
 
-async def read_feedback(request: Request, limits: LimitSettings) -> FeedbackDocument | MissedDocument:
-    """Read feedback, in JSON only. Errors as in :func:`read_snapshot`."""
-    result: FeedbackDocument | MissedDocument = await _read(
-        request, limits.max_action_bytes, _json_only(decode_feedback)
-    )
+async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
+    """Read a small document, in JSON only: feedback, a mute, a change of models. Errors as in :func:`read_snapshot`."""
+
+    def decode_json(body: bytes, media_type: str) -> T:
+        if media_type != JSON:
+            raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
+        return decode(body)
+
+    result: T = await _read(request, MAX_ACTION_BYTES, decode_json)
     return result
 
 
-async def read_acceptance(request: Request, limits: LimitSettings) -> AcceptanceDocument:
-    """Read why an incident is accepted: an empty body, or JSON. Errors as in :func:`read_snapshot`."""
-    result: AcceptanceDocument = await _read(request, limits.max_action_bytes, _json_only(decode_acceptance))
-    return result
-
-
-async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
-    """Read a mute, in JSON only. Errors as in :func:`read_snapshot`."""
-    result: MuteDocument = await _read(request, limits.max_action_bytes, _json_only(decode_mute))
-    return result
-
-
-async def read_saved_view(request: Request, limits: LimitSettings) -> SavedViewDocument:
-    """Read a view to save, in JSON only. Errors as of :func:`read_snapshot`."""
-
-    def decode(body: bytes) -> SavedViewDocument:
-        return validate_document(json_body.parse(body), SavedViewDocument)
-
-    result: SavedViewDocument = await _read(request, limits.max_action_bytes, _json_only(decode))
-    return result
-
-
-async def read_model_change(request: Request, limits: LimitSettings, schema: type[D]) -> D:
-    """Read a change of models, in JSON only; no body is the same as ``{}``. Errors as of :func:`read_snapshot`."""
-
-    def decode(body: bytes) -> D:
-        return validate_document(json_body.parse(body.strip() or b"{}"), schema)
-
-    result: D = await _read(request, limits.max_action_bytes, _json_only(decode))
-    return result
+def by_schema(schema: type[D], empty: bytes = b"") -> Callable[[bytes], D]:
+    """What decodes a document of this schema, for :func:`read_document`; ``empty``: what no body stands for."""
+    return lambda body: validate_document(json_body.parse(body.strip() or empty), schema)
 
 
 async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -> tuple[list[Point], int, str]:
@@ -117,11 +93,10 @@ async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -
         raise UnsupportedMediaType(
             f"content-type: expected {otlp.PROTOBUF} or {otlp.JSON}, got {media_type[:80]!r}; send OTLP over HTTP"
         )
-    most = limits.max_metrics_bytes
-    body = await _body(request, most)
+    body = await _body(request, MAX_METRICS_BYTES)
 
     def decode() -> tuple[list[Point], int]:
-        points, ignored = otlp.decode_metrics(_unzip(body, most) if encoding == "gzip" else body, media_type)
+        points, ignored = otlp.decode_metrics(_unzip(body) if encoding == "gzip" else body, media_type)
         if points:
             newest = datetime.fromtimestamp(max(point.at for point in points) // 10**9, UTC)
             require_not_ahead(newest, now, limits.max_ahead_seconds)
@@ -147,15 +122,6 @@ async def read_json(request: Request, most: int) -> Any:
     return json_body.parse(await _body(request, most))
 
 
-def _json_only(decode: Callable[[bytes], Any]) -> Callable[[bytes, str], Any]:
-    def decode_json(body: bytes, media_type: str) -> Any:
-        if media_type != JSON:
-            raise UnsupportedMediaType(f"content-type: expected {JSON}, got {media_type[:80]!r}; send JSON")
-        return decode(body)
-
-    return decode_json
-
-
 async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]) -> Any:
     _require_no_encoding(request)
     media_type = _media_type(request)
@@ -166,7 +132,7 @@ async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
+    return Limits(limits.max_services, limits.max_calls, MAX_CHANGES, MAX_POLICIES, MAX_SNAPSHOTS)
 
 
 def _encoding(request: Request) -> str:
@@ -180,15 +146,15 @@ def _require_no_encoding(request: Request) -> None:
         )
 
 
-def _unzip(body: bytes, most: int) -> bytes:
-    """Unpack gzip, at most ``most`` bytes of it, so that a small body cannot use up the memory."""
+def _unzip(body: bytes) -> bytes:
+    """Unpack gzip, at most ``MAX_METRICS_BYTES`` of it, so that a small body cannot use up the memory."""
     unpacker = zlib.decompressobj(GZIP)
     try:
-        found = unpacker.decompress(body, most + 1)
+        found = unpacker.decompress(body, MAX_METRICS_BYTES + 1)
     except zlib.error as error:
         raise MalformedDocument(f"body: expected gzip, got {error}; correct content-encoding") from None
-    if len(found) > most:
-        raise _too_long(most, "more when unpacked")
+    if len(found) > MAX_METRICS_BYTES:
+        raise _too_long(MAX_METRICS_BYTES, "more when unpacked")
     if not unpacker.eof or unpacker.unused_data:
         raise MalformedDocument("body: expected one complete gzip stream; send it again")
     return found
@@ -223,8 +189,8 @@ async def _body(request: Request, most: int) -> bytes:
 
 def _too_long(most: int, came: str) -> DocumentTooLarge:
     return DocumentTooLarge(
-        f"body: expected at most {most} bytes, got {came}; send less, or raise limits.max_body_bytes "
-        "(limits.max_action_bytes for feedback and mutes, limits.max_metrics_bytes for metrics) or split the mesh"
+        f"body: expected at most {most} bytes, got {came}; send less, or split the mesh; for snapshots, "
+        "limits.max_body_bytes can be raised"
     )
 
 

@@ -188,7 +188,7 @@ def _access() -> Access:
     return found
 
 
-async def _prepare(scope: Scope) -> None:
+async def _follow(scope: Scope) -> None:
     """Learn which sign-ins have ended, where there is a provider to sign in at."""
     sign_ins = getattr(serve.get_replica_context().servable_object, "sign_ins", None)
     if sign_ins is not None:
@@ -201,12 +201,11 @@ def _audit() -> Audit | None:
     return found
 
 
-def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
+def interface(openapi: str | None = "/openapi.json") -> Http:
     """An interface without routes.
 
     Args:
         openapi: path of the OpenAPI document; None: there is none.
-        prefix: that Serve mounts it at, for the access rules.
     """
     http = Http(
         title="TAGAE",
@@ -221,7 +220,7 @@ def interface(openapi: str | None = "/openapi.json", prefix: str = "") -> Http:
         generate_unique_id_function=lambda route: route.name,
     )
     http.add_middleware(Audited, audit=_audit)
-    http.add_middleware(AccessControl, access=_access, prepare=_prepare, prefix=prefix)
+    http.add_middleware(AccessControl, access=_access, follow=_follow)
     http.add_middleware(ServerTiming)
     http.add_middleware(TracedRequests, place="ingress")
     problems.install(http)

@@ -12,23 +12,13 @@ class SnapshotAnswer:
 
     Attributes:
         verdict: its JSON document.
-        status: of the verdict; empty for a repeated snapshot, which was counted before.
-        model: digest of the weights.
-        seconds: duration of each stage.
-        parts: number of parts scored, by replica.
-        missing_parts: number of parts without a score.
-        retries: calls repeated because a replica died, by deployment.
-        confidence: probability of the status; None: the status has none.
+        seconds: duration of each stage; empty for a repeated snapshot.
+        retries: calls repeated because a replica died, by deployment; the ingress counts them with its own.
     """
 
     verdict: bytes
-    status: str = ""
-    model: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
-    parts: dict[str, int] = field(default_factory=dict)
-    missing_parts: int = 0
     retries: dict[str, int] = field(default_factory=dict)
-    confidence: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,21 +114,17 @@ class Progress:
         """Duration of passes of the network for this snapshot alone, s."""
         return sum(group.cost for group in self._scored)
 
-    def answer(self, document: bytes, verdict: Verdict) -> SnapshotAnswer:
-        """The answer to the ingress."""
+    @property
+    def parts_by_replica(self) -> dict[str, int]:
+        """Number of parts scored, by replica."""
         parts: Counter[str] = Counter()
         for group in self._scored:
             parts[group.replica] += len(group.scores)
-        return SnapshotAnswer(
-            document,
-            verdict.status.value,
-            verdict.model_digest,
-            {**self.seconds, "inference": self.pass_seconds},
-            dict(parts),
-            self.missing_parts,
-            dict(self.retries),
-            verdict.confidence,
-        )
+        return dict(parts)
+
+    def answer(self, document: bytes) -> SnapshotAnswer:
+        """The answer to the ingress."""
+        return SnapshotAnswer(document, {**self.seconds, "inference": self.pass_seconds}, dict(self.retries))
 
     def require_time(self) -> None:
         """Raise ``DeadlineExceeded`` if no time is left."""

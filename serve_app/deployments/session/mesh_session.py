@@ -27,6 +27,7 @@ from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
 from serve_app.access.audit import AuditFilter, AuditPage, AuditRecord
 from serve_app.access.ended import EndedIds
+from serve_app.actions.feedback import MAX_FEEDBACK
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.api.schemas.actions import (
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
+MAX_SCORES = 2  # concurrent requests with many snapshots; each keeps a core busy
 NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 
 
@@ -152,12 +154,12 @@ class MeshSession:
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
-        self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
+        self._scores = asyncio.Semaphore(MAX_SCORES)
         self._notifier = connect(notifier)
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
-        self._saved_views = SavedViews(store, settings.limits.max_saved_views)
+        self._saved_views = SavedViews(store)
         self._trials = Trials(settings, self._models, store, shadow)
         self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
         self._reader = Reader(
@@ -248,9 +250,9 @@ class MeshSession:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced, runner.progress.cost)
-        answer = runner.progress.answer(stored.document, stored.advanced.verdict)
-        self._scored[mesh] = ScoredMesh(runner.place, answer.parts, answer.missing_parts)
-        return answer
+        progress = runner.progress
+        self._scored[mesh] = ScoredMesh(runner.place, progress.parts_by_replica, progress.missing_parts)
+        return progress.answer(stored.document)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
@@ -275,8 +277,7 @@ class MeshSession:
         """
         if self._scores.locked():
             raise Overloaded(
-                "MeshSession: the limit of concurrent scoring requests is reached; try again later, or raise "
-                "serve.max_ongoing_scores",
+                "MeshSession: the limit of concurrent scoring requests is reached; try again later",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             )
         async with self._scores:
@@ -290,7 +291,7 @@ class MeshSession:
                 advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
                 mesh = advanced.mesh
         document = encode_verdict(advanced.verdict).model_dump_json().encode()
-        return runner.progress.answer(document, advanced.verdict)
+        return runner.progress.answer(document)
 
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
@@ -318,8 +319,7 @@ class MeshSession:
             InvalidDocument: it names a service that the mesh does not have.
             TooMuchFeedback: the mesh has the maximum.
         """
-        most = self._settings.limits.max_feedback
-        kept = await self._with_room(self._steps.add_feedback(mesh, document, most, by))
+        kept = await self._with_room(self._steps.add_feedback(mesh, document, MAX_FEEDBACK, by))
         return kept.model_dump_json().encode()
 
     async def withdraw_feedback(self, mesh: str, incident: str) -> None:
@@ -351,7 +351,7 @@ class MeshSession:
         """
 
         def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
-            after, kept = add_mute(state, document, self._settings.limits, by)
+            after, kept = add_mute(state, document, by)
             return after, encode_mute(kept, after.observed_at)
 
         return (await self._change(mesh, change)).model_dump_json().encode()
@@ -438,10 +438,9 @@ class MeshSession:
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
         return replace(info, refused=(*info.refused, *self._models.missing))
 
-    async def take_counts(self, report: Report) -> float:
-        """Add the requests that a gate or the collector counted to the service level, and return the factor of its
-        limit of admission."""
-        return self._levels.take(report)
+    async def take_counts(self, report: Report) -> None:
+        """Add the requests that a gate or the collector counted to the service level."""
+        self._levels.take(report)
 
     async def service_level(self) -> ServiceLevel:
         """The service level, if the counts are sent to this session."""

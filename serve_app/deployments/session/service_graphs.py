@@ -61,17 +61,17 @@ class ServiceGraphs:
         self._graphs.pop(mesh, None)
 
     def _require_size(self, mesh: str, graph: ServiceGraph, snapshot: MeshSnapshot | None) -> None:
-        sizes = [("series", len(graph.counters), self._most, "limits.max_calls")]
+        sizes = [("series", len(graph.counters), self._most)]
         if snapshot is not None:
             sizes += [
-                ("services", len(snapshot.node_ids), self._limits.max_services, "limits.max_services"),
-                ("calls", snapshot.edge_index.shape[1], self._limits.max_calls, "limits.max_calls"),
+                ("services", len(snapshot.node_ids), self._limits.max_services),
+                ("calls", snapshot.edge_index.shape[1], self._limits.max_calls),
             ]
-        for what, count, most, setting in sizes:
+        for what, count, most in sizes:
             if count > most:
                 raise DocumentTooLarge(
                     f"mesh {mesh!r}: expected at most {most} {what}, got {count}; remove dimensions of the service "
-                    f"graph connector, split the mesh, or raise {setting}"
+                    f"graph connector, split the mesh, or raise limits.max_services"
                 )
 
     def _keep(self, mesh: str, graph: ServiceGraph) -> None:

@@ -17,9 +17,10 @@ from model.names import MESH_NAME
 from serve_app.deployments.sla.durations import bin_of
 from serve_app.settings.sla import SlaSettings
 
+WINDOW_SECONDS = 3600.0  # that the service level is about; longer periods are a matter of Prometheus
 SLOTS = 120  # of a window
+SLOT_SECONDS = WINDOW_SECONDS / SLOTS
 REPORT_SECONDS = 5.0  # between two reports of a process
-REPORTS_PER_WHOLE = 12  # one report of this many has all slots, the others have those that changed
 MOST_MESHES = 32  # with a count of their own in one slot of one process; the others share OTHERS
 OTHERS = ""
 EXTENSION = "tagae.counts"  # of the scope of a gate's own request; no part of HTTP, so no client can send it
@@ -119,13 +120,11 @@ class Report:
 
     Attributes:
         process: a random name.
-        slot_seconds: length of a slot.
         now: number of the current slot.
-        slots: by number. Each replaces the one of an earlier report.
+        slots: of the window, by number.
     """
 
     process: str
-    slot_seconds: float
     now: int
     slots: dict[int, Counts]
 
@@ -135,7 +134,7 @@ class RequestCounts:
     """The slots of this process. It forgets slots that left the window.
 
     Attributes:
-        settings: targets and window.
+        settings: targets.
         process: a random name.
         clock: monotonic, s.
     """
@@ -144,13 +143,6 @@ class RequestCounts:
     process: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.monotonic
     _slots: dict[int, Counts] = field(default_factory=dict)  # oldest first
-    _changed: set[int] = field(default_factory=set)  # slots that changed since they were last acknowledged
-    _reports: int = 0
-
-    @property
-    def slot_seconds(self) -> float:
-        """Length of a slot."""
-        return self.settings.window_seconds / SLOTS
 
     def count_request(self, outcome: Outcome) -> None:
         """Count a request that does not push a snapshot."""
@@ -180,7 +172,7 @@ class RequestCounts:
 
     def count_time(self, seconds: float, *, is_up: bool) -> None:
         """Count a time that ends now, in which the service could, or could not, answer."""
-        length, until = self.slot_seconds, self.clock()
+        length, until = SLOT_SECONDS, self.clock()
         began = until - seconds
         for number in range(int(began // length), int(until // length) + 1):
             part = min(until, (number + 1) * length) - max(began, number * length)
@@ -188,33 +180,17 @@ class RequestCounts:
                 self._slot(number)[Count.MILLISECONDS, UP if is_up else DOWN] += round(1000 * part)
 
     def report(self) -> Report:
-        """The slots to send now: those that changed, or all of them from time to time."""
+        """The slots of the window."""
         now = self._now()
-        self._forget(now)
-        is_whole = self._reports % REPORTS_PER_WHOLE == 0
-        self._reports += 1
-        numbers = self._slots.keys() if is_whole else self._changed & self._slots.keys()
-        return Report(
-            self.process, self.slot_seconds, now, {number: Counter(self._slots[number]) for number in numbers}
-        )
-
-    def acknowledge(self, report: Report) -> None:
-        """A report arrived: send its slots again only if they change, or with all others."""
-        self._changed -= {number for number, slot in report.slots.items() if self._slots.get(number) == slot}
+        self._slots = {number: slot for number, slot in self._slots.items() if number > now - SLOTS}
+        return Report(self.process, now, {number: Counter(one) for number, one in self._slots.items()})
 
     def _now(self) -> int:
-        return int(self.clock() // self.slot_seconds)
+        return int(self.clock() // SLOT_SECONDS)
 
     def _slot(self, number: int | None = None) -> Counts:
         """A slot, by default the one of now."""
-        number = self._now() if number is None else number
-        self._changed.add(number)
-        return self._slots.setdefault(number, Counter())
-
-    def _forget(self, now: int) -> None:
-        for number in [number for number in self._slots if number <= now - SLOTS]:
-            del self._slots[number]
-            self._changed.discard(number)
+        return self._slots.setdefault(self._now() if number is None else number, Counter())
 
     def _known_mesh(self, slot: Counts, mesh: str) -> str:
         """The name to count a mesh under. Requests can have any name, so names are checked, and their number has a

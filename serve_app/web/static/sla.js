@@ -22,8 +22,6 @@ const CAUSES = {
   queue: "pushes waited for their turn",
 };
 
-const ACTIONS = { tighten_admission: "fewer pushes at a time", widen_admission: "more pushes at a time" };
-
 const OBJECTIVES = {
   p95: ["95% of the verdicts", seconds, "within"],
   p99: ["99% of the verdicts", seconds, "within"],
@@ -40,7 +38,7 @@ const OBJECTIVES = {
 export function levelFacts(level) {
   if (level === undefined) return [];
   if (level === null) return [["service level", "unknown: the service does not answer", "unclear"]];
-  return [...objectiveFacts(level), ...(level.actions ?? []).map(actionFact), ...endedFacts(level)];
+  return [...objectiveFacts(level), ...endedFacts(level)];
 }
 
 /** @returns {any[][]} */
@@ -54,13 +52,6 @@ function objectiveFacts(level) {
         looks = isEarly ? null : ({ violated: "wrong", unknown: "unclear" }[one.status] ?? null);
       return [`${name} ${bound} ${format(one.target)}`, parts.join(", "), looks];
     });
-}
-
-/** What the service does about a missed target. */
-function actionFact({ name, factor, bound, since, objective, value }) {
-  const [subject, format] = OBJECTIVES[objective];
-  const why = objective === "requests_per_second" ? "pushes were refused although verdicts were fast" : `${subject} took ${format(value)}`;
-  return ["admission", `${ACTIONS[name]} (× ${figures(factor)}, limit × ${figures(bound)}) since ${at(since)}: ${why}`, "unclear"];
 }
 
 /** @returns {any[][]} */

@@ -338,11 +338,6 @@ IN_PLACE = {
     "nginx": httpx.Response(502, html="<html><h1>502 Bad Gateway</h1></html>", headers={"retry-after": "0"}),
     "broken off": httpx.Response(504, html="<html><h1>nginx</h1></html>", headers={"retry-after": "0"}),
     "a balancer": httpx.Response(503, text="no healthy upstream", headers={"retry-after": "0"}),
-    "Ray": httpx.Response(
-        404,
-        text="Path '/v1/meshes' not found. Ping http://.../-/routes for available routes.",
-        headers={"retry-after": "0"},
-    ),
 }
 
 

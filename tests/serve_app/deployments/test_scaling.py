@@ -87,7 +87,7 @@ def context(loads: dict[str, float], target: int = 2) -> AutoscalingContext:
         "last_scale_up_time": None,
         "last_scale_down_time": None,
         "current_time": None,
-        "config": follow_requests(1, 3, 0.5, 10.0, 300.0),
+        "config": follow_requests(1, 3, 0.5, 300.0),
     }
     return AutoscalingContext(**chosen)
 
@@ -98,11 +98,11 @@ def test_replicas_follow_the_work_and_not_the_open_pages(loads: dict[str, float]
 
 
 def test_the_least_number_is_within_the_limit() -> None:
-    chosen = follow_requests(4, 2, 1.0, 10.0, 300.0)
+    chosen = follow_requests(4, 2, 1.0, 300.0)
     assert (chosen.min_replicas, chosen.max_replicas) == (2, 2)
 
 
 def test_a_deployment_that_reports_no_load_is_scaled_by_the_count_of_serve() -> None:
-    ours, serves = (follow_requests(1, 2, 1.0, 10.0, 300.0, reports_load=reports) for reports in (True, False))
+    ours, serves = (follow_requests(1, 2, 1.0, 300.0, reports_load=reports) for reports in (True, False))
     assert ours.policy.policy_function == f"{choose_replicas.__module__}.{choose_replicas.__name__}"
     assert serves.policy == AutoscalingPolicy()

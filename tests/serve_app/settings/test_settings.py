@@ -148,7 +148,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ({"store": {"url": "http://127.0.0.1"}}, ["store.url", "expected redis://", "http://127.0.0.1"]),
         ({"store": {"url": "redis://me:secret@here"}}, ["store.url", "store.password_file", "redis://...@here"]),
         ({"store": {"username": "me"}}, ["store", "password_file too"]),
-        ({"serve": {"port": 70000}, "limits": {"max_calls": -1}}, ["serve.port", "limits.max_calls"]),
+        ({"serve": {"port": 70000}, "limits": {"max_services": -1}}, ["serve.port", "limits.max_services"]),
         (mesh({"headers": {"X Tenant": "a"}}), ["meshes.shop.headers", "a name of a header"]),
         (mesh({"headers": {"Authorization": "Bearer hidden"}}), ["shop.headers", "file of headers_file"]),
         (mesh({"key_file": "/key"}), ["meshes.shop", "key_file: expected certificate_file too"]),

@@ -106,7 +106,7 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
             if i == 50:
                 end = snapshot.observed_at + timedelta(minutes=10)
                 mute = MuteDocument(services=[snapshot.node_ids[0]], end=end, reason="load test")
-                asyncio.run(session.steps.change("prod", partial(add_mute, document=mute, limits=settings.limits)))
+                asyncio.run(session.steps.change("prod", partial(add_mute, document=mute)))
             if i == 70:
                 session.push(replace(snapshot, observed_at=snapshot.observed_at + timedelta(seconds=1)), counted=False)
             if tidy:

@@ -12,6 +12,7 @@ from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.errors import CorruptState, Forbidden, InvalidDocument, TooManySavedViews, UnknownSavedView
 from serve_app.stores.base import SAVED_VIEWS, StateStore
 from serve_app.stores.sqlite import LocalStore
+from serve_app.web import saved_views
 from serve_app.web.saved_views import FIELDS, SavedViews, check_address
 
 LINKS = Path(__file__).parents[3] / "serve_app" / "web" / "static" / "link.js"
@@ -26,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[StateStore]:
 
 @pytest.fixture
 def views(store: StateStore) -> SavedViews:
-    return SavedViews(store, 3)
+    return SavedViews(store)
 
 
 def view(name: str, address: str = "mesh=shop", identity: str | None = None) -> SavedViewDocument:
@@ -103,10 +104,11 @@ def test_an_address_is_stored_in_one_form() -> None:
     assert check_address(address) == (address, mesh)
 
 
-def test_their_number_is_limited(views: SavedViews) -> None:
+def test_their_number_is_limited(views: SavedViews, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_views, "MAX_SAVED_VIEWS", 3)
     for i in range(3):
         kept = views.save(view(f"view {i}"), None)
-    with pytest.raises(TooManySavedViews, match=r"limits\.max_saved_views"):
+    with pytest.raises(TooManySavedViews, match="the limit is 3"):
         views.save(view("one more"), None)
     views.save(view("renamed", identity=kept.id), None)
     assert names(views) == ["renamed", "view 0", "view 1"]
@@ -125,14 +127,14 @@ def test_processes_that_save_at_the_same_time_keep_all_views(store: StateStore) 
 
     def save(number: int) -> None:
         ready.wait()
-        SavedViews(store, 100).save(view(f"view {number}"), None)
+        SavedViews(store).save(view(f"view {number}"), None)
 
     threads = [threading.Thread(target=save, args=(i,)) for i in range(writers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert names(SavedViews(store, 100)) == [f"view {i}" for i in range(writers)]
+    assert names(SavedViews(store)) == [f"view {i}" for i in range(writers)]
 
 
 def test_views_of_another_version_are_kept(views: SavedViews, store: StateStore) -> None:

@@ -4,6 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from serve_app.actions.acceptance import decode_acceptance
+from serve_app.actions.feedback import decode_feedback
+from serve_app.actions.mutes import decode_mute
 from serve_app.api.schemas.actions import (
     FeedbackListDocument,
     KeptAcceptanceDocument,
@@ -14,7 +17,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.base import Id
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
-from serve_app.deployments.http.bodies import read_acceptance, read_feedback, read_mute
+from serve_app.deployments.http.bodies import read_document
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
@@ -43,7 +46,7 @@ async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) ->
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
-    document = await read_feedback(request, backend.settings.limits)
+    document = await read_document(request, decode_feedback)
     note_names(request, getattr(document, "incident", None), *(getattr(document, "services", None) or ()))
     return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
 
@@ -90,7 +93,7 @@ async def accept_incident(
     incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
     Repeating the request changes nothing."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
-    document = await read_acceptance(request, backend.settings.limits)
+    document = await read_document(request, decode_acceptance)
     by = principal_of(request).name
     return json_response(await caller.ask(session.accept_incident, mesh, incident, document, by))
 
@@ -106,7 +109,7 @@ async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Res
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
     caller, session = Caller(backend.deadline()), backend.session_of(mesh)
-    document = await read_mute(request, backend.settings.limits)
+    document = await read_document(request, decode_mute)
     note_names(request, *(document.services or ()))
     return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
 

@@ -38,11 +38,9 @@ async def readyz(request: Request, health: UseHealth, backend: UseBackend, audit
     """The store, a session, a scorer and the meta-model answer."""
     extensions = request.scope.get("extensions", {})
     audit.count(*extensions.get(REFUSALS_EXTENSION, ()))
-    admission = None
     if report := extensions.get(EXTENSION):  # the gate asks, and sends its counts
-        admission = await backend.ask(backend.level_session.take_counts, report)
-    document = _document("ready", await health.ready_scorer_info(), sees_all=_sees_all_meshes(request))
-    return document.model_copy(update={"admission": admission})
+        await backend.ask(backend.level_session.take_counts, report)
+    return _document("ready", await health.ready_scorer_info(), sees_all=_sees_all_meshes(request))
 
 
 @router.get("/metrics", response_class=Response, responses=problems.describe_errors(*BUSY))

@@ -18,7 +18,7 @@ from serve_app.api.schemas.models import (
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
-from serve_app.deployments.http.bodies import read_model_change
+from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
@@ -94,7 +94,7 @@ async def try_model(version: Version, request: Request, backend: UseBackend) -> 
     """Try a model on a share of the meshes. On the others it scores the same snapshots without alerts, as the model in
     use does on its meshes. Repeating the request changes the share."""
     caller = Caller(backend.deadline())
-    document = await read_model_change(request, backend.settings.limits, CanaryDocument)
+    document = await read_document(request, by_schema(CanaryDocument, empty=b"{}"))
     by = principal_of(request).name
     return json_response(await caller.ask(backend.sessions.try_model, version, document.share, by))
 
@@ -110,7 +110,7 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
     """Have all meshes use a model, or one, from the next snapshot on. Meshes keep their state. Of all meshes, the model
     before still scores the same snapshots until the trial ends. Repeating the request changes nothing."""
     caller = Caller(backend.deadline())
-    document = await read_model_change(request, backend.settings.limits, PromotionDocument)
+    document = await read_document(request, by_schema(PromotionDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
@@ -128,7 +128,7 @@ async def roll_back_model(request: Request, backend: UseBackend) -> Response:
     """End the trial of a model, or go back to the model before the one in use, from the next snapshot on. With a mesh,
     take away the model that this mesh has of its own."""
     caller = Caller(backend.deadline())
-    document = await read_model_change(request, backend.settings.limits, RollbackDocument)
+    document = await read_document(request, by_schema(RollbackDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name

@@ -6,11 +6,11 @@ from fastapi import APIRouter, Path, Request, Response
 
 from serve_app.access import Scope
 from serve_app.api.schemas.base import Id
-from serve_app.api.schemas.saved_views import KeptSavedViewDocument, SavedViewsDocument
+from serve_app.api.schemas.saved_views import KeptSavedViewDocument, SavedViewDocument, SavedViewsDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
-from serve_app.deployments.http.bodies import read_saved_view
+from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
 from serve_app.errors import InvalidParameter, StoreConflict, StoreFull, TooManySavedViews, UnknownSavedView
@@ -37,7 +37,7 @@ async def save_view(request: Request, backend: UseBackend) -> Response:
     """Save the address of a view of the page under a name, for everyone who may see its mesh. With an `id`, the view
     with this id is replaced. Views without a mesh are changed by callers who may see all meshes."""
     caller, principal = Caller(backend.deadline()), principal_of(request)
-    document = await read_saved_view(request, backend.settings.limits)
+    document = await read_document(request, by_schema(SavedViewDocument))
     note_names(request, document.id, document.name)
     meshes = principal.meshes_with(Scope.WRITE)
     saved = await caller.ask(backend.sessions.save_view, document, meshes, principal.name)

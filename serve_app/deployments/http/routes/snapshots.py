@@ -1,7 +1,7 @@
 """Routes that take snapshots: push, baseline, score."""
 
 import time
-from collections.abc import Mapping
+from collections import Counter
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
@@ -12,7 +12,6 @@ from serve_app.deployments.http.bodies import read_snapshot, read_snapshots
 from serve_app.deployments.http.interface import MeshName, server_timing
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_body, json_response
-from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.errors import (
     AheadOfClock,
     InvalidParameter,
@@ -22,7 +21,7 @@ from serve_app.errors import (
     TooManyMeshes,
 )
 from serve_app.exporter import PrometheusInstruments
-from serve_app.metrics import CONFIDENCE, INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE
+from serve_app.metrics import RETRIES, STAGE
 from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller
@@ -46,10 +45,13 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
         packed = await read_snapshot(request, backend.settings.limits, now=datetime.now(UTC))
     decoded = time.perf_counter() - started
     answer = await caller.ask(session.push, mesh, packed, caller.deadline, trace=traceparent())
-    instruments: PrometheusInstruments = request.app.state.instruments
-    _count_retries(instruments, caller.retries)
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
-    _count(instruments, answer, seconds)
+    instruments: PrometheusInstruments = request.app.state.instruments
+    for deployment, count in (caller.retries + Counter(answer.retries)).items():
+        instruments.count(RETRIES, count, callee=deployment)
+    if answer.seconds:  # the session counts its stages and the verdict; a repeated snapshot was counted before
+        for stage in ("decode", "total"):
+            instruments.observe(STAGE, seconds[stage], stage=stage)
     return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
 
 
@@ -85,26 +87,3 @@ async def score(request: Request, backend: UseBackend) -> Response:
     answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
-
-
-def _count(instruments: PrometheusInstruments, answer: SnapshotAnswer, seconds: Mapping[str, float]) -> None:
-    """Count a snapshot and its stages. A repeated snapshot was counted before."""
-    _count_retries(instruments, answer.retries)
-    if not answer.status:
-        return
-    instruments.count(PREDICTIONS, model_version=answer.model, status=answer.status)
-    if answer.confidence is not None:
-        instruments.observe(CONFIDENCE, answer.confidence, model_version=answer.model)
-    for scorer, parts in answer.parts.items():
-        instruments.count(PARTS_SCORED, parts, scorer=scorer)
-    instruments.count(PARTS_MISSING, answer.missing_parts)
-    for stage, duration in seconds.items():
-        if stage == "inference":
-            instruments.observe(INFERENCE, duration, model_version=answer.model)
-        else:
-            instruments.observe(STAGE, duration, stage=stage)
-
-
-def _count_retries(instruments: PrometheusInstruments, retries: Mapping[str, int]) -> None:
-    for deployment, count in retries.items():
-        instruments.count(RETRIES, count, callee=deployment)

@@ -10,12 +10,12 @@ from serve_app.deployments.gate.admission import (
     LONGEST_WAIT_SECONDS,
     MOST,
     RESERVED,
-    STEERED_SECONDS,
     TARGET_SHARE,
     Admission,
     RequestKind,
     Ticket,
 )
+from serve_app.deployments.gate.widening import JUDGED_SECONDS, Widening
 
 DEADLINE = 5.0
 
@@ -172,32 +172,38 @@ def test_the_least_number_of_pushes_is_admitted_at_any_temperature() -> None:
     assert sum(ticket is not None for ticket in tickets) == LEAST
 
 
-@pytest.mark.parametrize(("factor", "admitted"), [(1.0, 8), (0.5, 4), (0.25, 2), (0.01, 1), (4.0, 32)])
-def test_the_service_level_multiplies_the_limit_and_at_least_one_push_is_admitted(factor: float, admitted: int) -> None:
-    admission = Admission(DEADLINE)
-    admission.steer(factor, 0.0)
+def test_the_limit_is_multiplied_by_the_widening() -> None:
+    admission = Admission(DEADLINE, Widening(factor=4.0))
     tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 1.0) for i in range(2 * MOST)]
-    assert sum(ticket is not None for ticket in tickets) == admitted
+    assert sum(ticket is not None for ticket in tickets) == 4 * admission.limit
 
 
-def test_without_news_of_the_service_level_admission_is_as_usual() -> None:
-    admission = Admission(DEADLINE)
-    admission.steer(0.25, 0.0)
-    for at, most in ((STEERED_SECONDS, 2), (STEERED_SECONDS + 1, 8)):
-        tickets = [ticket for i in range(20) if (ticket := admission.admit(RequestKind.PUSH, f"m{i}", at))]
-        assert len(tickets) == most
-        for ticket in tickets:
-            admission.finish(ticket, at)
+FAST, LATE = [0.1] * 100, [1.5] * 100
+GOOD = [0.6] * 100  # within the targets, but not by a factor of two
+REFUSED = [None] * 10
 
 
-def test_a_tightened_limit_does_not_grow_and_comes_back_as_it_was() -> None:
-    admission = Admission(DEADLINE)
-    admission.steer(0.25, 0.0)
-    for i in range(100):
-        ticket = admission.admit(RequestKind.PUSH, "m", i / 10)
-        assert ticket is not None
-        admission.finish(ticket, i / 10)
-    before = Admission(DEADLINE).limit
-    assert admission.limit == before
-    admission.steer(1.0, 11.0)
-    assert admission.usable == before
+@pytest.mark.parametrize(
+    ("periods", "factors"),
+    [
+        ([FAST + REFUSED] * 4, [2.0, 4.0, 4.0, 4.0]),
+        ([FAST] * 2, [1.0, 1.0]),
+        ([[*FAST, None]], [1.0]),  # one refusal of a hundred pushes
+        ([GOOD + REFUSED, LATE + REFUSED], [1.0, 1.0]),
+        ([[0.1] * 5 + REFUSED], [1.0]),  # too few to judge by
+        ([FAST + [0.9] * 4 + [1.1] * 2 + REFUSED], [1.0]),  # p99
+        ([FAST + REFUSED, FAST + REFUSED, LATE, LATE, LATE], [2.0, 4.0, 2.0, 1.0, 1.0]),
+        ([FAST + REFUSED, GOOD + REFUSED, GOOD, GOOD], [2.0, 2.0, 2.0, 1.0]),
+        ([FAST + REFUSED, [], []], [2.0, 2.0, 1.0]),
+    ],
+)
+def test_the_limit_is_widened_while_pushes_are_refused_although_they_are_fast(
+    periods: list[list[float | None]], factors: list[float]
+) -> None:
+    widening, found = Widening(p95_seconds=1.0, p99_seconds=2.0), []
+    for i, period in enumerate(periods):
+        for seconds in period or [0.1]:
+            widening.count_push(i * JUDGED_SECONDS, seconds)
+        widening.count_push((i + 1) * JUDGED_SECONDS, 0.1)
+        found.append(widening.factor)
+    assert found == factors

@@ -17,13 +17,14 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from serve_app.access import Access, editing
+from serve_app.access import Access, Principal, editing
 from serve_app.access import Scope as Permission
 from serve_app.access.audit import AuditRecord
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate import gate as gates
 from serve_app.deployments.gate.gate import Gate
 from serve_app.deployments.http import handed_bodies
+from serve_app.deployments.http.access_control import HANDED
 from serve_app.deployments.http.handed_bodies import HandedBodies
 from serve_app.deployments.sla.counts import EXTENSION, REFUSALS_EXTENSION, Count, Counts, Report, of_kind
 from serve_app.deployments.sla.durations import upper_end
@@ -54,7 +55,8 @@ class Behind:
     refusals: list[AuditRecord] = field(default_factory=list)  # likewise
     ready: int = 200  # the answer to these
     headroom: float = 1.0  # of the GPU, in this answer
-    admission: float | None = None  # factor from the service level, likewise
+    applications: tuple[str, ...] = ()  # of Serve, by prefix
+    callers: list[Principal] = field(default_factory=list)  # whom the gate handed on
 
     def has_requests(self, number: int) -> bool:
         """Whether so many requests arrived."""
@@ -74,9 +76,10 @@ class Behind:
             assert (scope["method"], scope["path"]) == ("GET", "/readyz")
             self.reports.append(report)
             self.refusals += scope["extensions"][REFUSALS_EXTENSION] if self.ready == 200 else ()
-            await answer(
-                send, self.ready, json.dumps({"headroom": self.headroom, "admission": self.admission}).encode()
-            )
+            await answer(send, self.ready, json.dumps({"headroom": self.headroom}).encode())
+            return
+        if scope["path"] == "/-/routes":
+            await answer(send, 200, json.dumps(dict.fromkeys(self.applications, "an application")).encode())
             return
         body = b""
         while True:
@@ -86,6 +89,7 @@ class Behind:
                 break
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.requests.append((scope["path"], body, headers))
+        self.callers.append(scope["extensions"][HANDED])
         await self.behave(self, scope, receive, send)
 
 
@@ -113,7 +117,7 @@ def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tup
     settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes, sla={"p95_seconds": p95_seconds})
     behind = Behind(behave)
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
-    connections.install(settings.serve)
+    connections.install()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
@@ -200,8 +204,9 @@ def test_a_request_passes_whole_with_stamps_only_from_the_gate() -> None:
         assert seconds_since(headers[RECEIVED]) > 0.0  # it is of this machine, and not the client's
 
 
-def test_a_slow_body_is_cut_off_and_never_reaches_a_replica() -> None:
-    with gate(ok, body_seconds=1.0 * TIME_FACTOR) as (port, behind):
+def test_a_slow_body_is_cut_off_and_never_reaches_a_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "BODY_SECONDS", 1.0 * TIME_FACTOR)
+    with gate(ok) as (port, behind):
         peer = Peer(port)
         peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000\r\n\r\n".encode())
         for _ in range(8):
@@ -263,8 +268,9 @@ def test_a_body_of_one_piece_is_passed_on_itself(path: str, size: int, is_handed
     assert body is sent
 
 
-def test_slow_headers_are_cut_off_on_new_and_on_used_connections() -> None:
-    with gate(ok, header_seconds=0.5 * TIME_FACTOR) as (port, behind):
+def test_slow_headers_are_cut_off_on_new_and_on_used_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5 * TIME_FACTOR)
+    with gate(ok) as (port, behind):
         new, used = Peer(port), Peer(port)
         new.send(b"GET / HTTP/1.1\r\nhost:")
         assert used.get("/v1/meshes")[0] == 200
@@ -305,8 +311,9 @@ def test_a_large_body_is_refused_with_and_without_content_length() -> None:
 
 
 def test_connections_are_limited_in_total_and_for_each_client() -> None:
-    for limits in ({"max_connections": 16}, {"max_connections_per_client": 16}):
-        with gate(ok, **limits) as (port, _):
+    for limit in ("MAX_CONNECTIONS", "MAX_CONNECTIONS_PER_CLIENT"):
+        with pytest.MonkeyPatch.context() as patch, gate(ok) as (port, _):
+            patch.setattr(connections, limit, 16)
             held = [Peer(port) for _ in range(16)]
             for peer in held:
                 assert peer.get("/v1/meshes")[0] == 200
@@ -414,8 +421,9 @@ def test_a_wait_for_room_is_part_of_the_time_to_the_deadline() -> None:
         assert max(received) < before
 
 
-def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time() -> None:
-    with gate(wait, deadline_seconds=600, header_seconds=0.5 * TIME_FACTOR) as (port, _):
+def test_body_and_next_request_after_an_early_refusal_must_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5 * TIME_FACTOR)
+    with gate(wait, deadline_seconds=600) as (port, _):
         never_ends, slow_next = refused_early(port, body_bytes=3000), refused_early(port, body_bytes=3)
         never_ends.send(b"x")
         slow_next.send(b"xxx")
@@ -446,17 +454,39 @@ def test_an_error_of_the_service_itself_is_not_repeated() -> None:
         assert len(behind.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "body"), [(404, b"Path '/' not found. Ping http://.../-/routes for available routes."), (503, b"x")]
-)
-def test_an_absent_service_is_503_with_a_time_to_retry(status: int, body: bytes) -> None:
+@pytest.mark.parametrize(("status", "applications"), [(404, ()), (404, ("/demo",)), (503, ("/",))])
+def test_an_absent_service_is_503_with_a_time_to_retry(status: int, applications: tuple[str, ...]) -> None:
     async def absent(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-        await answer(send, status, body, "text/plain")
+        await answer(send, status, b"x", "text/plain")
 
     with gate(absent, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
+        behind.applications = applications
         came, headers, problem = Peer(port).post()
         assert (came, headers["retry-after"], is_problem(problem, "no-capacity")) == (503, "1", True)
         assert len(behind.requests) > 1
+
+
+@pytest.mark.parametrize("applications", [("/",), ("/v1/",), ("/demo", "/v1/meshes/shop")])
+def test_a_404_of_another_application_is_passed_on(applications: tuple[str, ...]) -> None:
+    async def refuses(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, 404, b"not here", "text/plain")
+
+    with gate(refuses) as (port, behind):
+        behind.applications = applications
+        status, _, body = Peer(port).post()
+        assert (status, body) == (404, b"not here")
+        assert len(behind.requests) == 2, "once more, since the application may have come in between"
+
+
+def test_the_caller_is_handed_to_the_application(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    reader = editing.create(file, "reader", [Permission.READ])
+    with gate(ok, tokens_file=file) as (port, behind):
+        assert Peer(port).get("/v1/meshes", f"authorization: Bearer {reader}\r\n")[0] == 200
+        assert Peer(port).get("/healthz", f"authorization: Bearer {reader}\r\n")[0] == 200
+        first, second = behind.callers
+        assert (first.name, first.scopes, first.way) == ("reader", {Permission.READ}, "token")
+        assert second == Principal(), "an open route has no caller"
 
 
 def test_a_missing_answer_is_504_and_the_problem_describes_the_known_state() -> None:
@@ -704,7 +734,7 @@ def test_a_browser_gets_a_page_that_waits_for_the_service(path: str, monkeypatch
     monkeypatch.setattr(gates, "STARTING_PAGE_SECONDS", 0.5 * TIME_FACTOR)
 
     async def starts(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-        await answer(send, 404, b"Path not found. Ping http://.../-/routes for available routes.", "text/plain")
+        await answer(send, 404, b"not found", "text/plain")
 
     browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
     with gate(starts, deadline_seconds=0.5 * TIME_FACTOR) as (port, _):
@@ -745,19 +775,13 @@ def test_counts_that_were_not_accepted_are_sent_again() -> None:
 
 
 @pytest.mark.usefixtures("frequent_reports")
-@pytest.mark.parametrize(
-    ("headroom", "admission", "admitted"),
-    # The first limit; the least number; and both as the service level steers them.
-    [(1.0, None, 8), (0.25, None, 4), (1.0, 0.25, 2), (0.25, 0.25, 1), (1.0, 2.0, 16)],
-)
-def test_a_hot_gpu_and_the_service_level_change_how_many_pushes_the_gate_admits(
-    headroom: float, admission: float | None, admitted: int
-) -> None:
+@pytest.mark.parametrize(("headroom", "admitted"), [(1.0, 8), (0.25, 4)])  # the first limit; the least number
+def test_a_hot_gpu_changes_how_many_pushes_the_gate_admits(headroom: float, admitted: int) -> None:
     async def holds_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
         await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
 
     with gate(holds_pushes, deadline_seconds=600) as (port, behind):
-        behind.headroom, behind.admission = headroom, admission
+        behind.headroom = headroom
         assert Peer(port).get("/healthz")[0] == 200
         assert eventually(lambda: len(behind.reports) > 1)  # the first answer has arrived
         behind.requests.clear()

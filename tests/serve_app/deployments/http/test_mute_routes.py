@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
+from serve_app.actions.mutes import MAX_MUTES
 from serve_app.api.schemas.actions import KeptMuteDocument
 from tests.serve_app.running import Service, check_malformed_documents, problem, push, read_store, record_simulation
 
@@ -154,7 +155,7 @@ def test_a_mute_ends_with_the_first_snapshot_after_its_end_and_mutes_are_limited
         push(service, mesh, snapshot)
     now = SNAPSHOTS[1].observed_at
     short = service.http.post(path, json={"end": text(now + timedelta(seconds=20)), "reason": "short"}).json()
-    for i in range(service.settings.limits.max_mutes - 1):
+    for i in range(MAX_MUTES - 1):
         said = {"end": text(now + timedelta(hours=1)), "reason": f"number {i}"}
         assert service.http.post(path, json=said).status_code == 200
     one_more = {"end": text(now + timedelta(hours=1)), "reason": "one more"}

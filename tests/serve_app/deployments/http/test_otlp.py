@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from serve_app.access import Scope, editing
 from serve_app.collect.otlp.decode import JSON, PROTOBUF
+from serve_app.deployments.http.bodies import MAX_METRICS_BYTES
 from tests.serve_app.collect.otlp.connector import BEGAN, Connector
 from tests.serve_app.running import Service, eventually, problem, start_service
 from tests.timing import PATIENCE_SECONDS
@@ -119,7 +120,7 @@ def test_other_metrics_are_named_in_the_answer(service: Service) -> None:
 
 
 def test_invalid_requests_are_refused(service: Service) -> None:
-    path, most = PATH.format("otlp"), service.settings.limits.max_metrics_bytes
+    path, most = PATH.format("otlp"), MAX_METRICS_BYTES
 
     def post(content: bytes, headers: dict[str, str], to: str = path) -> httpx.Response:
         return service.http.post(to, content=content, headers=headers)

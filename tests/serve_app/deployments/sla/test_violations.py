@@ -7,7 +7,7 @@ import pytest
 from serve_app.api.schemas.sla import sla_document
 from serve_app.deployments.sla.counts import Cause, Count, Outcome, cause_of, of_kind, stages_of
 from serve_app.deployments.sla.violations import MOST_VIOLATIONS, Violations
-from serve_app.metrics import Action, Objective, ObjectiveStatus, ServiceLevel, Violation
+from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel, Violation
 from tests.serve_app.deployments.sla.test_sla import Service, push
 
 VIOLATED, FULFILLED = ObjectiveStatus.VIOLATED, ObjectiveStatus.FULFILLED
@@ -99,21 +99,16 @@ def test_only_bad_pushes_have_a_cause_and_the_sum_has_those_of_all_processes() -
     assert all(isinstance(cause, Cause) for cause, _ in of_kind(slot, Count.CAUSE))
 
 
-def test_the_document_has_durations_and_actions() -> None:
+def test_the_document_has_durations() -> None:
     level = ServiceLevel(
         window_seconds=3600.0,
         known=1.0,
         reported_at=None,
         objectives=(),
         violations=(Violation("p95", 900.0, None, 2.5, "queue"), Violation("availability", 100.0, 160.0, 0.9, None)),
-        actions=(Action("tighten_admission", "p95", 2.0, 950.0, 0.5, 0.25),),
     )
     document = sla_document(level, now=1000.0)
     assert [(one.seconds, one.unit, one.until is None) for one in document.violations] == [
         (100.0, "s", True),
         (60.0, "ratio", False),
     ]
-    [action] = document.actions
-    assert (action.name, action.objective, action.unit, action.value) == ("tighten_admission", "p95", "s", 2.0)
-    assert (action.factor, action.bound) == (0.5, 0.25)
-    assert level.admission == 0.5
