@@ -20,6 +20,7 @@ STATIC = "/static/"
 OPEN = {
     "/": SAFE,
     "/docs": SAFE,
+    "/openapi.json": SAFE,
     "/healthz": SAFE,
     "/readyz": SAFE,
     "/-/healthz": SAFE,
@@ -31,7 +32,7 @@ OPEN = {
     "/demo/controls.js": SAFE,
     "/demo/controls.css": SAFE,
 }
-READ = frozenset({MESHES, MODELS, VIEWS, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
+READ = frozenset({MESHES, MODELS, VIEWS, "/v1/model", "/-/routes", "/demo/show"})
 WRITE = frozenset({"/v1/score", "/demo/keys", VIEWS})
 MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("otlp", "v1", "metrics")})
 MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id

@@ -15,6 +15,7 @@ import pyarrow as pa
 FOLDER = Path(__file__).parent / "static"
 GZIP = 16 + zlib.MAX_WBITS  # selects gzip in zlib
 BROTLI = pa.Codec("brotli", compression_level=11)
+MAX_BROTLI_BYTES = 1_000_000  # of a file: Brotli takes three seconds for Swagger UI, and every start would wait for it
 # Nothing from other hosts, nothing inline, no frames: the page shows names from other systems.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -38,7 +39,7 @@ class File:
     Attributes:
         zipped: with gzip.
         media_type: of the content.
-        brotli: with Brotli; None: it was not compressed so.
+        brotli: with Brotli; None: the file is above ``MAX_BROTLI_BYTES``.
     """
 
     zipped: bytes
@@ -73,6 +74,12 @@ def page(*added: str, root: str = "") -> File:
         root: path of the service relative to the page, which may be below a path of a proxy.
     """
     return render("index.html", root, added="".join(added))
+
+
+@cache
+def api_reference() -> File:
+    """Return the page with the reference of the API."""
+    return render("docs.html")
 
 
 @lru_cache(maxsize=16)  # addresses can have any depth
@@ -116,7 +123,8 @@ def _contents() -> tuple[str, dict[str, bytes]]:
 
 
 def _compress(content: bytes, media_type: str) -> File:
-    return File(zlib.compress(content, 9, GZIP), media_type, BROTLI.compress(content, asbytes=True))
+    brotli = BROTLI.compress(content, asbytes=True) if len(content) <= MAX_BROTLI_BYTES else None
+    return File(zlib.compress(content, 9, GZIP), media_type, brotli)
 
 
 def _media_type(name: str) -> str:

@@ -187,7 +187,7 @@ def operations(secured: Secured) -> list[tuple[str, str]]:
 
 
 WITH_TOKENS = {"tokens": True, "provider": None, "from_provider": False}  # how people sign in here
-OPEN = {"/healthz", "/readyz", "/docs"}  # the reference of the API is the same for every service
+OPEN = {"/healthz", "/readyz", "/docs", "/openapi.json"}  # the reference of the API is the same for every service
 
 
 @pytest.mark.usefixtures("check_unchanged")

@@ -33,7 +33,7 @@ CURSOR = "^-?[0-9]{1,16}~[0-9A-Za-z-]{1,100}$"  # µs since 1970, and an id
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 IncidentId = Annotated[Id, Path(description="id from a verdict or a list", examples=["20260301T031200Z-1f3870be"])]
 
-router = APIRouter()
+router = APIRouter(tags=["Incidents"])
 
 
 @router.get("/v1/meshes/{mesh}/incidents", response_model=IncidentsDocument, responses=errors_of_mesh())

@@ -16,7 +16,7 @@ from serve_app.deployments.http.routes.responses import describe_json_body, json
 from serve_app.errors import InvalidParameter, StoreConflict, StoreFull, TooManySavedViews, UnknownSavedView
 from serve_app.runtime.rpc import Caller
 
-router = APIRouter()
+router = APIRouter(tags=["Saved views"])
 CHANGE = (InvalidParameter, *BUSY, UnknownSavedView, StoreConflict, StoreFull)
 
 
