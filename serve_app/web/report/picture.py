@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from model.names import readable
+from serve_app.drawing.html import LIGHT
 from serve_app.drawing.html import STYLE as COMMON_STYLE
 from serve_app.drawing.svg import rectangle, tag, words
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import graph
-from serve_app.web.report.style import STYLE
+from serve_app.web.report.page import TEMPLATES
 from serve_app.web.report.timeline import timeline
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
@@ -25,7 +26,6 @@ INVOLVED, NEIGHBOURS = 16, 8  # services that can be read on a phone
 BAR = 6.0  # of the colour of the severity
 _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
-_VARIABLE = re.compile(r"--([\w-]+):\s*([^;}]+)")
 
 
 def incident_picture(mesh: str, moments: Sequence[ScoredSnapshot], incident: str) -> str:
@@ -96,11 +96,9 @@ def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
 
 def _style() -> str:
     """The rules for pictures, with the light colours in place of variables."""
-    colours: dict[str, str] = {}
-    for name, value in _VARIABLE.findall(COMMON_STYLE + STYLE):
-        colours.setdefault(name, value.strip())  # the light ones come first
-    rules = "\n".join(_SVG_RULE.findall(COMMON_STYLE + STYLE)) + _OWN
-    return re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], rules)
+    style = COMMON_STYLE + (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    rules = "\n".join(_SVG_RULE.findall(style)) + _OWN
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: LIGHT[found[1]], rules)
 
 
 _OWN = """
