@@ -28,7 +28,6 @@ class LimitSettings(SettingsGroup):
     )
     max_feedback: int = Field(200, ge=1, description="stored feedback of one mesh")
     max_mutes: int = Field(100, ge=1, description="active and future mutes of one mesh")
-    max_saved_views: int = Field(200, ge=0, description="saved views of the page, of all meshes together")
     max_mute_seconds: float = Field(30 * 86400.0, gt=0, description="longest mute")
     max_ahead_seconds: float = Field(
         600.0, ge=0, description="how far a snapshot's time can be ahead of the service's clock; inf: no limit"

@@ -17,7 +17,6 @@ from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, json_
 from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
-from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
@@ -84,16 +83,6 @@ async def read_acceptance(request: Request, limits: LimitSettings) -> Acceptance
 async def read_mute(request: Request, limits: LimitSettings) -> MuteDocument:
     """Read a mute, in JSON only. Errors as in :func:`read_snapshot`."""
     result: MuteDocument = await _read(request, limits.max_action_bytes, _json_only(decode_mute))
-    return result
-
-
-async def read_saved_view(request: Request, limits: LimitSettings) -> SavedViewDocument:
-    """Read a view to save, in JSON only. Errors as of :func:`read_snapshot`."""
-
-    def decode(body: bytes) -> SavedViewDocument:
-        return validate_document(json_body.parse(body), SavedViewDocument)
-
-    result: SavedViewDocument = await _read(request, limits.max_action_bytes, _json_only(decode))
     return result
 
 

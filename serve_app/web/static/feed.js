@@ -70,9 +70,6 @@ export const acceptIncident = (mesh, incident, document) =>
 export const mutes = (mesh) => send(`${of(mesh)}/mutes`);
 export const addMute = (mesh, document) => send(`${of(mesh)}/mutes`, json(document));
 export const removeMute = (mesh, id) => send(`${of(mesh)}/mutes/${encodeURIComponent(id)}`, { method: "DELETE" });
-export const views = () => send(`${ROOT}v1/views`);
-export const saveView = (document) => send(`${ROOT}v1/views`, json(document));
-export const deleteView = (id) => send(`${ROOT}v1/views/${encodeURIComponent(id)}`, { method: "DELETE" });
 export const report = (mesh, incident) => `${of(mesh)}/report${query({ incident })}`;
 
 export function comparison(mesh, first, second, service, signal) {

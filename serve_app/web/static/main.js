@@ -14,7 +14,6 @@ import { overviewView } from "./overview.js";
 import { archivedMoment, coarseness } from "./archive.js";
 import { panelView } from "./panel.js";
 import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
-import { savedViewsMenu } from "./saved_views.js";
 import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
@@ -128,7 +127,6 @@ const overview = overviewView();
 const start = startView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });
 const session = sessionView({ begin, end: askForToken });
-savedViewsMenu({ ask: decision.ask, mesh: () => known.mesh, canWrite: () => session.canWrite() });
 
 /** The namespaces that are drawn service by service, with one more. */
 const withExpanded = (name) => [...new Set([...(read().expand?.split(",") ?? []), name])].join(",");

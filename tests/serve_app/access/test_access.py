@@ -254,7 +254,6 @@ def test_a_token_for_one_mesh_sees_no_other(secured_service: Secured) -> None:
         problem(http.get("/v1/meshes/none/verdict"), 403, "forbidden")
         problem(http.post("/v1/meshes/pay/snapshots", content=body(), headers=JSON), 403, "forbidden")
         problem(http.get("/metrics"), 403, "forbidden")
-        problem(http.post("/v1/views", json={"name": "pay", "address": "mesh=pay"}), 403, "forbidden")
         for path in (
             "/v1/meshes/shop/../pay/verdict",
             "/v1/meshes/shop/%2e%2e/pay/verdict",
