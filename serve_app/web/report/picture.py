@@ -5,6 +5,8 @@ It has light colours, and every colour is written out, since programs that turn 
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, tzinfo
 from textwrap import wrap
 
 from model.names import readable
@@ -28,18 +30,21 @@ _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
 
 
-def incident_picture(mesh: str, moments: Sequence[ScoredSnapshot], incident: str) -> str:
+def incident_picture(
+    mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None, zone: tzinfo = UTC
+) -> str:
     """Return the picture of an incident, as SVG.
 
     Args:
         mesh: its name.
         moments: snapshots around the incident, oldest first.
-        incident: its id.
+        incident: its id; None: the most urgent of those that were open last.
+        zone: in which times are written.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    case = find(mesh, moments, incident)
+    case = replace(find(mesh, moments, incident), zone=zone)
     lines = _title_lines(case)
     y = MARGIN + TITLE
     parts = []
@@ -78,9 +83,8 @@ def _title_lines(case: ReportedIncident) -> list[str]:
 def _facts(case: ReportedIncident) -> str:
     incident = case.incident
     what = incident.severity if incident.is_notice else f"{incident.severity} incident"
-    return (
-        f"{what} in {case.mesh}, since {incident.since:%Y-%m-%d %H:%M} UTC · {sentences.duration(case)} · {incident.id}"
-    )
+    since = f"{case.local(incident.since):%Y-%m-%d %H:%M %Z}"
+    return f"{what} in {case.mesh}, since {since} · {sentences.duration(case)} · {incident.id}"
 
 
 def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
