@@ -4,6 +4,7 @@ browsers can cache them permanently; a new version has a new path.
 Browsers accept Brotli over HTTPS and from this machine, else only gzip. Brotli makes these files a seventh smaller."""
 
 import mimetypes
+import re
 import zlib
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -30,6 +31,7 @@ HEADERS = {
 CACHE_PERMANENTLY = {"x-content-type-options": "nosniff", "cache-control": "public, max-age=31536000, immutable"}
 PLACEHOLDER = "@files@"  # of the path of the files in the page
 ROOT = "@root@"  # likewise of the path of the service
+IMPORT = re.compile(r'^import .*? from "\./([^"]+)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,8 @@ def page(*added: str, root: str = "") -> File:
         added: tags for its head, such as the script and the style of the demo.
         root: path of the service relative to the page, which may be below a path of a proxy.
     """
-    return render("index.html", root, added="".join(added))
+    links = "\n".join(f'<link rel="modulepreload" href="{PLACEHOLDER}/{name}">' for name in _modules("main.js"))
+    return render("index.html", root, preloads=links, added="".join(added))
 
 
 @cache
@@ -107,10 +110,22 @@ def render(name: str, root: str = "", **places: str) -> File:
         places: HTML by the name of its place in the template, ``@name@``.
     """
     digest, found = _contents()
-    text = found[name].decode().replace(PLACEHOLDER, f"{root}static/{digest}").replace(ROOT, root)
+    text = found[name].decode()
     for place, content in places.items():
         text = text.replace(f"@{place}@", content)
+    text = text.replace(PLACEHOLDER, f"{root}static/{digest}").replace(ROOT, root)
     return _compress(text.encode(), "text/html; charset=utf-8")
+
+
+def _modules(script: str) -> list[str]:
+    """The modules that a script loads, also indirectly: a browser that knows them asks for all at once."""
+    _, contents = _contents()
+    found, waiting = set[str](), [script]
+    while waiting:
+        imported = set(IMPORT.findall(contents[waiting.pop()].decode())) - found
+        found |= imported
+        waiting += imported
+    return sorted(found)
 
 
 @cache
