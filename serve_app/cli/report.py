@@ -1,6 +1,6 @@
 """``tagae report``: writes an incident of a recording as one file, HTML or Markdown."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,9 +80,13 @@ def report(
             f"{recording}: expected an incident{f' {choice}' if choice else ''} in {tally.statuses.total()} snapshots, "
             f"got {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
         )
-    write = {ReportFormat.HTML: page, ReportFormat.MARKDOWN: markdown_report, ReportFormat.SVG: incident_picture}[form]
+    writers: dict[ReportFormat, Callable[..., str]] = {
+        ReportFormat.HTML: page,
+        ReportFormat.MARKDOWN: markdown_report,
+        ReportFormat.SVG: incident_picture,
+    }
     default = STDOUT if form is ReportFormat.MARKDOWN else Path(f"report.{form}")
-    target, text = output or default, write(recording.name, window.moments, window.incident.id, zone=zone)
+    target, text = output or default, writers[form](recording.name, window.moments, window.incident.id, zone=zone)
     if target == STDOUT:
         typer.echo(text, nl=False)
     else:
