@@ -12,12 +12,10 @@
     ├── UnknownInstant           no kept snapshot of this time
     ├── UnknownIncident          no incident with this id, or no feedback on it
     ├── UnknownMute              no mute with this id
-    ├── UnknownSavedView         no saved view with this id
     ├── UnknownModel             the registry has no model of this version
     ├── UnfitModel               a model that the meshes cannot change to
     ├── TooMuchFeedback          feedback on more incidents than the settings allow
     ├── TooManyMutes             more mutes than the settings allow
-    ├── TooManySavedViews        more saved views than the settings allow
     ├── TooManyMeshes            one mesh more than the settings allow
     ├── StaleSnapshot            older than the newest snapshot counted
     ├── SameTimeOtherContent     a second, different snapshot for a time already scored
@@ -114,10 +112,6 @@ class UnknownMute(ServeError):
     """No mute with this id exists."""
 
 
-class UnknownSavedView(ServeError):
-    """No saved view with this id exists."""
-
-
 class UnknownModel(ServeError):
     """The registry has no model of this version."""
 
@@ -132,10 +126,6 @@ class TooMuchFeedback(ServeError):
 
 class TooManyMutes(ServeError):
     """The limit on mutes is reached."""
-
-
-class TooManySavedViews(ServeError):
-    """The limit on saved views is reached."""
 
 
 class TooManyMeshes(ServeError):
@@ -269,12 +259,10 @@ ANSWERS: dict[type[Exception], Answer] = {
     UnknownInstant: Answer(404, "unknown-instant", "There is no such snapshot"),
     UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
     UnknownMute: Answer(404, "unknown-mute", "There is no such mute"),
-    UnknownSavedView: Answer(404, "unknown-saved-view", "There is no such saved view"),
     UnknownModel: Answer(404, "unknown-model", "There is no such model"),
     UnfitModel: Answer(409, "unfit-model", "Meshes cannot change to this model"),
     TooMuchFeedback: Answer(409, "too-much-feedback", "The limit on feedback is reached"),
     TooManyMutes: Answer(409, "too-many-mutes", "The limit on mutes is reached"),
-    TooManySavedViews: Answer(409, "too-many-saved-views", "The limit on saved views is reached"),
     TooManyMeshes: Answer(409, "too-many-meshes", "The limit on meshes is reached"),
     StaleSnapshot: Answer(409, "stale-snapshot", "The snapshot is older than the newest one"),
     OutOfOrder: Answer(409, "out-of-order", "The snapshot is older than the newest one"),

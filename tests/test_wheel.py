@@ -125,6 +125,7 @@ def test_the_content_of_the_wheel(wheel: Path) -> None:
         "model/weights/tagae.safetensors",
         "model/weights/20197a285a383037.reference.safetensors",
         "serve_app/sidecar/verdicts.proto",
+        *(f"serve_app/web/report/templates/report.{ending}" for ending in ("html", "md", "css")),
     } <= set(names)
     assert {f"{package}/py.typed" for package in top} <= set(names)
     page = {path.relative_to(ROOT).as_posix() for path in FOLDER.rglob("*") if path.is_file()}

@@ -74,10 +74,6 @@ class Principal:
         """Whether the caller has a scope, for some mesh at least, directly or through ``admin``."""
         return any(grant.has(scope) for grant in self.grants)
 
-    def meshes_with(self, scope: Scope) -> frozenset[str] | None:
-        """The meshes for which the caller has a scope; None: all."""
-        return meshes_with(self.grants, scope)
-
     def can_see(self, mesh: str) -> bool:
         """Whether the caller may see a mesh."""
         return self.meshes is None or mesh in self.meshes

@@ -14,12 +14,12 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MESHES = "/v1/meshes"
 MODELS = "/v1/models"
 AUDIT = "/v1/audit"
-VIEWS = "/v1/views"  # saved views of the page; the route knows the mesh of each
 STATIC = "/static/"
 # Pages without their data, and probes, which have no token.
 OPEN = {
     "/": SAFE,
     "/docs": SAFE,
+    "/openapi.json": SAFE,
     "/healthz": SAFE,
     "/readyz": SAFE,
     "/-/healthz": SAFE,
@@ -31,8 +31,8 @@ OPEN = {
     "/demo/controls.js": SAFE,
     "/demo/controls.css": SAFE,
 }
-READ = frozenset({MESHES, MODELS, VIEWS, "/v1/model", "/openapi.json", "/-/routes", "/demo/show"})
-WRITE = frozenset({"/v1/score", "/demo/keys", VIEWS})
+READ = frozenset({MESHES, MODELS, "/v1/model", "/-/routes", "/demo/show"})
+WRITE = frozenset({"/v1/score", "/demo/keys"})
 MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("otlp", "v1", "metrics")})
 MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 
@@ -68,7 +68,7 @@ def need(method: str, path: str) -> Need:
         return Need(Scope.READ)
     if path == AUDIT:
         return Need(Scope.ADMIN, all_meshes=True)
-    if (path in WRITE and method == "POST") or (method == "DELETE" and _is_view(path)):
+    if path in WRITE and method == "POST":
         return Need(Scope.WRITE)
     return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)
 
@@ -77,12 +77,6 @@ def _is_card(path: str) -> bool:
     """Whether a path is ``/v1/models/{version}``, which has nothing about a mesh."""
     version = path.removeprefix(MODELS + "/")
     return version != path and bool(version) and "/" not in version
-
-
-def _is_view(path: str) -> bool:
-    """Whether a path is ``/v1/views/{view}``."""
-    view = path.removeprefix(VIEWS + "/")
-    return view != path and bool(view) and "/" not in view
 
 
 def _mesh_need(method: str, path: str) -> Need:

@@ -40,7 +40,6 @@ from serve_app.api.schemas.models import (
     RollbackDocument,
     RolloutDocument,
 )
-from serve_app.api.schemas.saved_views import KeptSavedViewDocument, SavedViewDocument, SavedViewsDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import MeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
@@ -265,19 +264,6 @@ class Client:
     def unmute(self, mesh: str, mute: str) -> None:
         """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
-
-    def saved_views(self) -> list[KeptSavedViewDocument]:
-        """The saved views of the page that the caller may see, by name. Errors as ``push``."""
-        return SavedViewsDocument.model_validate_json(self._send("GET", "/v1/views").content).views
-
-    def save_view(self, view: SavedViewDocument) -> KeptSavedViewDocument:
-        """Save a view of the page, or replace the one with its id. Returns what is stored. Errors as ``push``,
-        ``UnknownSavedView`` and ``TooManySavedViews``."""
-        return KeptSavedViewDocument.model_validate_json(self._send("POST", "/v1/views", _json(view), JSON).content)
-
-    def delete_view(self, view: str) -> None:
-        """Delete a saved view by its id. Errors as ``push``, and ``UnknownSavedView``."""
-        self._send("DELETE", f"/v1/views/{_in_path(view)}")
 
     def models(self) -> ModelsDocument:
         """The models of the registry. Errors as ``push``, and ``RegistryGone``."""

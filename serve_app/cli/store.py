@@ -46,8 +46,7 @@ def copy(
       tagae store copy --from redis://127.0.0.1:6379/0 --to backup --mesh shop --set store.password_file=redis.password
     """
     from serve_app.settings.plugins import STORES
-    from serve_app.stores.base import ROLLOUT
-    from serve_app.stores.copying import choose_meshes, copy_documents, copy_meshes
+    from serve_app.stores.copying import choose_meshes, copy_meshes, copy_rollout
     from serve_app.stores.opening import open_store
     from serve_app.stores.sqlite_file import FILE_NAME
 
@@ -65,8 +64,8 @@ def copy(
                 f"{one.mesh}\tsequence {one.sequence}\trevision {one.revision}\t{one.snapshots} snapshots\t"
                 f"{one.incidents} incidents"
             )
-        for name in () if mesh else copy_documents(reading, writing, overwrite=overwrite):
-            print_note(f"copied {'which mesh uses which model' if name == ROLLOUT else 'the saved views of the page'}")
+        if not mesh and copy_rollout(reading, writing, overwrite=overwrite):
+            print_note("copied which mesh uses which model")
     print_note(f"copied and compared {len(names)} mesh{'' if len(names) == 1 else 'es'} to {target}")
 
 

@@ -11,7 +11,7 @@ LIGHT = {
     "major-paper": "#fff1e8", "minor": "#8a5300", "minor-paper": "#fff3d6", "notice": "#0f6674",
     "score": "#0b5cad", "threshold": "#57606a", "shade": "rgba(209, 36, 47, 0.16)", "node": "#9fb3c4",
     "node-unusual": "#e6a100", "node-bad": "#d1242f", "edge": "#c5ced6", "path": "#b3151f", "recover": "#0b5cad",
-    "recover-paper": "#e3effb", "warn": "#8a5300", "warn-paper": "#fff3d6",
+    "new-call": "#7439c6", "recover-paper": "#e3effb", "warn": "#8a5300", "warn-paper": "#fff3d6",
 }  # fmt: skip
 DARK = {
     "ink": "#e6e8eb", "soft": "#a3adb8", "paper": "#0f1317", "panel": "#171c22", "rule": "#323a43",
@@ -19,7 +19,7 @@ DARK = {
     "major-paper": "#3a2010", "minor": "#f0b849", "minor-paper": "#33270d", "notice": "#7cc7d4",
     "score": "#6cb6f5", "threshold": "#a3adb8", "shade": "rgba(255, 100, 95, 0.22)", "node": "#50667a",
     "node-unusual": "#d9a021", "node-bad": "#ff5a52", "edge": "#36414c", "path": "#ff8b85", "recover": "#6cb6f5",
-    "recover-paper": "#102538", "warn": "#f0b849", "warn-paper": "#33270d",
+    "new-call": "#c6a3ff", "recover-paper": "#102538", "warn": "#f0b849", "warn-paper": "#33270d",
 }  # fmt: skip
 
 

@@ -225,7 +225,6 @@ class WholeMesh:
 
 
 ROLLOUT = "rollout"  # the document that says which mesh uses which model
-SAVED_VIEWS = "saved-views"  # the document with the named links of the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +259,7 @@ class StateStore(Protocol):
     - ``set_aside``, ``delete``: after damage, or by hand.
     - ``read_whole``, ``write_whole``, ``write_history``: by ``tagae store copy`` alone; all that is kept of a mesh.
     - ``read_document``: once a second in each session, if there is a registry of models; some KB.
-    - ``write_document``: when people change a model or a saved view, and twice in 20 snapshots of a mesh while a
+    - ``write_document``: when people change a model, and twice in 20 snapshots of a mesh while a
       candidate is tried; up to 500 KB.
     - ``close``: once.
 

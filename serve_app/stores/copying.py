@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
-from serve_app.stores.base import ROLLOUT, SAVED_VIEWS, HistoryChunk, StateStore, WholeMesh
+from serve_app.stores.base import ROLLOUT, HistoryChunk, StateStore, WholeMesh
 
 CHUNKS_AT_ONCE = 256  # of a history: some MB
-DOCUMENTS = {ROLLOUT: "a rollout of models", SAVED_VIEWS: "saved views"}  # of the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +84,23 @@ def copy_meshes(
         yield _summarize(mesh, whole, _copy_history(source, target, mesh))
 
 
-def copy_documents(source: StateStore, target: StateStore, *, overwrite: bool) -> list[str]:
-    """Copy the documents of the service: which mesh uses which model, and the saved views. Returns the names of those
-    that there are.
+def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> bool:
+    """Copy the document that says which mesh uses which model. Returns whether there is one.
 
     Raises:
-        StoreConflict: the target has one of them, and it is not to be overwritten; nothing was copied.
+        StoreConflict: the target has one, and it is not to be overwritten.
         ServeError: a store cannot be used.
     """
-    found = {name: document for name in DOCUMENTS if (document := source.read_document(name)) is not None}
-    there = {name: target.read_document(name) for name in found}
-    if not overwrite and (known := next((name for name, one in there.items() if one is not None), None)):
+    document, before = source.read_document(ROLLOUT), target.read_document(ROLLOUT)
+    if document is None:
+        return False
+    if before is not None and not overwrite:
         raise StoreConflict(
-            f"expected a target without {DOCUMENTS[known]}, got one with it; copy single meshes (--mesh), or replace "
+            "expected a target without a rollout of models, got one with it; copy single meshes (--mesh), or replace "
             "it (--overwrite)"
         )
-    for name, document in found.items():
-        before = there[name]
-        target.write_document(name, document.content, revision=before.revision if before else 0)
-    return list(found)
+    target.write_document(ROLLOUT, document.content, revision=before.revision if before else 0)
+    return True
 
 
 def _copy_history(source: StateStore, target: StateStore, mesh: str) -> int:

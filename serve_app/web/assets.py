@@ -4,6 +4,7 @@ browsers can cache them permanently; a new version has a new path.
 Browsers accept Brotli over HTTPS and from this machine, else only gzip. Brotli makes these files a seventh smaller."""
 
 import mimetypes
+import re
 import zlib
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -15,6 +16,7 @@ import pyarrow as pa
 FOLDER = Path(__file__).parent / "static"
 GZIP = 16 + zlib.MAX_WBITS  # selects gzip in zlib
 BROTLI = pa.Codec("brotli", compression_level=11)
+MAX_BROTLI_BYTES = 1_000_000  # of a file: Brotli takes three seconds for Swagger UI, and every start would wait for it
 # Nothing from other hosts, nothing inline, no frames: the page shows names from other systems.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -29,6 +31,7 @@ HEADERS = {
 CACHE_PERMANENTLY = {"x-content-type-options": "nosniff", "cache-control": "public, max-age=31536000, immutable"}
 PLACEHOLDER = "@files@"  # of the path of the files in the page
 ROOT = "@root@"  # likewise of the path of the service
+IMPORT = re.compile(r'^import .*? from "\./([^"]+)";$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ class File:
     Attributes:
         zipped: with gzip.
         media_type: of the content.
-        brotli: with Brotli; None: it was not compressed so.
+        brotli: with Brotli; None: the file is above ``MAX_BROTLI_BYTES``.
     """
 
     zipped: bytes
@@ -72,7 +75,14 @@ def page(*added: str, root: str = "") -> File:
         added: tags for its head, such as the script and the style of the demo.
         root: path of the service relative to the page, which may be below a path of a proxy.
     """
-    return render("index.html", root, added="".join(added))
+    links = "\n".join(f'<link rel="modulepreload" href="{PLACEHOLDER}/{name}">' for name in _modules("main.js"))
+    return render("index.html", root, preloads=links, added="".join(added))
+
+
+@cache
+def api_reference() -> File:
+    """Return the page with the reference of the API."""
+    return render("docs.html")
 
 
 @lru_cache(maxsize=16)  # addresses can have any depth
@@ -100,10 +110,22 @@ def render(name: str, root: str = "", **places: str) -> File:
         places: HTML by the name of its place in the template, ``@name@``.
     """
     digest, found = _contents()
-    text = found[name].decode().replace(PLACEHOLDER, f"{root}static/{digest}").replace(ROOT, root)
+    text = found[name].decode()
     for place, content in places.items():
         text = text.replace(f"@{place}@", content)
+    text = text.replace(PLACEHOLDER, f"{root}static/{digest}").replace(ROOT, root)
     return _compress(text.encode(), "text/html; charset=utf-8")
+
+
+def _modules(script: str) -> list[str]:
+    """The modules that a script loads, also indirectly: a browser that knows them asks for all at once."""
+    _, contents = _contents()
+    found, waiting = set[str](), [script]
+    while waiting:
+        imported = set(IMPORT.findall(contents[waiting.pop()].decode())) - found
+        found |= imported
+        waiting += imported
+    return sorted(found)
 
 
 @cache
@@ -116,7 +138,8 @@ def _contents() -> tuple[str, dict[str, bytes]]:
 
 
 def _compress(content: bytes, media_type: str) -> File:
-    return File(zlib.compress(content, 9, GZIP), media_type, BROTLI.compress(content, asbytes=True))
+    brotli = BROTLI.compress(content, asbytes=True) if len(content) <= MAX_BROTLI_BYTES else None
+    return File(zlib.compress(content, 9, GZIP), media_type, brotli)
 
 
 def _media_type(name: str) -> str:

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 
 class ReportFormat(StrEnum):
-    """A page to read, send or print; or text for a post-mortem."""
+    """A page to read, send or print; text for a post-mortem; or a picture."""
 
     HTML = "html"
     MARKDOWN = "markdown"
+    SVG = "svg"

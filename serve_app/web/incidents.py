@@ -1,4 +1,4 @@
-"""Incidents, open and archived: lists, documents, graphs and series."""
+"""Incidents, open and archived: lists and documents."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -14,13 +14,12 @@ from serve_app.api.schemas.incidents import (
     SeenBeforeDocument,
 )
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
-from serve_app.api.views import Deviations, graph_document
+from serve_app.api.views import Deviations
 from serve_app.stores.archive import SEVERITIES, Details, likely_suspects, unpack_document
 from serve_app.stores.base import ArchivedIncident, IncidentFilter
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
 from serve_app.stores.rows import microseconds
-from serve_app.web.history import series
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
 BLOCK = 200  # archived incidents that are read at once
@@ -96,22 +95,6 @@ class IncidentViews:
             "seen_before": self.seen_before(mesh, case.document),
         }
         return document.model_copy(update=update).model_dump_json().encode()
-
-    def graph(self, mesh: str, incident: str) -> bytes:
-        """JSON of the part of the mesh around an incident at its highest score. Errors as in :meth:`detail`."""
-        case = self.case(mesh, incident)
-        strongest = case.strongest
-        document = graph_document(strongest.snapshot, strongest.deviations, strongest.verdict)
-        return document.model_copy(update={"vanished": list(case.details.gone)}).model_dump_json().encode()
-
-    def series(self, mesh: str, incident: str, service: str, source: str | None) -> bytes:
-        """JSON of the metrics of a service around an incident, or of the calls from ``source`` to it.
-
-        Raises:
-            UnknownMesh, UnknownIncident: there is none.
-            InvalidParameter: the archive does not have the service.
-        """
-        return series([one.snapshot for one in self.case(mesh, incident).moments], service, source)
 
     def moments(self, mesh: str, incident: str, kept: Sequence[ScoredSnapshot]) -> Sequence[ScoredSnapshot]:
         """The moments to report an incident from: of the archive if it is over or its highest score is no longer kept,

@@ -55,6 +55,6 @@ def test_paper_is_light_and_has_the_large_pictures(browser: Any, address: str) -
         page.goto(address)
         page.emulate_media(media="print")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-        assert page.locator(".large:visible").count() == 3
+        assert page.locator(".large:visible").count() == 2
         assert page.locator(".small:visible").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") <= a4["width"]

@@ -17,7 +17,6 @@ from serve_app.access import Access
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
 from serve_app.api.schemas.problem import Problem
-from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
@@ -64,7 +63,7 @@ class Http(FastAPI):
         schema = super().openapi()
         documents = schema["components"]["schemas"]
         read = (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
-        changes = (CanaryDocument, PromotionDocument, RollbackDocument, SavedViewDocument)
+        changes = (CanaryDocument, PromotionDocument, RollbackDocument)
         for document in (*read, *changes, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}

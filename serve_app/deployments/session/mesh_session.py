@@ -38,7 +38,6 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
 )
 from serve_app.api.schemas.models import RolloutDocument
-from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
@@ -93,7 +92,6 @@ from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
-from serve_app.web.saved_views import Meshes, SavedViews
 
 if TYPE_CHECKING:
     from serve_app.deployments.notifier import Notifier
@@ -159,7 +157,6 @@ class MeshSession:
         self._load = RequestLoad()
         share = settings.models.shadow_share
         shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
-        self._saved_views = SavedViews(store)
         self._trials = Trials(settings, self._models, store, shadow)
         self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
         self._reader = Reader(
@@ -363,18 +360,6 @@ class MeshSession:
             UnknownMesh, UnknownMute: there is none.
         """
         await self._change(mesh, lambda state: remove_mute(state, mute))
-
-    async def saved_views(self, meshes: Meshes) -> bytes:
-        """The saved views for a caller who may see these meshes, as JSON. Errors as of :meth:`SavedViews.read`."""
-        return (await asyncio.to_thread(self._saved_views.read, meshes)).model_dump_json().encode()
-
-    async def save_view(self, document: SavedViewDocument, meshes: Meshes, by: str = "") -> bytes:
-        """Save a view. Returns it as JSON. Arguments and errors as of :meth:`SavedViews.save`."""
-        return (await asyncio.to_thread(self._saved_views.save, document, meshes, by)).model_dump_json().encode()
-
-    async def delete_view(self, view: str, meshes: Meshes) -> None:
-        """Delete a saved view. Arguments and errors as of :meth:`SavedViews.delete`."""
-        await asyncio.to_thread(self._saved_views.delete, view, meshes)
 
     async def try_model(self, version: str, share: float | None, by: str = "") -> bytes:
         """Try a model on a share of the meshes; None: on ``models.canary_share``. Returns the rollout, as JSON.

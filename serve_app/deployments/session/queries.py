@@ -407,35 +407,6 @@ class IncidentQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentGraphQuery:
-    """The part of the mesh around an incident, as JSON. Errors as in :class:`IncidentQuery`."""
-
-    mesh: str
-    incident: str
-
-    async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.incidents.graph, self.mesh, self.incident)
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentSeriesQuery:
-    """The metrics of a service or a call around an incident, as JSON.
-
-    Raises:
-        UnknownIncident: there is none.
-        InvalidParameter: the archive does not have it.
-    """
-
-    mesh: str
-    incident: str
-    service: str
-    source: str | None
-
-    async def answer(self, reader: Reader) -> bytes:
-        return await reader.view(reader.incidents.series, self.mesh, self.incident, self.service, self.source)
-
-
-@dataclass(frozen=True, slots=True)
 class ReportQuery:
     """The report on an incident, open or archived; None: the most severe one that was open last.
 

@@ -185,6 +185,8 @@ class Reader:
         moments = kept if incident is None else self.incidents.moments(mesh, incident, kept)
         cases = [case.incident for case in find_all(mesh, moments, incident)]
         similar = {one.id: before.text for one in cases if (before := self.incidents.seen_before(mesh, one))}
+        if form is ReportFormat.SVG:
+            return incident_picture(mesh, moments, incident, zone)
         if form is ReportFormat.HTML:
             return report(mesh, moments, incident, seen_before=similar, links=links, zone=zone)
         given = [said for one in cases if (said := self.incidents.feedback(mesh, one.id))]

@@ -5,15 +5,18 @@ It has light colours, and every colour is written out, since programs that turn 
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, tzinfo
 from textwrap import wrap
 
 from model.names import readable
+from serve_app.drawing.html import LIGHT
 from serve_app.drawing.html import STYLE as COMMON_STYLE
 from serve_app.drawing.svg import rectangle, tag, words
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import graph
-from serve_app.web.report.style import STYLE
+from serve_app.web.report.page import TEMPLATES
 from serve_app.web.report.timeline import timeline
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
@@ -25,21 +28,23 @@ INVOLVED, NEIGHBOURS = 16, 8  # services that can be read on a phone
 BAR = 6.0  # of the colour of the severity
 _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
-_VARIABLE = re.compile(r"--([\w-]+):\s*([^;}]+)")
 
 
-def incident_picture(mesh: str, moments: Sequence[ScoredSnapshot], incident: str) -> str:
+def incident_picture(
+    mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None, zone: tzinfo = UTC
+) -> str:
     """Return the picture of an incident, as SVG.
 
     Args:
         mesh: its name.
         moments: snapshots around the incident, oldest first.
-        incident: its id.
+        incident: its id; None: the most urgent of those that were open last.
+        zone: in which times are written.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    case = find(mesh, moments, incident)
+    case = replace(find(mesh, moments, incident), zone=zone)
     lines = _title_lines(case)
     y = MARGIN + TITLE
     parts = []
@@ -78,9 +83,8 @@ def _title_lines(case: ReportedIncident) -> list[str]:
 def _facts(case: ReportedIncident) -> str:
     incident = case.incident
     what = incident.severity if incident.is_notice else f"{incident.severity} incident"
-    return (
-        f"{what} in {case.mesh}, since {incident.since:%Y-%m-%d %H:%M} UTC · {sentences.duration(case)} · {incident.id}"
-    )
+    since = f"{case.local(incident.since):%Y-%m-%d %H:%M %Z}"
+    return f"{what} in {case.mesh}, since {since} · {sentences.duration(case)} · {incident.id}"
 
 
 def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
@@ -96,11 +100,9 @@ def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
 
 def _style() -> str:
     """The rules for pictures, with the light colours in place of variables."""
-    colours: dict[str, str] = {}
-    for name, value in _VARIABLE.findall(COMMON_STYLE + STYLE):
-        colours.setdefault(name, value.strip())  # the light ones come first
-    rules = "\n".join(_SVG_RULE.findall(COMMON_STYLE + STYLE)) + _OWN
-    return re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], rules)
+    style = COMMON_STYLE + (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    rules = "\n".join(_SVG_RULE.findall(style)) + _OWN
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: LIGHT[found[1]], rules)
 
 
 _OWN = """

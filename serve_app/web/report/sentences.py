@@ -1,13 +1,15 @@
 """What the HTML report and the Markdown report both say about an incident, as plain text."""
 
+import importlib.metadata
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from model.names import list_first
 from serve_app.api.headline import trend_words
 from serve_app.api.number_text import share_text, span_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
+from serve_app.web.report.event_log import reporting_delay
 
 
 def title(case: ReportedIncident) -> str:
@@ -75,7 +77,46 @@ def spread(case: ReportedIncident) -> str:
     return f"It spread to {direct}" + (f", and through them to {beyond} more." if beyond else ".")
 
 
-def facts(case: ReportedIncident) -> list[tuple[str, str]]:
+def highest_at(case: ReportedIncident) -> str:
+    """When the score was highest."""
+    return f"{case.local(case.worst.verdict.observed_at):%H:%M:%S %Z}"
+
+
+def tiles(case: ReportedIncident) -> list[tuple[str, str, str]]:
+    """The facts at the top of a page: names, values, and what belongs below them."""
+    incident, since = case.incident, case.local(case.incident.since)
+    found = [
+        ("since", f"{since:%H:%M:%S}", f"{since:%Y-%m-%d, %Z}"),
+        ("duration", duration(case), end_text(case)),
+        ("affected", f"{len(incident.affected)}", affected_caption(incident)),
+        ("probability", share_text(case.worst.verdict.probability), "of an incident, at the highest score"),
+    ]
+    if incident.team or incident.contact:
+        found.append(("team", incident.team or incident.contact, incident.contact if incident.team else ""))
+    return found
+
+
+def summary(case: ReportedIncident) -> list[tuple[str, str]]:
+    """The facts at the top of a post-mortem: names and values."""
+    incident, delay = case.incident, reporting_delay(case)
+    label, step = what_to_do(case)
+    impact = incident.impact.text if incident.impact else f"{len(incident.affected)} services affected"
+    return [
+        ("severity", incident.severity),
+        ("kind", incident.kind.replace("_", " ")),
+        ("first suspect", case.first or "none"),
+        *([(label.lower(), step)] if step else []),
+        *([("team", ", ".join(filter(None, (incident.team, incident.contact))))] if incident.team else []),
+        ("since", f"{case.local(incident.since):%Y-%m-%d %H:%M:%S %Z}"),
+        ("duration", f"{duration(case)}, {end_text(case)}"),
+        *([] if delay is None else [("reported after", span(delay))]),
+        ("impact", impact),
+        *(("error budget", one.text) for one in case.newest.error_budgets),
+        ("probability", f"{share_text(case.worst.verdict.probability)} at the highest score"),
+    ]
+
+
+def facts(case: ReportedIncident, made_at: datetime) -> list[tuple[str, str]]:
     """The data and the model behind the report: names and values."""
     verdict, first, last = case.worst.verdict, case.moments[0].verdict, case.moments[-1].verdict
     services, calls = case.worst.of_mesh or (case.worst.snapshot.num_nodes, case.worst.snapshot.num_edges)
@@ -90,6 +131,7 @@ def facts(case: ReportedIncident) -> list[tuple[str, str]]:
         ),
         ("coverage", f"{share_text(verdict.coverage)} of the services were scored; missing parts: {missing}"),
         ("model", verdict.model),
+        ("made", f"{case.local(made_at):%Y-%m-%d %H:%M:%S %Z} by tagae {importlib.metadata.version('tagae')}"),
     ]
 
 

@@ -1,11 +1,10 @@
-"""The suspects: each reason in words, with its metric over time."""
+"""The suspects that a report lists, and the metric of each reason over time."""
 
 import numpy as np
 
-from serve_app.api.number_text import score_text, unit
+from serve_app.api.number_text import unit
 from serve_app.api.reason_text import metric_words
 from serve_app.api.schemas.verdict import ReasonDocument, SuspectDocument
-from serve_app.drawing.html import readable_html
 from serve_app.drawing.svg import Scale, curve, line, picture, words
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.series import metric_series
@@ -17,20 +16,16 @@ CHARTED = 3  # suspects with charts
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 74.0, 334.0, 18.0, 74.0
 
 
-def suspects(case: ReportedIncident) -> str:
-    """Return a card for each of the first suspects."""
-    listed = listed_suspects(case)
-    cards = "".join(_card(case, place, suspect) for place, suspect in listed)
-    others = ", ".join(one.service for place, one in enumerate(case.incident.suspects, 1) if (place, one) not in listed)
-    return f'<ol class="suspects">{cards}</ol>' + (
-        f'<p class="about">Less likely: {readable_html(others)}.</p>' if others else ""
-    )
-
-
 def listed_suspects(case: ReportedIncident) -> list[tuple[int, SuspectDocument]]:
     """Return the likely suspects, with their ranks; the first one always."""
     ranked = enumerate(case.incident.suspects, 1)
     return [(place, one) for place, one in ranked if place == 1 or one.score >= LEAST][:MOST]
+
+
+def other_suspects(case: ReportedIncident) -> list[str]:
+    """Return the services of the unlikely suspects."""
+    listed = {one.service for _, one in listed_suspects(case)}
+    return [one.service for one in case.incident.suspects if one.service not in listed]
 
 
 def arrows(text: str) -> str:
@@ -38,22 +33,11 @@ def arrows(text: str) -> str:
     return text.replace(" -> ", "\u00a0→ ")
 
 
-def _card(case: ReportedIncident, place: int, suspect: SuspectDocument) -> str:
-    charts = place <= CHARTED and not case.incident.is_of_scope(suspect.service)
-    reasons = "".join(
-        f"<li><p>{readable_html(arrows(reason.text))}</p>"
-        f"{_chart(case, place, i, suspect.service, reason) if charts else ''}</li>"
-        for i, reason in enumerate(suspect.reasons, 1)
-    )
-    return (
-        f'<li class="suspect"><h3><span class="place">{place}</span> {readable_html(suspect.service)} '
-        f'<span class="bar" title="score as a suspect"><span style="width:{suspect.score:.0%}"></span></span>'
-        f'<span class="share">{score_text(suspect.score)}</span></h3><ul class="reasons">{reasons}</ul></li>'
-    )
-
-
-def _chart(case: ReportedIncident, place: int, number: int, service: str, reason: ReasonDocument) -> str:
-    """Draw the metric over time, the expected value dashed, and the time when the deviation began."""
+def chart(case: ReportedIncident, place: int, number: int, service: str, reason: ReasonDocument) -> str:
+    """Draw the metric over time, the expected value dashed, and the time when the deviation began; empty for unlikely
+    suspects, and for the numbers of a whole scope."""
+    if place > CHARTED or case.incident.is_of_scope(service):
+        return ""
     values = metric_series((moment.snapshot for moment in case.moments), service, reason)
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):

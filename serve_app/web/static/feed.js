@@ -53,9 +53,6 @@ export const similar = (mesh, service) => send(`${of(mesh)}/similar${query({ ser
 export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
 export const incidents = (mesh, asked = {}) => send(`${of(mesh)}/incidents${query(asked)}`);
 export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}`);
-export const incidentGraph = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}/graph`);
-export const incidentSeries = (mesh, id, service, source) =>
-  send(`${of(mesh)}/incidents/${encodeURIComponent(id)}/series${query({ service, source })}`);
 export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
 export const drift = (mesh) => send(`${of(mesh)}/drift`);
 export const sla = () => send(`${ROOT}v1/sla`);
@@ -70,10 +67,7 @@ export const acceptIncident = (mesh, incident, document) =>
 export const mutes = (mesh) => send(`${of(mesh)}/mutes`);
 export const addMute = (mesh, document) => send(`${of(mesh)}/mutes`, json(document));
 export const removeMute = (mesh, id) => send(`${of(mesh)}/mutes/${encodeURIComponent(id)}`, { method: "DELETE" });
-export const views = () => send(`${ROOT}v1/views`);
-export const saveView = (document) => send(`${ROOT}v1/views`, json(document));
-export const deleteView = (id) => send(`${ROOT}v1/views/${encodeURIComponent(id)}`, { method: "DELETE" });
-export const report = (mesh, incident) => `${of(mesh)}/report${query({ incident })}`;
+export const report = (mesh, incident, format) => `${of(mesh)}/report${query({ incident, format })}`;
 
 export function comparison(mesh, first, second, service, signal) {
   return send(

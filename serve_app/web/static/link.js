@@ -26,5 +26,10 @@ export function go(changes, { quietly = false } = {}) {
   dispatchEvent(new Event("view"));
 }
 
+const KEPT = ["tz", "team", "labels", "with"]; // of the reader, whatever mesh is in view
+
+/** Go to another mesh: nothing of the view of this one stays. */
+export const visit = (view) => go({ ...Object.fromEntries(FIELDS.filter((name) => !KEPT.includes(name)).map((name) => [name, null])), ...view });
+
 addEventListener("popstate", () => dispatchEvent(new Event("view")));
 addEventListener("hashchange", () => dispatchEvent(new Event("view")));

@@ -8,13 +8,12 @@ import { beforeAndAfter } from "./deploys.js";
 import { graphView } from "./graph.js";
 import { historyView } from "./history.js";
 import { incidentsView } from "./incidents.js";
-import { go, read } from "./link.js";
+import { go, read, visit } from "./link.js";
 import { mutesView } from "./mutes.js";
 import { overviewView } from "./overview.js";
 import { archivedMoment, coarseness } from "./archive.js";
 import { panelView } from "./panel.js";
 import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
-import { savedViewsMenu } from "./saved_views.js";
 import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
@@ -36,14 +35,13 @@ const GONE = [404, 422]; // answers about a moment that is not kept
 const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
 const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
-const known = {
+const NOTHING = {
   mesh: null,
   newest: null,
   timeline: null,
   map: null,
   mapOf: "",
   verdict: null,
-  needed: undefined, // snapshots from which the mesh is learned, see learning.js
   pace: null, // seconds between two snapshots that arrived while the page was open; null: fewer did
   arrived: null, // when the last of them did, ms
   received: null, // when the newest verdict was made: see state.js
@@ -52,10 +50,14 @@ const known = {
   lost: false,
   missed: null,
   problem: null,
-  health: null,
   source: undefined, // see state.js
   drift: undefined, // see drift.js
   scoring: null, // how the newest snapshot was scored
+}; // what is known of a mesh at first
+const known = {
+  ...NOTHING,
+  needed: undefined, // snapshots from which the mesh is learned, see learning.js
+  health: null,
   level: undefined, // see sla.js
 };
 let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it was received
@@ -128,7 +130,6 @@ const overview = overviewView();
 const start = startView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });
 const session = sessionView({ begin, end: askForToken });
-savedViewsMenu({ ask: decision.ask, mesh: () => known.mesh, canWrite: () => session.canWrite() });
 
 /** The namespaces that are drawn service by service, with one more. */
 const withExpanded = (name) => [...new Set([...(read().expand?.split(",") ?? []), name])].join(",");
@@ -170,25 +171,7 @@ function forget(mesh) {
   leave?.();
   leave = null;
   ranges.forget();
-  Object.assign(known, {
-    mesh,
-    newest: null,
-    timeline: null,
-    map: null,
-    mapOf: "",
-    verdict: null,
-    source: undefined,
-    drift: undefined,
-    scoring: null,
-    live: false,
-    lost: false,
-    missed: null,
-    problem: null,
-    pace: null,
-    arrived: null,
-    received: null,
-    dated: null,
-  });
+  Object.assign(known, NOTHING, { mesh });
   drawnState = "";
   waitFor("data");
   drawTab(mesh);
@@ -230,40 +213,23 @@ function enter(mesh) {
   refresh(mesh);
 }
 
-/** Load what neither the stream nor the list of meshes contains. The data that the state depends on come first. */
-function refresh(mesh) {
-  feed.source(mesh).then(
-    (source) => mesh === known.mesh && setSource(source),
-    () => mesh === known.mesh && setSource(null),
-  );
-  feed.one(mesh).then(
-    ({ scoring }) => {
-      if (mesh === known.mesh) known.scoring = scoring;
-    },
-    () => {},
-  );
-  loadDrift(mesh);
-  incidents.loadFeedback(mesh); // other people give feedback, too
-  mutes.load(mesh);
-  feed.health().then(
-    (health) => {
-      known.health = health;
-    },
-    () => {},
-  );
+/** Keep the answer to a request about a mesh, unless the page shows another one by then. */
+async function keep(mesh, field, request, failed = known[field]) {
+  const found = await request.catch(() => failed);
+  if (mesh === known.mesh) known[field] = found;
 }
 
-function loadDrift(mesh) {
-  if (known.drift && Date.now() < driftDue) return;
-  driftDue = Date.now() + DRIFT_MS;
-  feed.drift(mesh).then(
-    (drift) => {
-      if (mesh === known.mesh) known.drift = drift;
-    },
-    () => {
-      if (mesh === known.mesh) known.drift = null;
-    },
-  );
+/** Load what neither the stream nor the list of meshes contains. The data that the state depends on come first. */
+function refresh(mesh) {
+  keep(mesh, "source", feed.source(mesh), null).then(tick);
+  keep(mesh, "scoring", feed.one(mesh).then((one) => one.scoring));
+  if (!known.drift || Date.now() >= driftDue) {
+    driftDue = Date.now() + DRIFT_MS;
+    keep(mesh, "drift", feed.drift(mesh), null);
+  }
+  incidents.loadFeedback(mesh); // other people give feedback, too
+  mutes.load(mesh);
+  keep(mesh, "health", feed.health());
 }
 
 function addVerdict(verdict) {
@@ -392,11 +358,6 @@ async function loadList() {
   if (known.newest) fetchTimeline();
 }
 
-function setSource(source) {
-  known.source = source;
-  tick();
-}
-
 /** Ask for the list again soon, because the first snapshot is awaited. */
 function listSoon() {
   clearTimeout(soon);
@@ -453,14 +414,12 @@ function loadLevel() {
     known.level = undefined;
     return;
   }
-  feed.sla().then(
-    (level) => {
+  feed
+    .sla()
+    .catch(() => null)
+    .then((level) => {
       known.level = level;
-    },
-    () => {
-      known.level = null;
-    },
-  );
+    });
 }
 
 /** Start with the view of the address. */
@@ -756,24 +715,7 @@ addEventListener("resize", () => {
   timeline.resize();
 });
 document.addEventListener("visibilitychange", draw);
-by("mesh").addEventListener("change", () =>
-  go({
-    mesh: by("mesh").value,
-    view: null,
-    at: null,
-    service: null,
-    source: null,
-    incident: null,
-    first: null,
-    second: null,
-    range: null,
-    focus: null,
-    expand: null,
-    space: null,
-    only: null,
-    history: read().history ? "now" : null,
-  }),
-);
+by("mesh").addEventListener("change", () => visit({ mesh: by("mesh").value, history: read().history ? "now" : null }));
 by("live").addEventListener("click", () => go({ at: null, range: null }));
 by("near").addEventListener("click", lookAround);
 by("all").addEventListener("click", () => go({ view: "all" }));

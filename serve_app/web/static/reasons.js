@@ -38,7 +38,7 @@ export function valueNow(reason, series, at, isLive) {
 }
 
 /** The service and, if a reason is about calls to it, their caller. */
-export function subjectOf(service, { source, destination }) {
+function subjectOf(service, { source, destination }) {
   if (source) return [service, source];
   return destination ? [destination, service] : [service, null];
 }

@@ -8,7 +8,7 @@ export default [
     languageOptions: {
       ecmaVersion: 2023,
       sourceType: "module",
-      globals: globals.browser,
+      globals: { ...globals.browser, SwaggerUIBundle: "readonly" },
     },
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: {

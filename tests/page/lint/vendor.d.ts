@@ -1,2 +1,3 @@
-// Libraries in serve_app/web/static/vendor, which index.html loads as scripts.
+// Libraries in serve_app/web/static/vendor, which the pages load as scripts.
 declare const uPlot: any;
+declare const SwaggerUIBundle: any;

@@ -321,8 +321,6 @@ WRITES = {
     ("DELETE", "/v1/meshes/shop/feedback/i"),
     ("DELETE", "/v1/meshes/shop/mutes/m"),
     ("POST", "/v1/score"),
-    ("POST", "/v1/views"),
-    ("DELETE", "/v1/views/v"),
     ("POST", "/demo/keys"),
 }
 

@@ -11,8 +11,8 @@ from lab.contracts.store_content import append, at, incident, is_step
 from serve_app.cli import app
 from serve_app.errors import StoreConflict
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import ROLLOUT, SAVED_VIEWS, StateStore, WholeMesh
-from serve_app.stores.copying import copy_documents, copy_meshes
+from serve_app.stores.base import ROLLOUT, StateStore, WholeMesh
+from serve_app.stores.copying import copy_meshes, copy_rollout
 from serve_app.stores.opening import open_store
 from serve_app.stores.sqlite import LocalStore
 from tests.live.redis import RedisProgram
@@ -131,14 +131,9 @@ def test_which_mesh_uses_which_model_moves_too(tmp_path: Path) -> None:
         assert first is not None
         store.write_document(ROLLOUT, b"second", revision=first.revision)
         with pytest.raises(StoreConflict, match="expected a target without a rollout"):
-            copy_documents(store, other, overwrite=False)
-        assert copy_documents(store, other, overwrite=True) == [ROLLOUT]
+            copy_rollout(store, other, overwrite=False)
+        assert copy_rollout(store, other, overwrite=True)
         found = other.read_document(ROLLOUT)
         assert found is not None
         assert found.content == b"second"
-        assert not copy_documents(LocalStore(tmp_path / "three"), other, overwrite=True)
-        store.write_document(SAVED_VIEWS, b"views", revision=0)
-        assert copy_documents(store, other, overwrite=True) == [ROLLOUT, SAVED_VIEWS]
-        views = other.read_document(SAVED_VIEWS)
-        assert views is not None
-        assert views.content == b"views"
+        assert not copy_rollout(LocalStore(tmp_path / "three"), other, overwrite=True)

@@ -19,16 +19,15 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
-from model.snapshot import NODE_METRICS, MeshSnapshot, Owner
+from model.snapshot import MeshSnapshot, Owner
 from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
-from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.session.queries import ReportQuery
 from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.verdict_signal import VerdictSignal
-from serve_app.errors import InvalidDocument, InvalidParameter, UnknownIncident, UnknownMesh
+from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
 from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options
@@ -93,11 +92,8 @@ def report(watched_mesh: Watched, incident: str) -> str:
 
 def everything(watched_mesh: Watched, incident: str) -> tuple[object, ...]:
     """All that the archive says of an incident."""
-    service = culprit()
     return (
         json.loads(watched_mesh.incidents.detail(MESH, incident)),
-        json.loads(watched_mesh.incidents.graph(MESH, incident)),
-        json.loads(watched_mesh.incidents.series(MESH, incident, service, None)),
         report(watched_mesh, incident),
     )
 
@@ -116,14 +112,12 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, sn
     assert instant(document.opened_at) == seen[0]  # type: ignore[arg-type]
     assert document.until is not None
     assert instant(document.until) > seen[-1]
-    graph = GraphDocument.model_validate_json(watched_mesh.incidents.graph(MESH, incident.id)).model_dump()
+    around = watched_mesh.incidents.case(MESH, incident.id).strongest.snapshot
     whole = next(one for one in snapshots if one.observed_at == document.strongest_at)
-    services = {f"{one['namespace']}/{one['name']}": one for one in graph["services"]}
-    assert 5 < len(services) < whole.num_nodes == document.mesh_services
-    assert {one.service for one in document.suspects} <= services.keys()
-    for name, one in services.items():  # exactly as measured
-        rate = float(whole.node_features[whole.node_ids.index(name)][0])
-        assert one["metrics"]["request_rate"] == pytest.approx(rate, rel=1e-6)
+    assert 5 < around.num_nodes < whole.num_nodes == document.mesh_services
+    assert {one.service for one in document.suspects} <= set(around.node_ids)
+    rows = [whole.node_ids.index(name) for name in around.node_ids]
+    np.testing.assert_array_equal(around.node_features, whole.node_features[rows])  # exactly as measured
 
     before = everything(watched_mesh, incident.id)
     watched_mesh.see(MESH, later(recording(130), 8))
@@ -140,16 +134,15 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, sn
 def test_series_are_those_of_the_time_of_the_incident(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
-    kept = json.loads(watched_mesh.incidents.series(MESH, incident.id, culprit(), None))
-    whole = json.loads(watched_mesh.viewing.series(MESH, culprit(), None))
-    rows = [whole["observed_at"].index(at) for at in kept["observed_at"]]
+    kept = [one.snapshot for one in watched_mesh.incidents.case(MESH, incident.id).moments]
+    times = [one.observed_at for one in snapshots]
+    rows = [times.index(one.observed_at) for one in kept]
     assert rows == list(range(rows[0], rows[-1] + 1))  # nothing is left out of a short incident
     assert rows[0] <= BEGIN - 20
     assert rows[-1] >= END
-    for metric in NODE_METRICS:
-        assert kept["metrics"][metric] == pytest.approx([whole["metrics"][metric][i] for i in rows], rel=1e-3)
-    with pytest.raises(InvalidParameter):
-        watched_mesh.incidents.series(MESH, incident.id, "shop/nobody", None)
+    for row, one in zip(rows, kept, strict=True):
+        place, whole = one.node_ids.index(culprit()), snapshots[row].node_ids.index(culprit())
+        np.testing.assert_allclose(one.node_features[place], snapshots[row].node_features[whole], rtol=1e-3)
 
 
 def test_open_incidents_are_listed_as_they_are_now(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:

@@ -12,7 +12,6 @@ from serve_app.deployments.http.routes import (
     otlp,
     page,
     past,
-    saved_views,
     snapshots,
     views,
 )
@@ -26,7 +25,6 @@ ROUTERS = (
     models.router,
     incidents.router,
     actions.router,
-    saved_views.router,
     health.router,
     audit.router,
     login.router,

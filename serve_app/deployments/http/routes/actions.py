@@ -32,7 +32,7 @@ from serve_app.errors import (
 )
 from serve_app.runtime.rpc import Caller
 
-router = APIRouter()
+router = APIRouter(tags=["Feedback and mutes"])
 
 
 @router.post(

@@ -15,7 +15,7 @@ MOST_RECORDS = 1000
 CURSOR = r"^[0-9]{1,9}\.(-1|[0-9]{1,9})$"
 Text = Annotated[str | None, Query(max_length=MAX_TEXT)]
 
-router = APIRouter()
+router = APIRouter(tags=["Service"])
 
 
 @router.get("/v1/audit", response_model=AuditDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))

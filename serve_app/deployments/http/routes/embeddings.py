@@ -14,7 +14,7 @@ from serve_app.deployments.session.queries import EmbeddingsQuery, SimilarQuery
 
 MOST_SIMILAR = 100
 
-router = APIRouter()
+router = APIRouter(tags=["Meshes"])
 
 
 @router.get(

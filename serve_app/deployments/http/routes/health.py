@@ -24,7 +24,7 @@ from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller
 
 OF_A_MESH = "meshes."  # begins the name of a setting of one mesh
-router = APIRouter()
+router = APIRouter(tags=["Service"])
 
 
 @router.get("/healthz")

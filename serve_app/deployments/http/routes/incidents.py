@@ -9,31 +9,31 @@ from model.verdict import IncidentKind, Severity
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.base import LONGEST_TEAM, AskedService, Id, Instant, Text
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
-from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.deployments.session.queries import (
-    IncidentGraphQuery,
     IncidentQuery,
-    IncidentSeriesQuery,
     IncidentsQuery,
     ReportQuery,
 )
 from serve_app.errors import UnknownIncident
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.assets import HEADERS
-from serve_app.web.documents import SeriesDocument
 from serve_app.web.formats import ReportFormat
 
-HTML, MARKDOWN = "text/html", "text/markdown"
+MEDIA_TYPES = {
+    ReportFormat.HTML: "text/html",
+    ReportFormat.MARKDOWN: "text/markdown",
+    ReportFormat.SVG: "image/svg+xml",
+}
 LONGEST_ZONE = 64  # characters of the name of a time zone
 MOST_INCIDENTS = 500  # of one answer
 CURSOR = "^-?[0-9]{1,16}~[0-9A-Za-z-]{1,100}$"  # µs since 1970, and an id
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 IncidentId = Annotated[Id, Path(description="id from a verdict or a list", examples=["20260301T031200Z-1f3870be"])]
 
-router = APIRouter()
+router = APIRouter(tags=["Incidents"])
 
 
 @router.get("/v1/meshes/{mesh}/incidents", response_model=IncidentsDocument, responses=errors_of_mesh())
@@ -80,42 +80,15 @@ async def incident(mesh: MeshName, incident: IncidentId, backend: UseBackend) ->
 
 
 @router.get(
-    "/v1/meshes/{mesh}/incidents/{incident}/graph",
-    response_model=GraphDocument,
-    responses=errors_of_mesh(UnknownIncident),
-)
-async def incident_graph(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
-    """The part of the mesh around an incident at its highest score: suspects, affected services and their
-    neighbours."""
-    return json_response(await backend.read(IncidentGraphQuery(mesh, incident)))
-
-
-@router.get(
-    "/v1/meshes/{mesh}/incidents/{incident}/series",
-    response_model=SeriesDocument,
-    responses=errors_of_mesh(UnknownIncident),
-)
-async def incident_series(
-    mesh: MeshName,
-    incident: IncidentId,
-    backend: UseBackend,
-    service: Annotated[AskedService, Query()],
-    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
-) -> Response:
-    """The metrics of a service around an incident, or of the calls to it from one caller."""
-    return json_response(await backend.read(IncidentSeriesQuery(mesh, incident, service, source)))
-
-
-@router.get(
     "/v1/meshes/{mesh}/report",
     response_class=Response,
-    responses={**describe_text(HTML, MARKDOWN), **errors_of_mesh(UnknownIncident)},
+    responses={**describe_text(*MEDIA_TYPES.values()), **errors_of_mesh(UnknownIncident)},
 )
 async def report(
     mesh: MeshName,
     backend: UseBackend,
     incident: Annotated[Id | None, Query(description="id; by default the most severe")] = None,
-    format: Annotated[ReportFormat, Query(description="a page, or text for a post-mortem")] = ReportFormat.HTML,
+    format: Annotated[ReportFormat, Query(description="a page, a text, or a picture")] = ReportFormat.HTML,
     timezone: Annotated[
         Text,
         Query(
@@ -129,9 +102,7 @@ async def report(
     """A report on an incident, open or archived, as one file. In Markdown it also has the feedback."""
     links = Links.from_settings(backend.settings)
     text = await backend.read(ReportQuery(mesh, incident, format, links, timezone))
-    if format is ReportFormat.HTML:
-        return Response(text, media_type=HTML, headers=HEADERS | REPORT_POLICY)
-    return Response(text, media_type=MARKDOWN, headers=HEADERS)
+    return Response(text, media_type=MEDIA_TYPES[format], headers=HEADERS | REPORT_POLICY)
 
 
 def _read_cursor(cursor: str) -> tuple[datetime, str]:

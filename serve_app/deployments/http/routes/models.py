@@ -35,7 +35,7 @@ from serve_app.errors import (
 from serve_app.runtime.rpc import Caller
 from serve_app.settings.base import check_mesh_name
 
-router = APIRouter()
+router = APIRouter(tags=["Models"])
 Version = Annotated[
     str, Path(max_length=80, description="version of a model, 16 hexadecimal digits", examples=["20197a285a383037"])
 ]

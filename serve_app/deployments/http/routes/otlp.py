@@ -13,7 +13,7 @@ from serve_app.errors import AheadOfClock, SameTimeOtherContent, StaleSnapshot, 
 from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.rpc import Caller
 
-router = APIRouter()
+router = APIRouter(tags=["Snapshots and verdicts"])
 MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: {"schema": {"type": "object"}}}
 
 

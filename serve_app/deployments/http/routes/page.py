@@ -1,6 +1,5 @@
 """The page, its files, and the stream of verdicts that keeps it up to date."""
 
-import asyncio
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -17,11 +16,8 @@ from serve_app.deployments.http.routes.dependencies import UseStreams, errors_of
 from serve_app.deployments.http.routes.responses import describe_text
 from serve_app.deployments.http.streams import EVENTS
 from serve_app.web import assets
-from serve_app.web.api_page import api_page
 
-REFERENCE = "reference"  # in the state of the application
-
-router = APIRouter()
+router = APIRouter(tags=["Snapshots and verdicts"])
 
 
 @router.get("/", include_in_schema=False)
@@ -32,12 +28,8 @@ async def page(request: Request) -> Response:
 
 @router.get("/docs", include_in_schema=False)
 async def api_reference(request: Request) -> Response:
-    """The reference of the API. It is made once, since it takes a moment."""
-    file: assets.File | None = getattr(request.app.state, REFERENCE, None)
-    if file is None:
-        file = await asyncio.to_thread(api_page, request.app.openapi())
-        setattr(request.app.state, REFERENCE, file)
-    return file_response(file, request.headers, assets.HEADERS)
+    """The reference of the API: Swagger UI, which reads `/openapi.json`."""
+    return file_response(assets.api_reference(), request.headers, assets.HEADERS)
 
 
 @router.get("/static/{digest}/{name:path}", include_in_schema=False)

@@ -22,7 +22,7 @@ from serve_app.web.period import Subject, TimeRange
 MOST_POINTS = 2000  # of one answer
 MOST_DAYS = 400  # of one answer
 
-router = APIRouter()
+router = APIRouter(tags=["Meshes"])
 Expand = Annotated[
     Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
 ]

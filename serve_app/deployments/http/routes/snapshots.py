@@ -26,7 +26,7 @@ from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller
 
-router = APIRouter()
+router = APIRouter(tags=["Snapshots and verdicts"])
 
 
 @router.post(

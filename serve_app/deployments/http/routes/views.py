@@ -70,7 +70,7 @@ MOST_VERDICTS = 1000  # of one answer
 MOST_FOUND = 1000  # services of one answer
 MOST_EXPANDED = 50  # namespaces of a map
 
-router = APIRouter()
+router = APIRouter(tags=["Meshes"])
 
 
 @router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))

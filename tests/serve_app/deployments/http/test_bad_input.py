@@ -318,8 +318,6 @@ ROUTES = [
     ("GET", "/v1/meshes/nobody/incidents", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/incidents?since=2026-01-01T00:00:00Z", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/incidents/i", 404, "unknown-mesh"),
-    ("GET", "/v1/meshes/nobody/incidents/i/graph", 404, "unknown-mesh"),
-    ("GET", "/v1/meshes/nobody/incidents/i/series?service=shop/cart", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/plan", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/drift", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/graph", 404, "unknown-mesh"),

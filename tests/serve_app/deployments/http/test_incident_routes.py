@@ -6,9 +6,7 @@ import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
-from serve_app.api.schemas.views import GraphDocument
-from serve_app.web.documents import SeriesDocument
-from tests.serve_app.running import Service, failing, problem, push, record_simulation
+from tests.serve_app.running import Service, problem, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -61,27 +59,20 @@ def test_pages_follow_each_other(service: Service) -> None:
     assert everything.next is None
 
 
-def test_one_incident_has_its_scores_graph_series_and_report(service: Service, verdicts: list[dict[str, Any]]) -> None:
+def test_one_incident_has_its_scores_report_and_picture(service: Service, verdicts: list[dict[str, Any]]) -> None:
     worst = verdicts[-1]["incidents"][0]
     document = IncidentDetailDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}").content)
     assert (document.id, document.until, document.mesh_services) == (worst["id"], None, SNAPSHOTS[-1].num_nodes)
     assert document.score == max(score for score in document.scores.score if score is not None)
-    graph = GraphDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}/graph").content)
-    assert graph.observed_at == document.strongest_at
-    response = service.http.get(f"{PATH}/{worst['id']}/series", params={"service": failing(SPEC)})
-    assert SeriesDocument.model_validate_json(response.content).observed_at == document.scores.observed_at
     report = service.http.get(f"/v1/meshes/{MESH}/report", params={"incident": worst["id"]})
     assert (report.status_code, worst["id"] in report.text) == (200, True)
+    picture = service.http.get(f"/v1/meshes/{MESH}/report", params={"incident": worst["id"], "format": "svg"})
+    assert (picture.headers["content-type"], worst["id"] in picture.text) == ("image/svg+xml", True)
 
 
 @pytest.mark.usefixtures("verdicts")
 def test_an_incident_that_is_not_there_is_unknown(service: Service) -> None:
-    for path in ("nobody", "nobody/graph", "nobody/series?service=shop/cart"):
-        problem(service.http.get(f"{PATH}/{path}"), 404, "unknown-incident")
-    found = read_list(service).incidents[0].id
-    missing = service.http.get(f"{PATH}/{found}/series", params={"service": "shop/nobody"})
-    problem(missing, 422, "invalid-parameter")
-    problem(service.http.get(f"{PATH}/{found}/series"), 422, "invalid-parameter")
+    problem(service.http.get(f"{PATH}/nobody"), 404, "unknown-incident")
 
 
 def test_a_deleted_mesh_has_no_incidents(service: Service) -> None:
