@@ -48,7 +48,7 @@ DOORS = {  # modules of each room of the deployments that others may import
     "gate": set[str](),  # Ray imports its own file by name
     "http": {"bodies", "handed_bodies", "ingress", "interface", "page_files", "problems", "traced_requests"},
     "scoring": {"in_session", "messages", "meta", "on_demand", "replicas", "scorer", "stages"},
-    "session": {"mesh_session", "queries"},
+    "session": {"doors", "mesh_session"},
     "sla": {"counts", "levels"},
 }
 # The same within lab.

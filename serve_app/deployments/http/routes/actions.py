@@ -18,7 +18,6 @@ from serve_app.deployments.http.bodies import read_acceptance, read_feedback, re
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
-from serve_app.deployments.session.queries import FeedbackQuery, MutesQuery
 from serve_app.errors import (
     StoreConflict,
     StoreFull,
@@ -42,16 +41,17 @@ router = APIRouter()
 async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
-    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_feedback(request, backend.settings.limits)
     note_names(request, getattr(document, "incident", None), *(getattr(document, "services", None) or ()))
-    return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
+    most, by = backend.settings.limits.max_feedback, principal_of(request).name
+    return json_response(await caller.ask(changes.add_feedback, mesh, document, most, by))
 
 
 @router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
 async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
     """The feedback on incidents of this mesh, and its effect."""
-    return json_response(await backend.read(FeedbackQuery(mesh)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.feedback, mesh))
 
 
 @router.delete(
@@ -67,7 +67,7 @@ async def withdraw_feedback(
     backend: UseBackend,
 ) -> Response:
     """Withdraw the feedback on an incident. It has no effect from the next snapshot on."""
-    await backend.ask(backend.session_of(mesh).withdraw_feedback, mesh, incident)
+    await backend.ask(backend.of(mesh).changes.withdraw_feedback, mesh, incident)
     return Response(status_code=204)
 
 
@@ -89,10 +89,10 @@ async def accept_incident(
     """Accept the present level of an open incident as normal: of its services, and of the calls from and to them. The
     incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
     Repeating the request changes nothing."""
-    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_acceptance(request, backend.settings.limits)
     by = principal_of(request).name
-    return json_response(await caller.ask(session.accept_incident, mesh, incident, document, by))
+    return json_response(await caller.ask(changes.accept_incident, mesh, incident, document, by))
 
 
 @router.post(
@@ -105,16 +105,17 @@ async def accept_incident(
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
-    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_mute(request, backend.settings.limits)
     note_names(request, *(document.services or ()))
-    return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
+    limits, by = backend.settings.limits, principal_of(request).name
+    return json_response(await caller.ask(changes.add_mute, mesh, document, limits, by))
 
 
 @router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())
 async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
     """The current and future mutes that were set here. Verdicts list all mutes that are in force, from any source."""
-    return json_response(await backend.read(MutesQuery(mesh)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.mutes, mesh))
 
 
 @router.delete(
@@ -128,7 +129,7 @@ async def remove_mute(
     mesh: MeshName, mute: Annotated[Id, Path(description="id that the mute is kept under")], backend: UseBackend
 ) -> Response:
     """Remove a mute. It has no effect from the next snapshot on."""
-    await backend.ask(backend.session_of(mesh).remove_mute, mesh, mute)
+    await backend.ask(backend.of(mesh).changes.remove_mute, mesh, mute)
     return Response(status_code=204)
 
 

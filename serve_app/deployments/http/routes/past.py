@@ -13,7 +13,6 @@ from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import json_response
 from serve_app.deployments.http.routes.views import MOST_EXPANDED
-from serve_app.deployments.session.queries import ComparisonQuery, PastMapQuery, RangeQuery
 from serve_app.errors import DeadlineExceeded, InvalidParameter, NoTelemetry, UnknownInstant
 from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, PastMapDocument
@@ -55,14 +54,15 @@ async def mesh_range(
             f"source: expected service too, got only the caller {source!r}; name the called service", pointer="/source"
         )
     period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
-    stored = await backend.read(RangeQuery(mesh, period, subject))
+    read = backend.of(mesh).past.range
+    stored = await backend.ask(read, mesh, period, subject)
     if subject is None or mesh not in backend.settings.collected or not _begins_before(start, stored):
         return json_response(stored)
     try:
         table = await backend.past(mesh, period, subject)
     except (NoTelemetry, DeadlineExceeded) as error:
-        return json_response(await backend.read(RangeQuery(mesh, period, subject, problem=str(error))))
-    return json_response(await backend.read(RangeQuery(mesh, period, subject, table)))
+        return json_response(await backend.ask(read, mesh, period, subject, problem=str(error)))
+    return json_response(await backend.ask(read, mesh, period, subject, table))
 
 
 def _begins_before(start: datetime, stored: bytes) -> bool:
@@ -87,8 +87,9 @@ async def past_map(
     """The map of the mesh at a past moment, with metrics: of the snapshot of that time if it is kept, else means of one
     or ten minutes."""
     names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
+    draw = backend.of(mesh).pages.past_map
     try:
-        zipped = await backend.read(PastMapQuery(mesh, at, names))
+        zipped = await backend.ask(draw, mesh, at, names)
     except UnknownInstant as unknown:
         if mesh not in backend.settings.collected:
             raise
@@ -96,7 +97,7 @@ async def past_map(
             snapshot = await backend.past_snapshot(mesh, at)
         except NoTelemetry as error:
             raise UnknownInstant(f"{unknown}; {error}") from error
-        zipped = await backend.read(PastMapQuery(mesh, at, names, snapshot))
+        zipped = await backend.ask(draw, mesh, at, names, snapshot)
     return file_response(File(zipped, "application/json"), request.headers, {})
 
 
@@ -115,4 +116,4 @@ async def comparison(
     """The differences between two periods of the history, largest first: of the mesh, or of one service, as before and
     after a deploy."""
     first, second = (first_from, first_to), (second_from, second_to)
-    return json_response(await backend.read(ComparisonQuery(mesh, first, second, service)))
+    return json_response(await backend.ask(backend.of(mesh).past.comparison, mesh, first, second, service))

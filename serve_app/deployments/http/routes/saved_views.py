@@ -23,7 +23,7 @@ CHANGE = (InvalidParameter, *BUSY, UnknownSavedView, StoreConflict, StoreFull)
 @router.get("/v1/views", response_model=SavedViewsDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def saved_views(request: Request, backend: UseBackend) -> Response:
     """The saved views of the page, for the meshes that the caller may see and for all meshes."""
-    return json_response(await backend.ask(backend.sessions.saved_views, principal_of(request).meshes))
+    return json_response(await backend.ask(backend.doors.saved_views.read, principal_of(request).meshes))
 
 
 @router.post(
@@ -40,7 +40,7 @@ async def save_view(request: Request, backend: UseBackend) -> Response:
     document = await read_saved_view(request, backend.settings.limits)
     note_names(request, document.id, document.name)
     meshes = principal.meshes_with(Scope.WRITE)
-    saved = await caller.ask(backend.sessions.save_view, document, meshes, principal.name)
+    saved = await caller.ask(backend.doors.saved_views.save, document, meshes, principal.name)
     return json_response(saved)
 
 
@@ -57,5 +57,5 @@ async def delete_view(
     backend: UseBackend,
 ) -> Response:
     """Delete a saved view."""
-    await backend.ask(backend.sessions.delete_view, view, principal_of(request).meshes_with(Scope.WRITE))
+    await backend.ask(backend.doors.saved_views.delete, view, principal_of(request).meshes_with(Scope.WRITE))
     return Response(status_code=204)
