@@ -55,9 +55,8 @@ from serve_app.metrics import (
     ServiceLevel,
 )
 from serve_app.models.desk import ModelDesk
-from serve_app.models.opening import open_models
 from serve_app.models.rollout import ALL_MESHES
-from serve_app.models.served import ServedModel
+from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
 from serve_app.models.trials import Trials
 from serve_app.observability import spans
@@ -146,9 +145,8 @@ class MeshSession:
         self._scores = asyncio.Semaphore(settings.serve.max_ongoing_scores)
         self._notifier = connect(notifier)
         self._load = RequestLoad()
-        share = settings.models.shadow_share
-        shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
-        self._trials = Trials(settings, self._models, store, shadow)
+        self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
+        self._trials = Trials(settings, self._models, store)
         self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
         pages = PageQueries(self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
         incidents = IncidentViews(self._meshes)
@@ -209,7 +207,7 @@ class MeshSession:
         self._instruments.set(MESHES_HELD_BYTES, size + self._models.size_bytes())
         self._instruments.set(WEIGHTS, len(self._models.versions))
         if not self._models.has_trial:
-            self._trials.shadow.forget_all()
+            self._shadow.forget_all()
         await self._backend.check()
 
     async def call(self, door: str, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -340,7 +338,7 @@ class MeshSession:
     async def _check_trial(self) -> None:
         """Look whether the trial of a model breaks a limit, or is over."""
         try:
-            await self._trials.check(self._levels.level())
+            await self._trials.check()
         except ServeError as error:
             log.warning("the trial of a model could not be judged: %s", error)
 
@@ -386,7 +384,7 @@ class MeshSession:
     async def _forget_trial(self, mesh: str) -> None:
         """Delete what the trial of a model stored of a mesh that is deleted."""
         try:
-            await self._trials.forget(mesh)
+            await self._shadow.delete(mesh)
         except ServeError as error:  # what is left is never read
             log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
 
@@ -394,7 +392,7 @@ class MeshSession:
         """Count a push that failed in the trial of its model, unless the snapshot or the store is to blame."""
         is_of_model = isinstance(error, DeadlineExceeded) or not isinstance(error, ServeError | ModelError)
         if is_of_model and self._models.has_trial:
-            self._start(self._trials.shadow.add_failure(mesh, model))
+            self._start(self._shadow.add_failure(mesh, model))
 
     def _follow_up(self, mesh: str, advanced: StageResults, cost: float) -> None:
         """Start what follows a new verdict."""
@@ -410,8 +408,8 @@ class MeshSession:
         """Have the other model of the trial score a snapshot that has its verdict."""
         memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
         judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, cost, chosen)
-        if self._trials.shadow.offer(judged):
-            self._start(self._trials.shadow.work())
+        if self._shadow.offer(judged):
+            self._start(self._shadow.work())
 
     def _resolve_alerts(self, mesh: str) -> None:
         if self._notifier is not None:

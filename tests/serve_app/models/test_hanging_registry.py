@@ -28,10 +28,9 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.card import describe
-from serve_app.models.opening import open_models
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import Rollouts
-from serve_app.models.served import ServedModel, ServedModels
+from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings

@@ -18,11 +18,10 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.card import describe
-from serve_app.models.loader import checkpoint_of
-from serve_app.models.opening import open_loader, open_models
+from serve_app.models.loader import checkpoint_of, open_loader
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
-from serve_app.models.served import ServedModels
+from serve_app.models.served import ServedModels, open_models
 from serve_app.settings import Settings
 from serve_app.stores.base import StateStore
 
@@ -178,7 +177,7 @@ async def test_a_snapshot_does_not_wait_for_a_registry_that_hangs(
     rollout = changes.promote(models.rollout, pin)
     monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 0.01)
     assert models._loader is not None
-    monkeypatch.setattr(models._loader.memory, "_load", lambda pin: read(pin.version, pin.sha256))
+    monkeypatch.setattr(models._loader, "_read", lambda pin: read(pin.version, pin.sha256))
     models._rollout = rollout  # as if the weights had been dropped from memory since
     first = await models.of("shop")
     assert first.checkpoint.digest == load().digest

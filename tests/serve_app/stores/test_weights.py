@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -166,7 +165,6 @@ def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place:
     settings = settings_of(own=other_weights)
     models = ServedModels(settings, weights)
     with closing(open_store(place)) as store:
-        shadow: Any = None  # there is no trial
-        document = ModelDesk(models, Trials(settings, models, store, shadow)).in_use()
+        document = ModelDesk(models, Trials(settings, models, store)).in_use()
     assert document.digest == weights.default.digest
     assert document.meshes == {"own": load(other_weights).digest}

@@ -25,7 +25,7 @@ from serve_app.models import rollout as changes
 from serve_app.models.card import describe
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import Rollouts
-from serve_app.models.trial_documents import read_trial
+from serve_app.models.trials import read_trial
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.base import StateStore
@@ -105,7 +105,7 @@ async def test_pushes_that_fail_count_against_the_model_in_use(
     with pytest.raises(DeadlineExceeded):  # it took too long
         await session.push("shop", PACKED[1], Deadline.after(0.0))
     await work(session)
-    (block,) = session._trials.of_mesh("shop").blocks
+    (block,) = session._shadow._trials["shop"].document.blocks
     assert (block.candidate_failed, block.baseline_failed) == (2, 0)
     assert read_trial(store, "new") == (0, None), "nothing stays of a mesh that is not stored"
 
@@ -117,7 +117,8 @@ async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: Mode
     with pytest.raises(Exception, match="expected a snapshot after the newest one"):
         await session.push("shop", PACKED[0], later())
     await work(session)
-    assert session._trials.of_mesh("shop").blocks == []
+    trial = session._shadow._trials["shop"].document
+    assert trial.blocks == []
 
 
 async def test_a_replay_has_the_weights_of_the_mesh(
