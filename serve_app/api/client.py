@@ -34,7 +34,6 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDe
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
-    ModelCard,
     ModelsDocument,
     PromotionDocument,
     RollbackDocument,
@@ -284,17 +283,14 @@ class Client:
         """The models of the registry. Errors as ``push``, and ``RegistryGone``."""
         return ModelsDocument.model_validate_json(self._send("GET", "/v1/models").content)
 
-    def model_card(self, version: str) -> ModelCard:
-        """The card of a model. Errors as :meth:`models`, and ``UnknownModel``."""
-        return ModelCard.model_validate_json(self._send("GET", f"/v1/models/{_in_path(version)}").content)
-
     def compare_models(self, version: str) -> ComparisonOfModels:
-        """Where a model differs from the one that it was tried against. Errors as :meth:`model_card`."""
+        """Where a model differs from the one that it was tried against. Errors as :meth:`models`, and
+        ``UnknownModel``."""
         response = self._send("GET", f"/v1/models/{_in_path(version)}/comparison")
         return ComparisonOfModels.model_validate_json(response.content)
 
     def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
-        """Try a model on a share of the meshes. Errors as :meth:`model_card`, and ``UnfitModel``."""
+        """Try a model on a share of the meshes. Errors as :meth:`compare_models`, and ``UnfitModel``."""
         return self._change_models(f"{_in_path(version)}/canary", CanaryDocument(share=share))
 
     def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:

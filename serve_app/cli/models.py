@@ -1,5 +1,7 @@
 """``tagae models``: the registry of models, and which of them a running service uses."""
 
+import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +39,8 @@ FromRegistry = Annotated[
     typer.Option("--registry", metavar="PLACE", help="Folder or URL of a registry to read, instead of a service."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SourceToken = Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")]
+SourceCa = Annotated[Path | None, typer.Option(help="CA bundle (PEM) to use instead of the system store.")]
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Version of a model; its first digits are enough.")]
 
 app = typer.Typer(no_args_is_help=True, help="Keep models in a registry, and change the model of a running service.")
@@ -117,8 +121,8 @@ def add(
         str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
     ] = None,
     registry: RegistryPlace = None,
-    bearer_token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust (PEM), instead of the system's.")] = None,
+    bearer_token_file: SourceToken = None,
+    ca_file: SourceCa = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
@@ -147,7 +151,7 @@ def add(
         )
     wanted = _checked(check_sha256, sha256, "--sha256") if sha256 is not None else ""
     wanted = wanted or (beside.sha256 if beside is not None else "")
-    content = b"".join(read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file))
+    content = read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file)
     card = describe(
         load_content(content, load(config, overrides(settings)).model.network),
         content,
@@ -158,6 +162,48 @@ def add(
     is_new = _open(place).add(content, card)
     typer.echo(card.version)
     print_note(f"added {card.version} to {place}" if is_new else f"{place} has {card.version} already")
+
+
+@app.command()
+def fetch(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, for `model.weights`.")],
+    sha256: Annotated[str, typer.Option(metavar="DIGEST", help="SHA-256 of the file, 64 hexadecimal digits.")],
+    bearer_token_file: SourceToken = None,
+    ca_file: SourceCa = None,
+) -> None:
+    """Copy weights to a file where there is no registry, as before a pod starts. The checks are those of `add`.
+
+    FILE is replaced as a whole. If it has these weights already, nothing is fetched.
+
+    \b
+    Example:
+      tagae models fetch https://models.example/tagae.safetensors /var/lib/tagae/weights.safetensors --sha256 DIGEST
+    """
+    from serve_app.models.download import check_sha256, check_source, read_checked
+    from serve_app.models.registry import load_content
+
+    wanted = _checked(check_sha256, sha256, "--sha256")
+    _checked(check_source, source, "SOURCE")
+    if not target.parent.is_dir():
+        raise typer.BadParameter(
+            f"expected a folder that exists, got {target.parent}; create it first", param_hint="FILE"
+        )
+    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
+        print_note(f"{target} already has these weights")
+        return
+    content = read_checked(source, wanted, bearer_token_file, ca_file)
+    version = load_content(content).digest  # raises IncompatibleWeights
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    print_note(f"wrote {target}: model_version {version}")
 
 
 @app.command()

@@ -33,7 +33,7 @@ def open_recording(path: Path) -> "RecordingReader | SegmentReader":
 
 
 def score_snapshots(
-    settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
+    settings: "Settings", name: str, warmups: "Iterable[Source]", source: "Source"
 ) -> Iterator["ScoredSnapshot"]:
     """Yield every snapshot of a recording with its verdict, in order, with a progress bar.
 

@@ -22,7 +22,6 @@ CALLS = {  # by operation; all other views of a mesh are read with `read`
     "lift": "unmute",
     "meshes": "meshes",
     "metrics": "metrics",
-    "model_card": "model_card",
     "models": "models",
     "mute": "mute",
     "mutes": "mutes",

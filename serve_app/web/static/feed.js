@@ -45,7 +45,7 @@ export const health = () => send(`${ROOT}healthz`);
 export const ready = () => send(`${ROOT}readyz`, { cache: "no-store" });
 export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`);
 export const range = (mesh, asked, signal) => send(`${of(mesh)}/range${query(asked)}`, { signal });
-export const rangeGraph = (mesh, at, expand) => send(`${of(mesh)}/range/graph${query({ at, expand })}`);
+export const rangeGraph = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand, metrics: true })}`);
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
 export const services = (mesh, text, limit) => send(`${of(mesh)}/services${query({ text, limit })}`);
@@ -53,9 +53,9 @@ export const similar = (mesh, service) => send(`${of(mesh)}/similar${query({ ser
 export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
 export const incidents = (mesh, asked = {}) => send(`${of(mesh)}/incidents${query(asked)}`);
 export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}`);
-export const incidentGraph = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}/graph`);
+export const incidentGraph = (mesh, id) => send(`${of(mesh)}/graph${query({ incident: id })}`);
 export const incidentSeries = (mesh, id, service, source) =>
-  send(`${of(mesh)}/incidents/${encodeURIComponent(id)}/series${query({ service, source })}`);
+  send(`${of(mesh)}/series${query({ service, source, incident: id })}`);
 export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
 export const drift = (mesh) => send(`${of(mesh)}/drift`);
 export const sla = () => send(`${ROOT}v1/sla`);

@@ -26,8 +26,8 @@ OPERATIONS = {
 }
 ENDLESS = {"stream"}  # examples whose answer does not end
 NEEDS_IDS = {  # examples with an id that this service does not have: incidents, mutes, models, saved views
-    "accept", "compare_models", "delete_view", "incident", "incident_graph", "incident_series", "lift", "model_card",
-    "promote_model", "report", "roll_back", "roll_back_model", "take_back", "tell", "trial", "try_model",
+    "accept", "compare_models", "delete_view", "incident", "lift", 
+    "promote_model", "report", "roll_back", "roll_back_model", "take_back", "tell", "try_model",
 }  # fmt: skip
 
 

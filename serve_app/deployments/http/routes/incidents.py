@@ -9,14 +9,12 @@ from model.verdict import IncidentKind, Severity
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.base import LONGEST_TEAM, AskedService, Id, Instant, Text
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
-from serve_app.api.schemas.views import GraphDocument
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.errors import UnknownIncident
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.assets import HEADERS
-from serve_app.web.documents import SeriesDocument
 from serve_app.web.formats import ReportFormat
 
 HTML, MARKDOWN = "text/html", "text/markdown"
@@ -70,33 +68,6 @@ async def incidents(
 async def incident(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
     """An incident, open or archived, at its highest score, with the scores of its time."""
     return json_response(await backend.ask(backend.of(mesh).incidents.detail, mesh, incident))
-
-
-@router.get(
-    "/v1/meshes/{mesh}/incidents/{incident}/graph",
-    response_model=GraphDocument,
-    responses=errors_of_mesh(UnknownIncident),
-)
-async def incident_graph(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
-    """The part of the mesh around an incident at its highest score: suspects, affected services and their
-    neighbours."""
-    return json_response(await backend.ask(backend.of(mesh).incidents.graph, mesh, incident))
-
-
-@router.get(
-    "/v1/meshes/{mesh}/incidents/{incident}/series",
-    response_model=SeriesDocument,
-    responses=errors_of_mesh(UnknownIncident),
-)
-async def incident_series(
-    mesh: MeshName,
-    incident: IncidentId,
-    backend: UseBackend,
-    service: Annotated[AskedService, Query()],
-    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
-) -> Response:
-    """The metrics of a service around an incident, or of the calls to it from one caller."""
-    return json_response(await backend.ask(backend.of(mesh).incidents.series, mesh, incident, service, source))
 
 
 @router.get(

@@ -14,7 +14,7 @@ from model.verdict import Status
 from serve_app.alerts.links import Links
 from serve_app.api.codec import JSON, unpack_snapshot
 from serve_app.api.graph_formats import GraphFormat, check_size, write_graph
-from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
+from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Id, Instant, Text
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
@@ -33,17 +33,14 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import MeshName
-from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
-from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
+from serve_app.errors import InvalidParameter, ServeError, UnknownIncident, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
-from serve_app.web.assets import File
 from serve_app.web.documents import (
     DetailsDocument,
-    MapDocument,
     SeriesDocument,
     ServicesDocument,
     TimelineDocument,
@@ -52,9 +49,9 @@ from serve_app.web.period import Subject
 
 MOST_VERDICTS = 1000  # of one answer
 MOST_FOUND = 1000  # services of one answer
-MOST_EXPANDED = 50  # namespaces of a map
 
 router = APIRouter()
+OfIncident = Annotated[Id | None, Query(description="id of an open or archived incident")]
 
 
 @router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))
@@ -95,7 +92,7 @@ async def plan(
 @router.get(
     "/v1/meshes/{mesh}/graph",
     response_model=GraphDocument | NodeLinkDocument,
-    responses=errors_of_mesh(UnknownInstant) | describe_text(GraphFormat.GRAPHML.media_type),
+    responses=errors_of_mesh(UnknownInstant, UnknownIncident) | describe_text(GraphFormat.GRAPHML.media_type),
 )
 async def graph(
     mesh: MeshName,
@@ -107,19 +104,28 @@ async def graph(
     incidents: Annotated[
         bool, Query(description="only the services of open incidents, their callers and the services that they call")
     ] = False,
+    incident: OfIncident = None,
     format: Annotated[
         GraphFormat, Query(description="json, or what graph programs read: GraphML, or nodes and links of networkx")
     ] = GraphFormat.JSON,
 ) -> Response:
     """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
-    than 20,000 services, only the surroundings of a service or of the open incidents."""
-    if service is not None and incidents:
+    than 20,000 services, only the surroundings of a service or of the open incidents. With `incident`, the part of the
+    mesh around an open or archived incident, at its highest score."""
+    given = [name for name, value in (("service", service), ("incidents", incidents), ("incident", incident)) if value]
+    if len(given) > 1:
         raise InvalidParameter(
-            f"incidents: expected one of service and incidents, got both, service {service!r}; leave out one",
-            pointer="/incidents",
+            f"{given[1]}: expected one of service, incidents and incident, got {' and '.join(given)}; leave out one",
+            pointer=f"/{given[1]}",
         )
-    if service is not None or incidents:
-        near = await backend.ask(backend.of(mesh).pages.graph, mesh, at, service)
+    if incident is not None and at is not None:
+        raise InvalidParameter("at: expected no time beside an incident; leave out one", pointer="/at")
+    if given:
+        doors = backend.of(mesh)
+        if incident is None:
+            near = await backend.ask(doors.pages.graph, mesh, at, service)
+        else:
+            near = await backend.ask(doors.incidents.graph, mesh, incident)
         if format is GraphFormat.JSON:
             return json_response(near)
         document = await asyncio.to_thread(GraphDocument.model_validate_json, near)
@@ -141,25 +147,6 @@ async def timeline(
     return json_response(await backend.ask(backend.of(mesh).pages.timeline, mesh, since, limit))
 
 
-@router.get(
-    "/v1/meshes/{mesh}/map", operation_id="map", response_model=MapDocument, responses=errors_of_mesh(UnknownInstant)
-)
-async def mesh_map(
-    request: Request,
-    mesh: MeshName,
-    backend: UseBackend,
-    at: At = None,
-    expand: Annotated[
-        Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
-    ] = "",
-) -> Response:
-    """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
-    incident or is in `expand`."""
-    names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
-    zipped = await backend.ask(backend.of(mesh).pages.map, mesh, at, names)
-    return file_response(File(zipped, "application/json"), request.headers, {})
-
-
 @router.get("/v1/meshes/{mesh}/services", response_model=ServicesDocument, responses=errors_of_mesh())
 async def services(
     mesh: MeshName,
@@ -171,15 +158,20 @@ async def services(
     return json_response(await backend.ask(backend.of(mesh).pages.services, mesh, text, limit))
 
 
-@router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh())
+@router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh(UnknownIncident))
 async def series(
     mesh: MeshName,
     backend: UseBackend,
     service: Annotated[AskedService, Query()],
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
+    incident: OfIncident = None,
 ) -> Response:
-    """The metrics of a service, or of the calls to it from one caller, over the kept snapshots."""
-    return json_response(await backend.ask(backend.of(mesh).pages.series, mesh, service, source))
+    """The metrics of a service, or of the calls to it from one caller, over the kept snapshots. With `incident`, around
+    an open or archived incident."""
+    doors = backend.of(mesh)
+    if incident is not None:
+        return json_response(await backend.ask(doors.incidents.series, mesh, incident, service, source))
+    return json_response(await backend.ask(doors.pages.series, mesh, service, source))
 
 
 @router.get(

@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 SPEC = MeshSpec(services=30, seed=3)
 SNAPSHOTS = record_simulation(SPEC, 24, fault_from=16)
 MESH = "archived"
-PATH = f"/v1/meshes/{MESH}/incidents"
+ROOT = f"/v1/meshes/{MESH}"
+PATH = f"{ROOT}/incidents"
 START = "2025-12-01T00:00:00Z"  # before all snapshots
 
 
@@ -66,9 +67,9 @@ def test_one_incident_has_its_scores_graph_series_and_report(service: Service, v
     document = IncidentDetailDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}").content)
     assert (document.id, document.until, document.mesh_services) == (worst["id"], None, SNAPSHOTS[-1].num_nodes)
     assert document.score == max(score for score in document.scores.score if score is not None)
-    graph = GraphDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}/graph").content)
+    graph = GraphDocument.model_validate_json(service.http.get(f"{ROOT}/graph", params={"incident": worst["id"]}).content)
     assert graph.observed_at == document.strongest_at
-    response = service.http.get(f"{PATH}/{worst['id']}/series", params={"service": failing(SPEC)})
+    response = service.http.get(f"{ROOT}/series", params={"service": failing(SPEC), "incident": worst["id"]})
     assert SeriesDocument.model_validate_json(response.content).observed_at == document.scores.observed_at
     report = service.http.get(f"/v1/meshes/{MESH}/report", params={"incident": worst["id"]})
     assert (report.status_code, worst["id"] in report.text) == (200, True)
@@ -76,12 +77,13 @@ def test_one_incident_has_its_scores_graph_series_and_report(service: Service, v
 
 @pytest.mark.usefixtures("verdicts")
 def test_an_incident_that_is_not_there_is_unknown(service: Service) -> None:
-    for path in ("nobody", "nobody/graph", "nobody/series?service=shop/cart"):
-        problem(service.http.get(f"{PATH}/{path}"), 404, "unknown-incident")
+    for path in ("incidents/nobody", "graph?incident=nobody", "series?service=shop/cart&incident=nobody"):
+        problem(service.http.get(f"{ROOT}/{path}"), 404, "unknown-incident")
     found = read_list(service).incidents[0].id
-    missing = service.http.get(f"{PATH}/{found}/series", params={"service": "shop/nobody"})
-    problem(missing, 422, "invalid-parameter")
-    problem(service.http.get(f"{PATH}/{found}/series"), 422, "invalid-parameter")
+    wrong = [f"series?service=shop/nobody&incident={found}", f"series?incident={found}"]
+    wrong += [f"graph?incident={found}&{other}" for other in ("incidents=true", "at=2026-01-01T00:00:00Z")]
+    for path in wrong:
+        problem(service.http.get(f"{ROOT}/{path}"), 422, "invalid-parameter")
 
 
 def test_a_deleted_mesh_has_no_incidents(service: Service) -> None:
