@@ -63,15 +63,12 @@ class Client:
 
     Args:
         url: such as ``http://127.0.0.1:8000``.
-        timeout_seconds: of one attempt.
         patience_seconds: of all attempts of one call together.
         reach_seconds: shorter patience while nothing at all answers, until the first answer. A wrong URL is reported
             within this time. None: the same as ``patience_seconds``.
         on_retry: called once for each request that is repeated although something has answered before, with the reason
             and the patience in words.
-        token: if the service needs one.
         ca_file: trusted certificates instead of the system's.
-        transport: replaces the network.
 
     Raises:
         BadSettings: ``ca_file`` cannot be read.
@@ -156,7 +153,6 @@ class Client:
         """The JSON of a view of a mesh, such as ``graph``.
 
         Args:
-            mesh: its name.
             view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
             parameters: of the route; None leaves one out.
 
@@ -177,7 +173,6 @@ class Client:
         """A mesh over any period of its history.
 
         Args:
-            mesh: its name.
             start, end: the period, with time zones.
             points: maximum number of steps.
             service: return its metrics too.

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, connect
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import print_note
 from serve_app.errors import BadSettings
@@ -18,7 +18,6 @@ from serve_app.errors import BadSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from serve_app.api.client import Client
     from serve_app.api.schemas.models import (
         ComparisonOfModels,
         IntervalDocument,
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     )
     from serve_app.models.registry import Registry
 
-PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
-LOCAL = "http://127.0.0.1:8000"
-Url = Annotated[str, typer.Option(help="URL of the running service.")]
 RegistryPlace = Annotated[
     str | None, typer.Option("--registry", metavar="PLACE", help="Folder or URL of the registry: models.registry.")
 ]
@@ -70,7 +66,7 @@ def list_models(
     if registry is not None:
         cards = _open(registry).cards()
     else:
-        with _client(url, token_file, ca_file) as client:
+        with connect(url, token_file, ca_file) as client:
             found = client.models()
         cards, rollout = found.models, found.rollout
     if as_json:
@@ -104,7 +100,7 @@ def show(
     if registry is not None:
         typer.echo(find_version(_open(registry).cards(), version).model_dump_json(indent=2))
         return
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         typer.echo(find_version(client.models().models, version).model_dump_json(indent=2))
 
 
@@ -248,7 +244,7 @@ def compare(
     else:
         if baseline is not None:
             raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
-        with _client(url, token_file, ca_file) as client:
+        with connect(url, token_file, ca_file) as client:
             card = find_version(client.models().models, version)
             found = client.compare_models(card.version)
     if as_json:
@@ -280,7 +276,7 @@ def canary(
       tagae models canary 5b7d9e2f --share 0
       tagae models canary 5b7d9e2f --share 0.1
     """
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         card = find_version(client.models().models, version)
         _print_rollout(client.try_model(card.version, share))
 
@@ -302,7 +298,7 @@ def promote(
       tagae models promote 5b7d9e2f
       tagae models promote 5b7d9e2f --mesh shop
     """
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         card = find_version(client.models().models, version)
         _print_rollout(client.promote_model(card.version, mesh))
 
@@ -323,7 +319,7 @@ def rollback(
     Example:
       tagae models rollback --reason "alerts at every deployment"
     """
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         _print_rollout(client.roll_back_model(mesh, reason))
 
 
@@ -401,12 +397,6 @@ def _use(version: str, rollout: "RolloutDocument") -> str:
         uses.append("all" if share >= 1 else f"{share:.0%}" if share else "shadow")
     uses += [mesh for mesh, pin in sorted(rollout.meshes.items()) if pin.version == version]
     return ", ".join(uses)
-
-
-def _client(url: str, token_file: Path | None, ca_file: Path | None) -> "Client":
-    from serve_app.api.client import Client
-
-    return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS)
 
 
 def _open(place: str, network: str | None = None) -> "Registry":

@@ -21,12 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A past period of a live mesh.
-
-    Attributes:
-        polled: settings of the mesh.
-        first, last: both ends included.
-    """
+    """A past period of a live mesh."""
 
     polled: "MeshSettings"
     first: datetime
@@ -89,11 +84,7 @@ def score_series(
     """Score series, ``jobs`` of them in parallel, into files of this folder.
 
     Args:
-        settings: of the model.
-        series: what to score.
         warmups: recordings that set the baselines of each series first.
-        jobs: processes, at most.
-        folder: gets the verdicts, as ``NAME.jsonl``.
 
     Raises:
         NoTelemetry: a period has no snapshot.

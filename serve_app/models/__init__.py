@@ -2,7 +2,6 @@
 
 download              weights from elsewhere, with their SHA-256
 card, registry        what a model is, and the place that has them all
-compatibility         whether meshes can change to a model without losing their state
 rollout               which mesh uses which model: the document in the store, and its changes
 loader                weights in the memory of one process, for snapshots, which never wait long
 served                the models of one session

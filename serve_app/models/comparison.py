@@ -37,7 +37,6 @@ class Outcome:
         alerts, new_alerts: incidents that raise an alert, and how many of them began with this snapshot.
         culprit: first suspect of the strongest; None: there is none.
         seconds: duration of passes of the network for this snapshot alone.
-        is_whole: whether it scored all services.
     """
 
     is_judged: bool
@@ -70,9 +69,6 @@ def add_snapshot(
     """Add a snapshot to the trial of a mesh. It counts if both models judged it, or if only one scored all of it.
 
     Args:
-        trial: with the snapshots before it.
-        at: its time.
-        candidate, baseline: what the models made of it.
         empty: a block that begins with it.
         interval: s between two snapshots, as a rule.
     """
@@ -132,7 +128,6 @@ def compare(
     """Compare two models by their trials in some meshes.
 
     Args:
-        candidate, baseline: versions.
         trials: of these two; others are left out.
         budget: of alerts per day, by services of a mesh; None: unknown.
         since: when the trial got its share; None: any stage counts.

@@ -24,12 +24,7 @@ Meshes = frozenset[str] | None  # that the caller may see; None: all
 
 
 class ModelDesk:
-    """The questions and changes of people, in one session.
-
-    Args:
-        models: of the session.
-        trials: of the session.
-    """
+    """The questions and changes of people, in one session."""
 
     def __init__(self, models: ServedModels, trials: Trials) -> None:
         self._models, self._trials = models, trials

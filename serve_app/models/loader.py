@@ -40,8 +40,6 @@ class Loader:
 
     Args:
         read: reads weights into the memory of the CPU.
-        device: where they are used.
-        instruments: count loads.
         clock: s, of a monotonic clock.
     """
 
@@ -93,7 +91,6 @@ class Loader:
         """The weights of a version.
 
         Args:
-            pin: the version.
             seconds: to wait for them at most; None: ``LONGEST_LOAD_SECONDS``.
             at_once: whether to try again even if a load failed just before, as for a person.
 

@@ -28,10 +28,7 @@ def compare_over_recordings(
     state of its own, as if it had always been in use.
 
     Args:
-        registry: that has the models.
-        candidate: its card.
         baseline: its card; None: the weights of the settings.
-        recordings: folders.
         settings: how meshes are scored, and the budget of alerts.
 
     Raises:

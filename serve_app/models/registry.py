@@ -157,10 +157,6 @@ class Registry:
 class AsyncRegistry:
     """The cards of a registry, for an event loop. They are read in a thread of their own, so that a registry that hangs
     holds no other work.
-
-    Args:
-        registry: that has them.
-        seconds: that an answer may take.
     """
 
     def __init__(self, registry: Registry, seconds: float) -> None:

@@ -18,7 +18,6 @@ from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin, RolloutDocument, TrialDocument
 from serve_app.errors import UnfitModel, UnknownModel
 from serve_app.metrics import MODEL_CHANGES, Instruments
-from serve_app.models.compatibility import require_compatible
 from serve_app.models.loader import NOT_LOADED, Loader, open_loader
 from serve_app.models.registry import AsyncRegistry, open_registry
 from serve_app.models.rollout import Rollouts, pins_of
@@ -34,7 +33,6 @@ class ServedModel:
     """Weights, and where they come from.
 
     Attributes:
-        checkpoint: the weights.
         pin: their version in the registry; None: they are weights of the settings.
     """
 
@@ -50,7 +48,6 @@ class Roles:
         trial: of which they are the candidate and the baseline.
         used: version of the model that makes the verdicts of the mesh.
         other: version of the model that scores the same snapshots.
-        is_candidate: whether the model in use is the candidate.
     """
 
     trial: TrialDocument
@@ -73,15 +70,9 @@ class ServedModels:
     """The models of one session, of one event loop.
 
     Args:
-        settings: of the service.
-        weights: of the settings.
         rollouts: in the store; None: there is no registry, and ``weights`` are all.
         loader: of weights from the registry; None without one.
         registry: for the questions of people; None: there is none.
-        instruments: count changes.
-
-    Attributes:
-        weights, registry: as given.
     """
 
     def __init__(
@@ -256,12 +247,11 @@ class ServedModels:
         """The pin of a model that meshes can change to. It is loaded to be sure.
 
         Args:
-            version: of the model.
             mesh: the only mesh that changes; None: all.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, not in time, or there is no registry.
-            UnfitModel: it has other inputs, or the weights of the meshes are in the settings.
+            UnfitModel: it reads other neighbours, or the weights of the meshes are in the settings.
         """
         if self.registry is None or self._loader is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
@@ -272,16 +262,20 @@ class ServedModels:
                 "this setting, and restart the service"
             )
         card = await self.registry.card(version)
-        require_compatible(card, self.weights.default.network.config.neighbours)
         pin = ModelPin(version=card.version, sha256=card.sha256)
-        await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
+        loaded = await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
+        ours, theirs = (one.network.config.neighbours for one in (self.weights.default, loaded))
+        if ours != theirs:  # the state of a mesh depends on them, and on the inputs, which loading checks
+            raise UnfitModel(
+                f"model {version}: expected a network that reads {ours} neighbours, as the one in use, got one that "
+                f"reads {theirs}; set model.weights to it and restart the service"
+            )
         return pin
 
     def change(self, change: Callable[[RolloutDocument], RolloutDocument], *, by_rule: bool = False) -> RolloutDocument:
         """Change the rollout, and follow it. Call it in a thread.
 
         Args:
-            change: returns the new rollout.
             by_rule: whether no person wants it, for the metric.
 
         Raises:
@@ -325,12 +319,6 @@ def _pins(rollout: RolloutDocument) -> list[ModelPin]:
 
 def open_models(settings: Settings, weights: Weights, store: StateStore, instruments: Instruments) -> ServedModels:
     """The models that a session serves.
-
-    Args:
-        settings: of the service.
-        weights: of the settings.
-        store: that has the rollout.
-        instruments: measure loads.
 
     Raises:
         BadSettings: the registry cannot be opened.

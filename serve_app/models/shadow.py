@@ -35,12 +35,8 @@ class JudgedSnapshot:
     """A snapshot that has its verdict.
 
     Attributes:
-        mesh: name.
-        prepared: as the model in use scored it.
-        verdict: of the model in use.
         memory: of alerting, after it.
         seconds: duration of passes of the network for this snapshot alone.
-        options: of the mesh.
     """
 
     mesh: str
@@ -60,8 +56,6 @@ class _MeshTrial:
     """A trial in one mesh, as this session knows it.
 
     Attributes:
-        roles: of the models.
-        document: with all snapshots.
         revision: of the document in the store.
         stored: the last block that the store has; None: it has none.
         memory: of the other model; None before its first snapshot.
@@ -80,11 +74,7 @@ class Shadow:
     """Scores in the shadow, of one session and event loop. One snapshot at a time; if too many wait, some are left out.
 
     Args:
-        models: of the session.
-        judge: scores a snapshot with another model.
-        store: keeps what both models made of each snapshot.
         is_busy: whether snapshots wait for their verdicts.
-        instruments: count the snapshots.
     """
 
     def __init__(
@@ -129,10 +119,6 @@ class Shadow:
     async def add_failure(self, mesh: str, model: str) -> None:
         """Count a snapshot that failed with the model in use, so that there is no verdict to compare. A mesh that is
         not stored has no trial.
-
-        Args:
-            mesh: name.
-            model: version of the model.
         """
         roles = self._models.roles(mesh)
         if roles is None or roles.used != model:

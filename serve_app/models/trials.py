@@ -19,13 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Trials:
-    """The trials of one session, of one event loop.
-
-    Args:
-        settings: of the service.
-        models: of the session.
-        store: keeps what both models made of each snapshot.
-    """
+    """The trials of one session, of one event loop."""
 
     def __init__(self, settings: Settings, models: ServedModels, store: StateStore) -> None:
         self._settings, self._models, self._store = settings, models, store

@@ -29,8 +29,6 @@ class Backend:
     """The replicas behind an ingress.
 
     Args:
-        settings: of the service.
-        sessions: handle.
         collector: handle; None if no mesh is collected.
 
     Attributes:

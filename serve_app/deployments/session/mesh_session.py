@@ -101,7 +101,6 @@ class MeshSession:
     """Owner of some of the meshes.
 
     Args:
-        settings: all of them.
         place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
         scorer, meta: handles; None: the session scores.
         notifier: handle; None: no alert is sent.
@@ -223,7 +222,6 @@ class MeshSession:
         """Compute the verdict of a snapshot and store both. A failed push changes nothing.
 
         Args:
-            mesh: name.
             packed: the snapshot as the store keeps it.
             deadline: after which nothing is stored.
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.

@@ -41,7 +41,6 @@ class Reader:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        models: that the meshes use.
         options: how meshes are cut into parts.
         signal: wakes readers that wait for a verdict.
         scored: how the newest snapshot of each mesh was scored, by the session.
@@ -183,11 +182,7 @@ class Reader:
 
 
 class Reports:
-    """Incidents as files and pictures.
-
-    Args:
-        pages, incidents: views that have what they show.
-    """
+    """Incidents as files and pictures."""
 
     def __init__(self, pages: PageQueries, incidents: IncidentViews) -> None:
         self._pages, self._incidents = pages, incidents

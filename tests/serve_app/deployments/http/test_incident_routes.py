@@ -67,7 +67,9 @@ def test_one_incident_has_its_scores_graph_series_and_report(service: Service, v
     document = IncidentDetailDocument.model_validate_json(service.http.get(f"{PATH}/{worst['id']}").content)
     assert (document.id, document.until, document.mesh_services) == (worst["id"], None, SNAPSHOTS[-1].num_nodes)
     assert document.score == max(score for score in document.scores.score if score is not None)
-    graph = GraphDocument.model_validate_json(service.http.get(f"{ROOT}/graph", params={"incident": worst["id"]}).content)
+    graph = GraphDocument.model_validate_json(
+        service.http.get(f"{ROOT}/graph", params={"incident": worst["id"]}).content
+    )
     assert graph.observed_at == document.strongest_at
     response = service.http.get(f"{ROOT}/series", params={"service": failing(SPEC), "incident": worst["id"]})
     assert SeriesDocument.model_validate_json(response.content).observed_at == document.scores.observed_at
