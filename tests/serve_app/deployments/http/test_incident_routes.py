@@ -82,10 +82,13 @@ def test_an_incident_that_is_not_there_is_unknown(service: Service) -> None:
     for path in ("incidents/nobody", "graph?incident=nobody", "series?service=shop/cart&incident=nobody"):
         problem(service.http.get(f"{ROOT}/{path}"), 404, "unknown-incident")
     found = read_list(service).incidents[0].id
-    wrong = [f"series?service=shop/nobody&incident={found}", f"series?incident={found}"]
-    wrong += [f"graph?incident={found}&{other}" for other in ("incidents=true", "at=2026-01-01T00:00:00Z")]
-    for path in wrong:
-        problem(service.http.get(f"{ROOT}/{path}"), 422, "invalid-parameter")
+    for path, pointer in (
+        (f"series?service=shop/nobody&incident={found}", None),
+        (f"series?incident={found}", None),
+        (f"graph?incident={found}&incidents=true", "/incident"),
+        (f"graph?incident={found}&at=2026-01-01T00:00:00Z", "/at"),
+    ):
+        problem(service.http.get(f"{ROOT}/{path}"), 422, "invalid-parameter", pointer)
 
 
 def test_a_deleted_mesh_has_no_incidents(service: Service) -> None:
