@@ -104,7 +104,7 @@ class Session:
         return self.shadow._trials[mesh].document
 
 
-def counted(session: Session) -> int:
+def sum_of_blocks(session: Session) -> int:
     return sum(block.snapshots for block in session.trial("shop").blocks)
 
 
@@ -197,12 +197,12 @@ async def test_another_session_continues_the_trial_of_a_mesh(
     second.meshes = dict(session.meshes)
     for snapshot in snapshots[full : full + 10]:
         await second.push("shop", snapshot)
-    assert counted(second) == SNAPSHOTS_OF_A_BLOCK + 10
+    assert sum_of_blocks(second) == SNAPSHOTS_OF_A_BLOCK + 10
     session.meshes = dict(second.meshes)
     for snapshot in snapshots[full + 10 :]:
         await session.push("shop", snapshot)
     assert session.counts.shadowed == {"scored": full + 9, "failed": 1}, "its document was out of date once"
-    assert counted(session) == SNAPSHOTS_OF_A_BLOCK + 10, "what the second had not stored is lost, but its first"
+    assert sum_of_blocks(session) == SNAPSHOTS_OF_A_BLOCK + 10, "what the second had not stored is lost, but its first"
 
 
 async def test_a_trial_is_stored_with_the_first_and_the_last_snapshot_of_a_block(

@@ -172,8 +172,9 @@ def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytes
         return map_document(moment, *arguments)
 
     monkeypatch.setattr(viewing, "map_document", counted)
-    used: dict[str, Any] = {"pages": watched_mesh.viewing, "page_thread": ThreadPoolExecutor(1)}
-    doors = Doors(**dict.fromkeys(field.name for field in fields(Doors)) | used)
+    used: dict[str, Any] = dict.fromkeys(field.name for field in fields(Doors))
+    used |= {"pages": watched_mesh.viewing, "page_thread": ThreadPoolExecutor(1)}
+    doors = Doors(**used)
 
     async def ten() -> list[bytes]:
         return await asyncio.gather(*(doors.call("pages", "map", MESH, None, ()) for _ in range(10)))
