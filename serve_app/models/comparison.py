@@ -28,7 +28,7 @@ Sums = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ModelOutcome:
     """What a model made of a snapshot.
 
     Attributes:
@@ -48,11 +48,11 @@ class Outcome:
     is_whole: bool
 
 
-def outcome_of(verdict: Verdict, seconds: float, known: frozenset[str]) -> Outcome:
+def outcome_of(verdict: Verdict, seconds: float, known: frozenset[str]) -> ModelOutcome:
     """What a model made of a snapshot; ``seconds`` is the duration of its pass, ``known`` the alerts it had before."""
     strongest = max(verdict.alerts, key=lambda one: one.score, default=None)
     alerts = frozenset(one.id for one in verdict.alerts)
-    return Outcome(
+    return ModelOutcome(
         is_judged=verdict.status in (Status.NORMAL, Status.ANOMALOUS),
         score=verdict.mesh_score,
         alerts=alerts,
@@ -64,7 +64,12 @@ def outcome_of(verdict: Verdict, seconds: float, known: frozenset[str]) -> Outco
 
 
 def add_snapshot(
-    trial: MeshTrialDocument, at: datetime, candidate: Outcome, baseline: Outcome, empty: BlockDocument, interval: float
+    trial: MeshTrialDocument,
+    at: datetime,
+    candidate: ModelOutcome,
+    baseline: ModelOutcome,
+    empty: BlockDocument,
+    interval: float,
 ) -> MeshTrialDocument:
     """Add a snapshot to the trial of a mesh. It counts if both models judged it, or if only one scored all of it.
 
@@ -86,7 +91,7 @@ def add_failure(trial: MeshTrialDocument, empty: BlockDocument, *, of_candidate:
     return _with_block(trial, empty, {"candidate_failed" if of_candidate else "baseline_failed": 1})
 
 
-def _sums_of(first: Outcome, second: Outcome, passed: float, interval: float) -> dict[str, float]:
+def _sums_of(first: ModelOutcome, second: ModelOutcome, passed: float, interval: float) -> dict[str, float]:
     both = bool(first.alerts) and bool(second.alerts)
     return {
         "snapshots": 1,

@@ -9,7 +9,7 @@ from model.checkpoint import Checkpoint, load_or_shipped
 from model.snapshot import MeshSnapshot
 from serve_app.api.schemas.models import BlockDocument, ComparisonOfModels, MeshTrialDocument, ModelCard
 from serve_app.errors import UnfitModel
-from serve_app.models.comparison import Outcome, add_snapshot, compare, outcome_of
+from serve_app.models.comparison import ModelOutcome, add_snapshot, compare, outcome_of
 from serve_app.models.registry import Registry
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
@@ -74,7 +74,7 @@ class _Scored:
     alerts: frozenset[str] = frozenset()
 
 
-def _score(checkpoint: Checkpoint, scored: _Scored, snapshot: MeshSnapshot, settings: Settings) -> Outcome:
+def _score(checkpoint: Checkpoint, scored: _Scored, snapshot: MeshSnapshot, settings: Settings) -> ModelOutcome:
     began = time.perf_counter()
     verdict, scored.mesh = advance(checkpoint, scored.mesh, snapshot, options(settings))
     outcome = outcome_of(verdict, time.perf_counter() - began, scored.alerts)

@@ -19,7 +19,7 @@ from serve_app.api.schemas.models import (
 from serve_app.models.comparison import (
     LEAST_BLOCKS,
     SNAPSHOTS_OF_A_BLOCK,
-    Outcome,
+    ModelOutcome,
     add_failure,
     add_snapshot,
     attempts,
@@ -37,7 +37,7 @@ LIMITS = ModelsSettings()
 TRIAL = TrialDocument(candidate=PIN, baseline=None, share=0.1, since=START)
 
 
-def outcome(alerts: Sequence[str] = (), score: float = 1.0, **changed: Any) -> Outcome:
+def outcome(alerts: Sequence[str] = (), score: float = 1.0, **changed: Any) -> ModelOutcome:
     values = {
         "is_judged": True,
         "score": score,
@@ -47,10 +47,10 @@ def outcome(alerts: Sequence[str] = (), score: float = 1.0, **changed: Any) -> O
         "seconds": 1.0,
         "is_whole": True,
     }
-    return Outcome(**{**values, **changed})
+    return ModelOutcome(**{**values, **changed})
 
 
-def trial_of(pairs: Sequence[tuple[Outcome, Outcome]]) -> MeshTrialDocument:
+def trial_of(pairs: Sequence[tuple[ModelOutcome, ModelOutcome]]) -> MeshTrialDocument:
     """The trial of a mesh after these outcomes of candidate and baseline."""
     document = MeshTrialDocument(mesh="shop", services=50, candidate=TWO, baseline=ONE)
     for i, (candidate, baseline) in enumerate(pairs):
