@@ -16,14 +16,17 @@ from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
 from serve_app.actions.acceptance import accept_incident
-from serve_app.actions.feedback import add_feedback, encode_feedback, record_feedback, withdraw_feedback
+from serve_app.actions.feedback import MAX_FEEDBACK, add_feedback, encode_feedback, record_feedback, withdraw_feedback
+from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, unpack_snapshot
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
     FeedbackDocument,
     KeptAcceptanceDocument,
     KeptFeedbackDocument,
+    KeptMuteDocument,
     MissedDocument,
+    MuteDocument,
 )
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
@@ -134,17 +137,19 @@ class MeshSteps:
         return await self._step(mesh, step)
 
     async def add_feedback(
-        self, mesh: str, document: FeedbackDocument | MissedDocument, most: int, by: str
+        self, mesh: str, document: FeedbackDocument | MissedDocument, by: str
     ) -> KeptFeedbackDocument:
         """Store feedback: with the state; on an incident that the state has forgotten, with it in the archive.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
             InvalidDocument: it names a service that the mesh does not have.
-            TooMuchFeedback: the mesh has ``most``.
+            TooMuchFeedback: the mesh has the maximum.
         """
         try:
-            return encode_feedback(await self.change(mesh, lambda state: add_feedback(state, document, most, by)))
+            return encode_feedback(
+                await self.change(mesh, lambda state: add_feedback(state, document, MAX_FEEDBACK, by))
+            )
         except UnknownIncident:
             if isinstance(document, MissedDocument):
                 raise
@@ -200,6 +205,29 @@ class MeshSteps:
         if changed is not None and changed.accepted is not None:
             return changed.accepted
         return await self.change(mesh, lambda state: accept_incident(state, incident, document, by))  # no archive
+
+    async def add_mute(self, mesh: str, document: MuteDocument, by: str) -> KeptMuteDocument:
+        """Store a mute of a user, which applies from the next snapshot of its time on.
+
+        Raises:
+            UnknownMesh: there is none.
+            InvalidDocument: it names a service that the mesh does not have, is over, or is too long.
+            TooManyMutes: the mesh has the maximum.
+        """
+
+        def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
+            after, kept = add_mute(state, document, by)
+            return after, encode_mute(kept, after.observed_at)
+
+        return await self.change(mesh, change)
+
+    async def remove_mute(self, mesh: str, mute: str) -> None:
+        """Remove a mute from the next snapshot on.
+
+        Raises:
+            UnknownMesh, UnknownMute: there is none.
+        """
+        await self.change(mesh, lambda state: remove_mute(state, mute))
 
     async def _compact(self, mesh: str) -> None:
         """Store the state of a mesh in memory in full. Pushes go on meanwhile."""

@@ -137,16 +137,8 @@ WEIGHTS = Metric(
     "Different weights that meshes may use: the default weights and the weights of single meshes.",
     gauge=True,
 )
-MODEL_LOOKUPS = Metric(
-    "tagae_model_lookups_total",
-    "Lookups of weights from the registry by where they were: hit (in memory), miss (they are loaded).",
-    ("outcome",),
-)
 MODEL_LOADS = Metric(
     "tagae_model_loads_total", "Loads of weights from the registry, by outcome: loaded, failed.", ("outcome",)
-)
-MODEL_EVICTIONS = Metric(
-    "tagae_model_evictions_total", "Weights dropped from the memory of a process, because others are worth more there."
 )
 MODEL_MEMORY = Metric(
     "tagae_model_memory_bytes", "Memory of the weights from the registry that a process holds.", gauge=True
@@ -234,9 +226,7 @@ METRICS = (
     MESHES_HELD,
     MESHES_HELD_BYTES,
     WEIGHTS,
-    MODEL_LOOKUPS,
     MODEL_LOADS,
-    MODEL_EVICTIONS,
     MODEL_MEMORY,
     SHADOWED,
     MODEL_CHANGES,

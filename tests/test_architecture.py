@@ -57,7 +57,7 @@ DOORS = {  # modules of each room of the deployments that others may import
         "traced_requests",
     },
     "scoring": {"in_session", "messages", "meta", "on_demand", "replicas", "scorer", "stages"},
-    "session": {"mesh_session", "queries"},
+    "session": {"doors", "mesh_session"},
     "sla": {"counts", "levels"},
 }
 # The same within lab.

@@ -64,19 +64,13 @@ def need(method: str, path: str) -> Need:
         return Need(None)
     if path.startswith(MESHES + "/"):
         return _mesh_need(method, path)
-    if method in SAFE and (path in READ or _is_card(path)):
+    if method in SAFE and path in READ:
         return Need(Scope.READ)
     if path == AUDIT:
         return Need(Scope.ADMIN, all_meshes=True)
     if path in WRITE and method == "POST":
         return Need(Scope.WRITE)
     return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)
-
-
-def _is_card(path: str) -> bool:
-    """Whether a path is ``/v1/models/{version}``, which has nothing about a mesh."""
-    version = path.removeprefix(MODELS + "/")
-    return version != path and bool(version) and "/" not in version
 
 
 def _mesh_need(method: str, path: str) -> Need:

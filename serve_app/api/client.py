@@ -34,7 +34,6 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDe
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
-    ModelCard,
     ModelsDocument,
     PromotionDocument,
     RollbackDocument,
@@ -62,15 +61,12 @@ class Client:
 
     Args:
         url: such as ``http://127.0.0.1:8000``.
-        timeout_seconds: of one attempt.
         patience_seconds: of all attempts of one call together.
         reach_seconds: shorter patience while nothing at all answers, until the first answer. A wrong URL is reported
             within this time. None: the same as ``patience_seconds``.
         on_retry: called once for each request that is repeated although something has answered before, with the reason
             and the patience in words.
-        token: if the service needs one.
         ca_file: trusted certificates instead of the system's.
-        transport: replaces the network.
 
     Raises:
         BadSettings: ``ca_file`` cannot be read.
@@ -155,7 +151,6 @@ class Client:
         """The JSON of a view of a mesh, such as ``graph``.
 
         Args:
-            mesh: its name.
             view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
             parameters: of the route; None leaves one out.
 
@@ -176,7 +171,6 @@ class Client:
         """A mesh over any period of its history.
 
         Args:
-            mesh: its name.
             start, end: the period, with time zones.
             points: maximum number of steps.
             service: return its metrics too.
@@ -269,17 +263,14 @@ class Client:
         """The models of the registry. Errors as ``push``, and ``RegistryGone``."""
         return ModelsDocument.model_validate_json(self._send("GET", "/v1/models").content)
 
-    def model_card(self, version: str) -> ModelCard:
-        """The card of a model. Errors as :meth:`models`, and ``UnknownModel``."""
-        return ModelCard.model_validate_json(self._send("GET", f"/v1/models/{_in_path(version)}").content)
-
     def compare_models(self, version: str) -> ComparisonOfModels:
-        """Where a model differs from the one that it was tried against. Errors as :meth:`model_card`."""
+        """Where a model differs from the one that it was tried against. Errors as :meth:`models`, and
+        ``UnknownModel``."""
         response = self._send("GET", f"/v1/models/{_in_path(version)}/comparison")
         return ComparisonOfModels.model_validate_json(response.content)
 
     def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
-        """Try a model on a share of the meshes. Errors as :meth:`model_card`, and ``UnfitModel``."""
+        """Try a model on a share of the meshes. Errors as :meth:`compare_models`, and ``UnfitModel``."""
         return self._change_models(f"{_in_path(version)}/canary", CanaryDocument(share=share))
 
     def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:

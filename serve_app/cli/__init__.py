@@ -32,7 +32,6 @@ from serve_app.cli import (
     store,
     token,
     train,
-    weights,
 )
 from serve_app.cli.console import print_error
 from serve_app.errors import BadSettings
@@ -120,7 +119,6 @@ app.add_typer(incidents.app, name="incidents")
 app.add_typer(models.app, name="models")
 app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
-app.add_typer(weights.app, name="weights")
 
 
 def main() -> None:

@@ -32,10 +32,6 @@ CaFile = Annotated[
 def read_token(file: Path | None, option: str = "--token-file") -> str | None:
     """Read the token in a file; None without a file.
 
-    Args:
-        file: of an option.
-        option: its name, for errors.
-
     Raises:
         BadSettings: the file cannot be read, or holds no single token. The message never contains the content.
     """

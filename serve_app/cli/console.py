@@ -80,7 +80,6 @@ class ProgressLines:
     """Prints a line about long work from time to time, where stderr is not a terminal that can show a bar.
 
     Args:
-        what: the work.
         total: steps; None: unknown.
     """
 

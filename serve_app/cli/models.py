@@ -1,5 +1,7 @@
 """``tagae models``: the registry of models, and which of them a running service uses."""
 
+import hashlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
+from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, connect
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import print_note
 from serve_app.errors import BadSettings
@@ -16,7 +18,6 @@ from serve_app.errors import BadSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from serve_app.api.client import Client
     from serve_app.api.schemas.models import (
         ComparisonOfModels,
         IntervalDocument,
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     )
     from serve_app.models.registry import Registry
 
-PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
-LOCAL = "http://127.0.0.1:8000"
-Url = Annotated[str, typer.Option(help="URL of the running service.")]
 RegistryPlace = Annotated[
     str | None, typer.Option("--registry", metavar="PLACE", help="Folder or URL of the registry: models.registry.")
 ]
@@ -37,6 +35,8 @@ FromRegistry = Annotated[
     typer.Option("--registry", metavar="PLACE", help="Folder or URL of a registry to read, instead of a service."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+SourceToken = Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")]
+SourceCa = Annotated[Path | None, typer.Option(help="CA bundle (PEM) to use instead of the system store.")]
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Version of a model; its first digits are enough.")]
 
 app = typer.Typer(no_args_is_help=True, help="Keep models in a registry, and change the model of a running service.")
@@ -66,7 +66,7 @@ def list_models(
     if registry is not None:
         cards = _open(registry).cards()
     else:
-        with _client(url, token_file, ca_file) as client:
+        with connect(url, token_file, ca_file) as client:
             found = client.models()
         cards, rollout = found.models, found.rollout
     if as_json:
@@ -100,7 +100,7 @@ def show(
     if registry is not None:
         typer.echo(find_version(_open(registry).cards(), version).model_dump_json(indent=2))
         return
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         typer.echo(find_version(client.models().models, version).model_dump_json(indent=2))
 
 
@@ -117,8 +117,8 @@ def add(
         str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
     ] = None,
     registry: RegistryPlace = None,
-    bearer_token_file: Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates to trust (PEM), instead of the system's.")] = None,
+    bearer_token_file: SourceToken = None,
+    ca_file: SourceCa = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
@@ -147,7 +147,7 @@ def add(
         )
     wanted = _checked(check_sha256, sha256, "--sha256") if sha256 is not None else ""
     wanted = wanted or (beside.sha256 if beside is not None else "")
-    content = b"".join(read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file))
+    content = read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file)
     card = describe(
         load_content(content, load(config, overrides(settings)).model.network),
         content,
@@ -158,6 +158,48 @@ def add(
     is_new = _open(place).add(content, card)
     typer.echo(card.version)
     print_note(f"added {card.version} to {place}" if is_new else f"{place} has {card.version} already")
+
+
+@app.command()
+def fetch(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint.")],
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, for `model.weights`.")],
+    sha256: Annotated[str, typer.Option(metavar="DIGEST", help="SHA-256 of the file, 64 hexadecimal digits.")],
+    bearer_token_file: SourceToken = None,
+    ca_file: SourceCa = None,
+) -> None:
+    """Copy weights to a file where there is no registry, as before a pod starts. The checks are those of `add`.
+
+    FILE is replaced as a whole. If it has these weights already, nothing is fetched.
+
+    \b
+    Example:
+      tagae models fetch https://models.example/tagae.safetensors /var/lib/tagae/weights.safetensors --sha256 DIGEST
+    """
+    from serve_app.models.download import check_sha256, check_source, read_checked
+    from serve_app.models.registry import load_content
+
+    wanted = _checked(check_sha256, sha256, "--sha256")
+    _checked(check_source, source, "SOURCE")
+    if not target.parent.is_dir():
+        raise typer.BadParameter(
+            f"expected a folder that exists, got {target.parent}; create it first", param_hint="FILE"
+        )
+    if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
+        print_note(f"{target} already has these weights")
+        return
+    content = read_checked(source, wanted, bearer_token_file, ca_file)
+    version = load_content(content).digest  # raises IncompatibleWeights
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    print_note(f"wrote {target}: model_version {version}")
 
 
 @app.command()
@@ -202,7 +244,7 @@ def compare(
     else:
         if baseline is not None:
             raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
-        with _client(url, token_file, ca_file) as client:
+        with connect(url, token_file, ca_file) as client:
             card = find_version(client.models().models, version)
             found = client.compare_models(card.version)
     if as_json:
@@ -234,7 +276,7 @@ def canary(
       tagae models canary 5b7d9e2f --share 0
       tagae models canary 5b7d9e2f --share 0.1
     """
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         card = find_version(client.models().models, version)
         _print_rollout(client.try_model(card.version, share))
 
@@ -256,7 +298,7 @@ def promote(
       tagae models promote 5b7d9e2f
       tagae models promote 5b7d9e2f --mesh shop
     """
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         card = find_version(client.models().models, version)
         _print_rollout(client.promote_model(card.version, mesh))
 
@@ -277,7 +319,7 @@ def rollback(
     Example:
       tagae models rollback --reason "alerts at every deployment"
     """
-    with _client(url, token_file, ca_file) as client:
+    with connect(url, token_file, ca_file) as client:
         _print_rollout(client.roll_back_model(mesh, reason))
 
 
@@ -355,12 +397,6 @@ def _use(version: str, rollout: "RolloutDocument") -> str:
         uses.append("all" if share >= 1 else f"{share:.0%}" if share else "shadow")
     uses += [mesh for mesh, pin in sorted(rollout.meshes.items()) if pin.version == version]
     return ", ".join(uses)
-
-
-def _client(url: str, token_file: Path | None, ca_file: Path | None) -> "Client":
-    from serve_app.api.client import Client
-
-    return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS)
 
 
 def _open(place: str, network: str | None = None) -> "Registry":

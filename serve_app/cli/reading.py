@@ -33,16 +33,9 @@ def open_recording(path: Path) -> "RecordingReader | SegmentReader":
 
 
 def score_snapshots(
-    settings: "Settings", name: str, warmups: Iterable["RecordingReader"], source: "Source"
+    settings: "Settings", name: str, warmups: "Iterable[Source]", source: "Source"
 ) -> Iterator["ScoredSnapshot"]:
-    """Yield every snapshot of a recording with its verdict, in order, with a progress bar.
-
-    Args:
-        settings: of the model.
-        name: of the mesh.
-        warmups: recordings that set the baselines first.
-        source: the recording.
-    """
+    """Yield every snapshot of a recording with its verdict, in order, with a progress bar."""
     yield from score_all(settings, name, (read(one, "warming up") for one in warmups), read(source, "scoring"))
 
 
@@ -52,10 +45,7 @@ def score_all(
     """Yield every snapshot with its verdict, in order.
 
     Args:
-        settings: of the model.
-        name: of the mesh.
         warmups: snapshots of recordings that set the baselines first.
-        snapshots: in order of time.
     """
     with spinner("loading the model"):
         import torch

@@ -14,7 +14,7 @@ from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, print_note, spinner
 from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
-from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
+from serve_app.cli.reading import WarmUps, notes, open_recording, read, score_snapshots
 
 REACH_SECONDS = 5.0  # in which something has to answer at the URL
 PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must not fail because of a pause
@@ -22,8 +22,7 @@ PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must n
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
-    from serve_app.cli.series import ScoredSeries, SnapshotSeries
-    from serve_app.recordings.reader import RecordingReader
+    from serve_app.cli.series import SnapshotSeries
     from serve_app.settings import Settings
 
 
@@ -56,15 +55,6 @@ def score(
             help="Processes that score several recordings or meshes in parallel. Default: 1.",
         ),
     ] = None,
-    overlap: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="SNAPSHOTS",
-            help="With --jobs: cut each series into spans, each of which first scores this many snapshots before its "
-            "own. The verdicts then differ slightly from one pass; 960 is recommended.",
-        ),
-    ] = None,
     prometheus: PrometheusUrl = None,
     begin: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Start of a past period; UTC.")] = None,
     end: Annotated[
@@ -86,12 +76,31 @@ def score(
       tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
       tagae score out/mon out/tue out/wed --jobs 4 -o verdicts
     """
-    from serve_app.cli.series import score_series
-    from serve_app.recordings.reader import RecordingReader
-    from serve_app.settings import load
-
     meshes = mesh or []
-    if url and (weights or config or settings):
+    _check_options(recordings, meshes, url=url, begin=begin, local=weights or config or settings)
+    chosen = _read_settings(config, settings, weights)
+    period = _parse_period(begin, end) if begin else None
+    series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
+    if url and (len(series) > 1 or len(meshes) > 1 or (jobs or 1) > 1):
+        raise typer.BadParameter("expected one series and one mesh, without --jobs", param_hint="--url")
+    if len(series) > 1:
+        _score_side_by_side(chosen, series, warmup or [], jobs or 1, output)
+        return
+    warmups, source = [open_recording(path) for path in warmup or ()], series[0].open_source(chosen)
+    with ExitStack() as stack:
+        if url:
+            name = meshes[0] if meshes else None
+            verdicts = stack.enter_context(_through_service(url, token_file, ca_file, name, warmups, source))
+        else:
+            verdicts = (moment.verdict for moment in score_snapshots(chosen, series[0].mesh, warmups, source))
+        _write_verdicts(verdicts, stack.enter_context(_open_output(output)), [*warmups, source])
+
+
+def _check_options(
+    recordings: list[Path] | None, meshes: list[str], *, url: str | None, begin: str | None, local: object
+) -> None:
+    """Refuse options that do not fit each other; ``local``: options of this process, which a service does not have."""
+    if url and local:
         raise typer.BadParameter(
             "--url uses the settings of the service; leave out --weights, --config and --set", param_hint="--url"
         )
@@ -103,36 +112,17 @@ def score(
         raise typer.BadParameter(
             "expected with --url or --from only; without them, the mesh is discarded after the run", param_hint="--mesh"
         )
-    if overlap and (jobs is None or jobs == 1):
-        raise typer.BadParameter(f"expected --jobs of 2 or more too, got {jobs or 'none'}", param_hint="--overlap")
+
+
+def _read_settings(config: Path | None, settings: list[str] | None, weights: Path | None) -> "Settings":
+    """The settings; ``weights`` also in place of the weights of single meshes."""
+    from serve_app.settings import load
+
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
-    if weights:  # also in place of the weights of single meshes
-        without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}
-        chosen = chosen.model_copy(update={"meshes": without})
-    period = _parse_period(begin, end) if begin else None
-    series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
-    if url and (len(series) > 1 or len(meshes) > 1 or (jobs or 1) > 1):
-        raise typer.BadParameter("expected one series and one mesh, without --jobs", param_hint="--url")
-    if len(series) > 1 and str(output) == "-":
-        raise typer.BadParameter(f"expected a folder for {len(series)} files, got none", param_hint="--output")
-    if len(series) > 1 or overlap:
-        _write_scored(score_series(chosen, series, warmup or [], jobs or 1, overlap), len(series), output)
-        return
-    warmups, source = [RecordingReader(path) for path in warmup or ()], series[0].open_source(chosen)
-    with ExitStack() as stack:
-        if url:
-            name = meshes[0] if meshes else None
-            verdicts = stack.enter_context(_through_service(url, token_file, ca_file, name, warmups, source))
-        else:
-            verdicts = (moment.verdict for moment in score_snapshots(chosen, series[0].mesh, warmups, source))
-        lines = stack.enter_context(_open_output(output))
-        tally = Tally()
-        for verdict in verdicts:
-            lines.write(verdict.model_dump_json() + "\n")
-            tally.add(verdict)
-    for note in notes([*warmups, source]):
-        print_note(note)
-    tally.show()
+    if weights is None:
+        return chosen
+    without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}
+    return chosen.model_copy(update={"meshes": without})
 
 
 def _parse_period(begin: str, end: str | None) -> tuple[datetime, datetime]:
@@ -156,23 +146,29 @@ def _select_series(
     return with_unique_names([SnapshotSeries(name, Period(polled, *period), name) for name, polled in selected])
 
 
-def _write_scored(scored: "Iterable[ScoredSeries]", count: int, output: Path) -> None:
-    """Write the verdicts of ``count`` series. Several have a file each in the folder ``output``, and a summary each."""
-    from serve_app.api.schemas.verdict import VerdictDocument
+def _score_side_by_side(
+    settings: "Settings", series: "Sequence[SnapshotSeries]", warmups: Sequence[Path], jobs: int, output: Path
+) -> None:
+    """Score several series. Each has a file in the folder ``output``, and a summary."""
+    from serve_app.cli.series import score_series
 
-    if count > 1:
-        output.mkdir(parents=True, exist_ok=True)
-    for one in scored:
-        tally = Tally()
-        with _open_output(output / f"{one.series.name}.jsonl" if count > 1 else output) as lines:
-            for line in one.lines():
-                lines.write(line)
-                tally.add(VerdictDocument.model_validate_json(line))
-        if count > 1:
-            print_note(f"\n{one.series.name}")
+    if str(output) == "-":
+        raise typer.BadParameter(f"expected a folder for {len(series)} files, got none", param_hint="--output")
+    for one in score_series(settings, series, warmups, jobs, output):
+        print_note(f"\n{one.name}")
         for note in one.notes:
             print_note(note)
-        tally.show()
+        one.tally.show()
+
+
+def _write_verdicts(verdicts: "Iterable[VerdictDocument]", lines: TextIO, sources: "Sequence[Source]") -> None:
+    tally = Tally()
+    for verdict in verdicts:
+        lines.write(verdict.model_dump_json() + "\n")
+        tally.add(verdict)
+    for note in notes(sources):
+        print_note(note)
+    tally.show()
 
 
 @contextmanager
@@ -181,7 +177,7 @@ def _through_service(
     token_file: Path | None,
     ca_file: Path | None,
     mesh: str | None,
-    warmups: Iterable["RecordingReader"],
+    warmups: "Iterable[Source]",
     source: "Source",
 ) -> Iterator[Iterator["VerdictDocument"]]:
     """Yield the verdicts of a service. A mesh that this run created is deleted at the end, even after a failure."""

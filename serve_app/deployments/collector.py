@@ -17,7 +17,6 @@ from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_sch
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.past import PastReader
-from serve_app.deployments.session.queries import VerdictQuery
 from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
 from serve_app.deployments.sla.levels import SESSION
 from serve_app.errors import ServeError, UnknownMesh, answer
@@ -174,7 +173,7 @@ class Collector:
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
             try:
-                verdict = await caller.ask(with_session(self._sessions, mesh).read, VerdictQuery(mesh))
+                verdict = await caller.ask(with_session(self._sessions, mesh).call, "meshes", "verdict", mesh)
             except UnknownMesh:
                 return None
             except ServeError as error:

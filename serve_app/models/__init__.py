@@ -2,15 +2,13 @@
 
 download              weights from elsewhere, with their SHA-256
 card, registry        what a model is, and the place that has them all
-compatibility         whether meshes can change to a model without losing their state
 rollout               which mesh uses which model: the document in the store, and its changes
-weights_memory        weights in the memory of one process
-loader                loads them for snapshots, which never wait long
-served, opening       the models of one session
-shadow                scores with the other model of a trial
-trial_documents       what the store keeps of a trial
+loader                weights in the memory of one process, for snapshots, which never wait long
+served                the models of one session
 comparison            figures of two models, with intervals
 recorded_comparison   the same over recordings
 gate                  the limits that end a trial
-trials                the trials of one session
+trials                what the store keeps of a trial, and its end
+shadow                scores with the other model of a trial
+desk                  what people ask and change
 """

@@ -32,7 +32,6 @@ def describe(
 
     Args:
         checkpoint: as :func:`~model.checkpoint.load` reads it, which gives it its digest.
-        content: of its file.
         created_at: None: now.
         parent: version that it was made to replace; None: unknown.
         figures: results of its training, by name.
@@ -80,7 +79,6 @@ def decode_card(content: bytes, place: str) -> ModelCard:
     """Read a card.
 
     Args:
-        content: JSON.
         place: where it is, for the message.
 
     Raises:

@@ -9,21 +9,17 @@ II, 1987).
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.verdict import Status, Verdict
-from serve_app.api.schemas.models import (
-    BlockDocument,
-    ComparisonOfModels,
-    IntervalDocument,
-    MeshTrialDocument,
-    OutcomeDocument,
-    PairDocument,
-)
+from serve_app.api.schemas.models import BlockDocument, ComparisonOfModels, IntervalDocument, MeshTrialDocument
 
 SNAPSHOTS_OF_A_BLOCK = 20  # five minutes, at one snapshot each 15 s
+LONGEST_GAP_INTERVALS = 4.0  # a longer time between two snapshots counts as this many intervals
 Z = 1.96  # of a 95% interval
 DAY = 86_400.0
 DRAWS = 1000
@@ -31,25 +27,95 @@ LEAST_BLOCKS = 3  # for an interval
 Sums = NDArray[np.float64]
 
 
-def outcome_of(verdict: Verdict, seconds: float) -> OutcomeDocument:
-    """What a model made of a snapshot; ``seconds`` is the duration of its pass."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOutcome:
+    """What a model made of a snapshot.
+
+    Attributes:
+        is_judged: whether it says normal or anomalous.
+        score: strongest evidence, decades of improbability.
+        alerts, new_alerts: incidents that raise an alert, and how many of them began with this snapshot.
+        culprit: first suspect of the strongest; None: there is none.
+        seconds: duration of passes of the network for this snapshot alone.
+    """
+
+    is_judged: bool
+    score: float
+    alerts: frozenset[str]
+    new_alerts: int
+    culprit: str | None
+    seconds: float
+    is_whole: bool
+
+
+def outcome_of(verdict: Verdict, seconds: float, known: frozenset[str]) -> ModelOutcome:
+    """What a model made of a snapshot; ``seconds`` is the duration of its pass, ``known`` the alerts it had before."""
     strongest = max(verdict.alerts, key=lambda one: one.score, default=None)
-    culprit = strongest.suspects[0].service if strongest is not None and strongest.suspects else None
-    return OutcomeDocument(
-        model=verdict.model_digest,
-        status=verdict.status.value,
-        mesh_score=round(verdict.mesh_score, 4),
-        alerts=[one.id for one in verdict.alerts],
-        culprit=culprit,
-        seconds=round(seconds, 6),
-        coverage=verdict.coverage,
+    alerts = frozenset(one.id for one in verdict.alerts)
+    return ModelOutcome(
+        is_judged=verdict.status in (Status.NORMAL, Status.ANOMALOUS),
+        score=verdict.mesh_score,
+        alerts=alerts,
+        new_alerts=len(alerts - known),
+        culprit=strongest.suspects[0].service if strongest is not None and strongest.suspects else None,
+        seconds=seconds,
+        is_whole=verdict.coverage >= 1,
     )
 
 
-def is_comparable(pair: PairDocument) -> bool:
-    """Whether both models judged the snapshot: neither warms up, or lacks parts of it."""
-    judged, outcomes = {Status.NORMAL.value, Status.ANOMALOUS.value}, (pair.candidate, pair.baseline)
-    return all(one.status in judged and one.coverage >= 1 for one in outcomes)
+def add_snapshot(
+    trial: MeshTrialDocument,
+    at: datetime,
+    candidate: ModelOutcome,
+    baseline: ModelOutcome,
+    empty: BlockDocument,
+    interval: float,
+) -> MeshTrialDocument:
+    """Add a snapshot to the trial of a mesh. It counts if both models judged it, or if only one scored all of it.
+
+    Args:
+        empty: a block that begins with it.
+        interval: s between two snapshots, as a rule.
+    """
+    passed = interval if trial.newest is None else (at - trial.newest).total_seconds()
+    trial = trial.model_copy(update={"newest": at})
+    if candidate.is_judged and baseline.is_judged and candidate.is_whole and baseline.is_whole:
+        return _with_block(trial, empty, _sums_of(candidate, baseline, passed, interval))
+    if candidate.is_whole != baseline.is_whole:
+        return add_failure(trial, empty, of_candidate=baseline.is_whole)
+    return trial
+
+
+def add_failure(trial: MeshTrialDocument, empty: BlockDocument, *, of_candidate: bool) -> MeshTrialDocument:
+    """Add a snapshot that only one of both models scored; ``empty`` is a block that begins with it."""
+    return _with_block(trial, empty, {"candidate_failed" if of_candidate else "baseline_failed": 1})
+
+
+def _sums_of(first: ModelOutcome, second: ModelOutcome, passed: float, interval: float) -> dict[str, float]:
+    both = bool(first.alerts) and bool(second.alerts)
+    return {
+        "snapshots": 1,
+        "seconds": min(max(passed, 0.0), LONGEST_GAP_INTERVALS * interval),
+        "same_status": bool(first.alerts) == bool(second.alerts),
+        "both_alert": both,
+        "same_culprit": both and first.culprit == second.culprit,
+        "candidate_alerts": first.new_alerts,
+        "baseline_alerts": second.new_alerts,
+        "score_difference": round(first.score, 4) - round(second.score, 4),
+        "candidate_seconds": first.seconds,
+        "baseline_seconds": second.seconds,
+    }
+
+
+def _with_block(trial: MeshTrialDocument, empty: BlockDocument, sums: dict[str, float]) -> MeshTrialDocument:
+    """The trial with these sums added to its last block, or to a new one if that is full or of another stage."""
+    closed, block = trial.blocks, empty
+    if closed and attempts(closed[-1]) < SNAPSHOTS_OF_A_BLOCK:
+        last = closed[-1]
+        if (last.since, last.share) == (empty.since, empty.share):
+            closed, block = closed[:-1], last
+    block = block.model_copy(update={name: getattr(block, name) + value for name, value in sums.items()})
+    return trial.model_copy(update={"blocks": [*closed, block]})
 
 
 def attempts(block: BlockDocument) -> int:
@@ -57,59 +123,22 @@ def attempts(block: BlockDocument) -> int:
     return block.snapshots + block.candidate_failed + block.baseline_failed
 
 
-def add_failure(block: BlockDocument, *, of_candidate: bool) -> BlockDocument:
-    """Add a snapshot that only one of both models scored in full."""
-    if of_candidate:
-        return block.model_copy(update={"candidate_failed": block.candidate_failed + 1})
-    return block.model_copy(update={"baseline_failed": block.baseline_failed + 1})
-
-
-def add_pair(
-    block: BlockDocument, pair: PairDocument, seconds: float, candidate_alerts: int, baseline_alerts: int
-) -> BlockDocument:
-    """Add a snapshot to the sums of a block.
-
-    Args:
-        block: with the snapshots before it.
-        pair: what both models made of it.
-        seconds: that it covers: since the snapshot before it.
-        candidate_alerts, baseline_alerts: that began with it.
-    """
-    first, second = pair.candidate, pair.baseline
-    both = bool(first.alerts) and bool(second.alerts)
-    return block.model_copy(
-        update={
-            "snapshots": block.snapshots + 1,
-            "seconds": block.seconds + seconds,
-            "same_status": block.same_status + (bool(first.alerts) == bool(second.alerts)),
-            "both_alert": block.both_alert + both,
-            "same_culprit": block.same_culprit + (both and first.culprit == second.culprit),
-            "candidate_alerts": block.candidate_alerts + candidate_alerts,
-            "baseline_alerts": block.baseline_alerts + baseline_alerts,
-            "score_difference": block.score_difference + first.mesh_score - second.mesh_score,
-            "candidate_seconds": block.candidate_seconds + first.seconds,
-            "baseline_seconds": block.baseline_seconds + second.seconds,
-        }
-    )
-
-
 def compare(
     candidate: str,
     baseline: str,
     trials: Iterable[MeshTrialDocument],
     budget: Callable[[int], float] | None,
-    is_wanted: Callable[[BlockDocument], bool] = lambda block: True,
+    since: datetime | None = None,
 ) -> ComparisonOfModels:
     """Compare two models by their trials in some meshes.
 
     Args:
-        candidate, baseline: versions.
         trials: of these two; others are left out.
         budget: of alerts per day, by services of a mesh; None: unknown.
-        is_wanted: whether a block counts.
+        since: when the trial got its share; None: any stage counts.
     """
     found = [one for one in trials if (one.candidate, one.baseline) == (candidate, baseline)]
-    blocks = [block for one in found for block in one.blocks if attempts(block) and is_wanted(block)]
+    blocks = [block for one in found for block in one.blocks if attempts(block) and since in (None, block.since)]
     budgets = [] if budget is None else [budget(one.services) for one in found if one.services]
     days = sum(block.seconds for block in blocks) / DAY
     return ComparisonOfModels(

@@ -44,38 +44,34 @@ def check_source(source: str) -> str:
         raise ValueError(f"{display_name(source)}: {error}") from None
 
 
-def read_checked(
-    source: str, sha256: str, bearer_token_file: Path | None = None, ca_file: Path | None = None, kept: str = ""
-) -> Iterator[bytes]:
-    """Yield the content of a source in pieces. After the last one, its SHA-256 is checked.
+def read_checked(source: str, sha256: str, bearer_token_file: Path | None = None, ca_file: Path | None = None) -> bytes:
+    """The content of a source, if it has this SHA-256.
 
     Args:
         source: path or URL, see :func:`check_source`.
         sha256: that it must have, in lower case.
         bearer_token_file: file with a token for an HTTP server.
         ca_file: certificates to trust (PEM) instead of the system's.
-        kept: what stays unchanged if it has another SHA-256, for the message.
 
     Raises:
         IncompatibleWeights: it cannot be read as a whole, is too large, or has another SHA-256.
         SecretUnreadable, BadSettings: the token or the certificates cannot be read.
     """
-    name = display_name(source)
-    digest, size = hashlib.sha256(), 0
+    name, content = display_name(source), bytearray()
     with closing(_read(source, bearer_token_file, ca_file)) as pieces:
         for piece in pieces:
-            size += len(piece)
-            if size > MOST_BYTES:
+            content += piece
+            if len(content) > MOST_BYTES:
                 raise IncompatibleWeights(
                     f"weights {name}: expected at most {MOST_BYTES} bytes, got more; correct SOURCE"
                 )
-            digest.update(piece)
-            yield piece
-    if digest.hexdigest() != sha256:
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
         raise IncompatibleWeights(
-            f"weights {name}: expected SHA-256 {sha256}, got {digest.hexdigest()} ({size} bytes); "
-            f"{kept}correct the digest, or do not trust the source"
+            f"weights {name}: expected SHA-256 {sha256}, got {found} ({len(content)} bytes); correct the digest, or do "
+            "not trust the source"
         )
+    return bytes(content)
 
 
 def display_name(source: str) -> str:
@@ -109,21 +105,10 @@ def _read(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> 
 def _read_with_fsspec(source: str) -> Iterator[bytes]:
     """The content of a file, or of an object in a store."""
     try:
-        file = fsspec.open(source, "rb").open()
+        with fsspec.open(source, "rb") as file:
+            while piece := file.read(CHUNK_BYTES):
+                yield piece
     except (OSError, ImportError) as error:
-        raise _unreadable(source, error) from error
-    with file:
-        while True:
-            try:
-                piece = file.read(CHUNK_BYTES)
-            except OSError as error:
-                raise _unreadable(source, error) from error
-            if not piece:
-                return
-            yield piece
-
-
-def _unreadable(source: str, error: Exception) -> IncompatibleWeights:
-    return IncompatibleWeights(
-        f"weights {display_name(source)}: expected a readable file, got {error}; correct the path"
-    )
+        raise IncompatibleWeights(
+            f"weights {display_name(source)}: expected a readable file, got {error}; correct the path"
+        ) from error

@@ -1,4 +1,4 @@
-"""Loads weights of the registry for snapshots, which never wait long for them.
+"""Weights of the registry in the memory of one process, loaded for snapshots, which never wait long for them.
 
 A registry may hang, as a slow or dead object store does. So each process loads in a thread of its own, and each version
 once at a time. A snapshot that needs the weights waits only for a moment, and the load continues. After a load that
@@ -8,6 +8,7 @@ failed or took longer, no one waits for this version for a while.
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_all
@@ -15,12 +16,17 @@ from contextlib import suppress
 from copy import copy
 from threading import Lock
 
+import torch
+
 from model.checkpoint import Checkpoint
 from model.errors import IncompatibleWeights
 from serve_app.api.schemas.models import ModelPin
 from serve_app.errors import RegistryGone, UnknownModel
-from serve_app.models.weights_memory import WeightsMemory
+from serve_app.metrics import MODEL_LOADS, MODEL_MEMORY, Instruments
+from serve_app.models.registry import open_registry
+from serve_app.settings import Settings
 
+MOST_VERSIONS = 32  # in memory; the shipped weights take less than 1 MiB
 LONGEST_LOAD_SECONDS = 1.0  # for which a snapshot waits for its weights
 RETRY_SECONDS = 30.0  # after weights could not be loaded, or not in time
 NOT_LOADED = (UnknownModel, RegistryGone, IncompatibleWeights)
@@ -29,24 +35,38 @@ log = logging.getLogger(__name__)
 
 
 class Loader:
-    """The loads of one process. Threads and an event loop may share it.
+    """The weights of one process, by version. Threads and an event loop may share it. Of more than ``MOST_VERSIONS``,
+    it drops those that were not used for the longest time.
 
     Args:
-        memory: of the weights.
+        read: reads weights into the memory of the CPU.
         clock: s, of a monotonic clock.
     """
 
-    def __init__(self, memory: WeightsMemory, clock: Callable[[], float] = time.monotonic) -> None:
-        self.memory, self._clock = memory, clock
+    def __init__(
+        self,
+        read: Callable[[ModelPin], Checkpoint],
+        device: torch.device,
+        instruments: Instruments,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._device, self._instruments, self._clock = read, device, instruments, clock
+        self._held: OrderedDict[str, Checkpoint] = OrderedDict()  # the last one used is the last
         self._thread = ThreadPoolExecutor(1, "models")
         self._under_way: dict[str, Future[Checkpoint | NotLoaded]] = {}
         self._failures: dict[str, tuple[float, NotLoaded]] = {}  # when, and why
         self._guard = Lock()
 
     @property
+    def versions(self) -> frozenset[str]:
+        """The versions in memory."""
+        with self._guard:
+            return frozenset(self._held)
+
+    @property
     def failed(self) -> frozenset[str]:
         """The versions that are not in memory because their load failed, or takes too long."""
-        return frozenset(self._failures) - self.memory.versions
+        return frozenset(self._failures) - self.versions
 
     @property
     def broken(self) -> frozenset[str]:
@@ -54,25 +74,33 @@ class Loader:
         failures = list(self._failures.items())  # the thread of the loads may change them
         return frozenset(version for version, (_, error) in failures if not isinstance(error, RegistryGone))
 
-    async def load(
-        self, pin: ModelPin, weight: float = 1.0, seconds: float | None = None, *, at_once: bool = False
-    ) -> Checkpoint:
-        """The weights of a version, for a request of a mesh with this weight by priority.
+    def size_bytes(self) -> int:
+        """Memory of their parameters."""
+        with self._guard:
+            return sum(map(size_of, self._held.values()))
+
+    def get(self, version: str) -> Checkpoint | None:
+        """The weights of a version if they are in memory; never waits for the registry."""
+        with self._guard:
+            found = self._held.get(version)
+            if found is not None:
+                self._held.move_to_end(version)
+            return found
+
+    async def load(self, pin: ModelPin, seconds: float | None = None, *, at_once: bool = False) -> Checkpoint:
+        """The weights of a version.
 
         Args:
-            pin: the version.
-            weight: of the priority of the mesh.
             seconds: to wait for them at most; None: ``LONGEST_LOAD_SECONDS``.
             at_once: whether to try again even if a load failed just before, as for a person.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: they cannot be loaded, or not in time.
         """
-        found = self.memory.get(pin.version, weight)
-        if found is not None:
+        if (found := self.get(pin.version)) is not None:
             return found
         seconds = LONGEST_LOAD_SECONDS if seconds is None else seconds
-        load = self._begin(pin, weight, at_once=at_once)
+        load = self._begin(pin, at_once=at_once)
         await asyncio.wait({asyncio.wrap_future(load)}, timeout=seconds)
         return self._result(pin, load, seconds)
 
@@ -82,15 +110,15 @@ class Loader:
         seconds = LONGEST_LOAD_SECONDS if seconds is None else seconds
         loads = {}
         for pin in pins:
-            if pin.version not in self.memory.versions:
+            if self.get(pin.version) is None:
                 with suppress(*NOT_LOADED):  # it failed just before, and the log has it
-                    loads[pin.version] = pin, self._begin(pin, 1.0)
+                    loads[pin.version] = pin, self._begin(pin)
         wait_for_all([load for _, load in loads.values()], timeout=seconds)
         for pin, load in loads.values():
             with suppress(*NOT_LOADED):
                 self._result(pin, load, seconds)
 
-    def _begin(self, pin: ModelPin, weight: float, *, at_once: bool = False) -> "Future[Checkpoint | NotLoaded]":
+    def _begin(self, pin: ModelPin, *, at_once: bool = False) -> "Future[Checkpoint | NotLoaded]":
         """The load of a version. If one failed just before, its error is raised instead."""
         with self._guard:
             failure = self._failures.get(pin.version)
@@ -98,12 +126,12 @@ class Loader:
                 raise copy(failure[1])  # a raised error grows by a traceback each time
             load = self._under_way.get(pin.version)
             if load is None:
-                load = self._under_way[pin.version] = self._thread.submit(self._load, pin, weight)
+                load = self._under_way[pin.version] = self._thread.submit(self._load, pin)
             return load
 
-    def _load(self, pin: ModelPin, weight: float) -> Checkpoint | NotLoaded:
+    def _load(self, pin: ModelPin) -> Checkpoint | NotLoaded:
         try:
-            outcome: Checkpoint | NotLoaded = self.memory.load(pin, weight)
+            outcome: Checkpoint | NotLoaded = self._read(pin).to(self._device)
         except NOT_LOADED as error:
             outcome = error
         except Exception as error:  # of a network of another package, whose code may raise anything
@@ -111,13 +139,25 @@ class Loader:
                 f"model {pin.version}: expected weights that can be loaded, got {type(error).__name__}: {error}; "
                 "correct the network's class, or add the model again"
             )
+        if isinstance(outcome, Checkpoint):
+            self._hold(pin.version, outcome)
+        else:
+            self._instruments.count(MODEL_LOADS, outcome="failed")
+            self._fail(pin.version, outcome)
         with self._guard:
             del self._under_way[pin.version]
-        if isinstance(outcome, Checkpoint):
-            self._failures.pop(pin.version, None)
-        else:
-            self._fail(pin.version, outcome)
         return outcome
+
+    def _hold(self, version: str, checkpoint: Checkpoint) -> None:
+        with self._guard:
+            self._held[version] = checkpoint
+            self._failures.pop(version, None)
+            while len(self._held) > MOST_VERSIONS:
+                self._held.popitem(last=False)
+        size = self.size_bytes()
+        self._instruments.count(MODEL_LOADS, outcome="loaded")
+        self._instruments.set(MODEL_MEMORY, size)
+        log.info("model %s: loaded; %d versions in memory, %.1f MB", version, len(self._held), size / 1e6)
 
     def _result(self, pin: ModelPin, load: "Future[Checkpoint | NotLoaded]", seconds: float) -> Checkpoint:
         """The weights, after waiting for their load; errors as in :meth:`load`."""
@@ -142,9 +182,19 @@ class Loader:
             log.error("model %s: not loaded, and other weights are in use: %s", version, error)
 
 
-async def checkpoint_of(
-    pin: ModelPin, loader: Loader | None, weight: float = 1.0, seconds: float | None = None
-) -> Checkpoint:
+def open_loader(settings: Settings, device: torch.device, instruments: Instruments) -> Loader | None:
+    """The loader of weights from the registry; None without a registry.
+
+    Raises:
+        BadSettings: the registry cannot be opened.
+    """
+    registry = open_registry(settings.models.registry, settings.model.network)
+    if registry is None:
+        return None
+    return Loader(lambda pin: registry.load(pin.version, pin.sha256), device, instruments)
+
+
+async def checkpoint_of(pin: ModelPin, loader: Loader | None, seconds: float | None = None) -> Checkpoint:
     """The weights of a version, as of :meth:`Loader.load`.
 
     Raises:
@@ -152,4 +202,10 @@ async def checkpoint_of(
     """
     if loader is None:
         raise UnknownModel(f"model {pin.version}: expected a registry, got none; set models.registry on this node too")
-    return await loader.load(pin, weight, seconds)
+    return await loader.load(pin, seconds)
+
+
+def size_of(checkpoint: Checkpoint) -> int:
+    """Memory of the parameters of weights, in bytes."""
+    modules = (checkpoint.network, checkpoint.meta)
+    return sum(p.numel() * p.element_size() for module in modules for p in module.parameters())

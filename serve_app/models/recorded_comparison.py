@@ -1,24 +1,16 @@
 """Compares two models over recordings, without a service: each scores them from the beginning, in this process."""
 
-import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from model.checkpoint import Checkpoint, load_or_shipped
 from model.snapshot import MeshSnapshot
-from serve_app.api.schemas.models import (
-    BlockDocument,
-    ComparisonOfModels,
-    MeshTrialDocument,
-    ModelCard,
-    OutcomeDocument,
-    PairDocument,
-)
+from serve_app.api.schemas.models import BlockDocument, ComparisonOfModels, MeshTrialDocument, ModelCard
 from serve_app.errors import UnfitModel
-from serve_app.models.comparison import compare, outcome_of
+from serve_app.models.comparison import ModelOutcome, add_snapshot, compare, outcome_of
 from serve_app.models.registry import Registry
-from serve_app.models.trial_documents import add_snapshot
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.segments import SegmentReader, segments
@@ -36,10 +28,7 @@ def compare_over_recordings(
     state of its own, as if it had always been in use.
 
     Args:
-        registry: that has the models.
-        candidate: its card.
         baseline: its card; None: the weights of the settings.
-        recordings: folders.
         settings: how meshes are scored, and the budget of alerts.
 
     Raises:
@@ -65,27 +54,29 @@ def _trial_over(
     name: str, snapshots: Iterable[MeshSnapshot], candidate: Checkpoint, baseline: Checkpoint, settings: Settings
 ) -> MeshTrialDocument:
     trial = MeshTrialDocument(mesh=name, services=0, candidate=candidate.digest, baseline=baseline.digest)
-    meshes = {one.digest: Mesh() for one in (candidate, baseline)}
-    known: dict[str, set[str]] = {digest: set() for digest in meshes}
+    scored = {one.digest: _Scored() for one in (candidate, baseline)}
+    began = None
     for snapshot in snapshots:
-        outcomes, new = [], []
-        for checkpoint in (candidate, baseline):
-            outcome, meshes[checkpoint.digest] = _score(checkpoint, meshes[checkpoint.digest], snapshot, settings)
-            new.append(len(set(outcome.alerts) - known[checkpoint.digest]))
-            known[checkpoint.digest] = set(outcome.alerts)
-            outcomes.append(outcome)
-        pair = PairDocument(observed_at=snapshot.observed_at, candidate=outcomes[0], baseline=outcomes[1])
-        empty = BlockDocument(since=snapshot.observed_at, share=0, began=snapshot.observed_at)
-        if trial.blocks:  # all blocks of a recording belong to one stage
-            empty = empty.model_copy(update={"since": trial.blocks[0].since})
-        interval = meshes[candidate.digest].state.interval_seconds
-        trial = add_snapshot(trial, pair, (new[0], new[1]), empty, interval, snapshot.num_nodes, sys.maxsize)
+        first, second = (_score(one, scored[one.digest], snapshot, settings) for one in (candidate, baseline))
+        began = began or snapshot.observed_at  # all blocks of a recording belong to one stage
+        empty = BlockDocument(since=began, share=0, began=snapshot.observed_at)
+        interval = scored[candidate.digest].mesh.state.interval_seconds
+        trial = add_snapshot(trial, snapshot.observed_at, first, second, empty, interval)
+        trial = trial.model_copy(update={"services": snapshot.num_nodes})
     return trial
 
 
-def _score(
-    checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, settings: Settings
-) -> tuple[OutcomeDocument, Mesh]:
+@dataclass(slots=True)
+class _Scored:
+    """A mesh as one model has scored it, and the ids of its alerts."""
+
+    mesh: Mesh = field(default_factory=Mesh)
+    alerts: frozenset[str] = frozenset()
+
+
+def _score(checkpoint: Checkpoint, scored: _Scored, snapshot: MeshSnapshot, settings: Settings) -> ModelOutcome:
     began = time.perf_counter()
-    verdict, after = advance(checkpoint, mesh, snapshot, options(settings))
-    return outcome_of(verdict, time.perf_counter() - began), after
+    verdict, scored.mesh = advance(checkpoint, scored.mesh, snapshot, options(settings))
+    outcome = outcome_of(verdict, time.perf_counter() - began, scored.alerts)
+    scored.alerts = outcome.alerts
+    return outcome

@@ -14,7 +14,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -157,10 +156,6 @@ class Registry:
 class AsyncRegistry:
     """The cards of a registry, for an event loop. They are read in a thread of their own, so that a registry that hangs
     holds no other work.
-
-    Args:
-        registry: that has them.
-        seconds: that an answer may take.
     """
 
     def __init__(self, registry: Registry, seconds: float) -> None:
@@ -206,14 +201,7 @@ def load_content(content: bytes, network: str | None = None) -> Checkpoint:
     Raises:
         IncompatibleWeights: this version cannot read them.
     """
-    with _in_a_file(content) as path:
-        return load(path, network=network)
-
-
-@contextmanager
-def _in_a_file(content: bytes) -> Iterator[Path]:
-    """A temporary file with this content, since safetensors reads its metadata from files only."""
-    with tempfile.TemporaryDirectory(prefix="tagae-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tagae-") as folder:  # safetensors reads its metadata from files only
         path = Path(folder) / WEIGHTS
         path.write_bytes(content)
-        yield path
+        return load(path, network=network)

@@ -143,11 +143,7 @@ def roll_back_mesh(rollout: RolloutDocument, mesh: str, by: str = "", reason: st
 
 
 class Rollouts:
-    """The rollout in a store.
-
-    Args:
-        store: of the state of meshes.
-    """
+    """The rollout in a store."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store

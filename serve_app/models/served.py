@@ -11,18 +11,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
+import torch
+
 from model.checkpoint import Checkpoint
 from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin, RolloutDocument, TrialDocument
 from serve_app.errors import UnfitModel, UnknownModel
 from serve_app.metrics import MODEL_CHANGES, Instruments
-from serve_app.models.compatibility import require_compatible
-from serve_app.models.loader import NOT_LOADED, Loader
-from serve_app.models.registry import AsyncRegistry
-from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
+from serve_app.models.loader import NOT_LOADED, Loader, open_loader
+from serve_app.models.registry import AsyncRegistry, open_registry
+from serve_app.models.rollout import Rollouts, pins_of
 from serve_app.settings import Settings
+from serve_app.stores.base import StateStore
 
 EVERY_MESH = "*"  # in the list of pinned meshes: all of them
+ANSWER_SHARE = 0.8  # of the deadline of a request, for an answer of the registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,6 @@ class ServedModel:
     """Weights, and where they come from.
 
     Attributes:
-        checkpoint: the weights.
         pin: their version in the registry; None: they are weights of the settings.
     """
 
@@ -46,7 +48,6 @@ class Roles:
         trial: of which they are the candidate and the baseline.
         used: version of the model that makes the verdicts of the mesh.
         other: version of the model that scores the same snapshots.
-        is_candidate: whether the model in use is the candidate.
     """
 
     trial: TrialDocument
@@ -69,15 +70,9 @@ class ServedModels:
     """The models of one session, of one event loop.
 
     Args:
-        settings: of the service.
-        weights: of the settings.
         rollouts: in the store; None: there is no registry, and ``weights`` are all.
         loader: of weights from the registry; None without one.
         registry: for the questions of people; None: there is none.
-        instruments: count changes.
-
-    Attributes:
-        weights, registry: as given.
     """
 
     def __init__(
@@ -89,7 +84,7 @@ class ServedModels:
         registry: AsyncRegistry | None = None,
         instruments: Instruments | None = None,
     ) -> None:
-        self._settings, self._rollouts, self._loader = settings, rollouts, loader
+        self._rollouts, self._loader = rollouts, loader
         self._instruments = instruments
         self.weights, self.registry = weights, registry
         self._default = ServedModel(weights.default)
@@ -133,7 +128,7 @@ class ServedModels:
     @property
     def versions(self) -> frozenset[str]:
         """The versions in memory, including the versions that the settings name."""
-        loaded = frozenset[str]() if self._loader is None else self._loader.memory.versions
+        loaded = frozenset[str]() if self._loader is None else self._loader.versions
         return loaded | {one.digest for one in self.weights.distinct()}
 
     @property
@@ -148,7 +143,7 @@ class ServedModels:
 
     def size_bytes(self) -> int:
         """Memory of their parameters."""
-        return self.weights.size_bytes() + (0 if self._loader is None else self._loader.memory.size_bytes())
+        return self.weights.size_bytes() + (0 if self._loader is None else self._loader.size_bytes())
 
     def get(self, mesh: str) -> ServedModel | None:
         """The model that makes the verdicts of a mesh if it is in memory; never waits."""
@@ -157,7 +152,7 @@ class ServedModels:
         if self._rollout is None:
             return None
         pin, _ = pins_of(self._rollout, mesh)
-        return self._default if pin is None else self._in_memory(pin, mesh)
+        return self._default if pin is None else self._in_memory(pin)
 
     def checkpoint(self, mesh: str) -> Checkpoint:
         """The weights that make the verdicts of a mesh if they are in memory, else the weights of the settings."""
@@ -176,7 +171,7 @@ class ServedModels:
             await self.follow_once()
         pin, _ = pins_of(self.rollout, mesh)
         try:
-            return self._default if pin is None else await self._load(pin, mesh)
+            return self._default if pin is None else await self._load(pin)
         except NOT_LOADED:  # the log has it
             return self._fallback()
 
@@ -209,7 +204,7 @@ class ServedModels:
         used, other = pins_of(self.rollout, mesh)
         if used == other:
             return None
-        return self._default if other is None else await self._load(other, mesh)
+        return self._default if other is None else await self._load(other)
 
     def follow(self, seconds: float | None = None) -> bool:
         """Read the rollout, and follow it if it changed. Its weights are loaded first, if that is possible soon. Call
@@ -252,12 +247,11 @@ class ServedModels:
         """The pin of a model that meshes can change to. It is loaded to be sure.
 
         Args:
-            version: of the model.
             mesh: the only mesh that changes; None: all.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, not in time, or there is no registry.
-            UnfitModel: it has other inputs, or the weights of the meshes are in the settings.
+            UnfitModel: it reads other neighbours, or the weights of the meshes are in the settings.
         """
         if self.registry is None or self._loader is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
@@ -268,16 +262,20 @@ class ServedModels:
                 "this setting, and restart the service"
             )
         card = await self.registry.card(version)
-        require_compatible(card, self.weights.default.network.config.neighbours)
         pin = ModelPin(version=card.version, sha256=card.sha256)
-        await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
+        loaded = await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
+        ours, theirs = (one.network.config.neighbours for one in (self.weights.default, loaded))
+        if ours != theirs:  # the state of a mesh depends on them, and on the inputs, which loading checks
+            raise UnfitModel(
+                f"model {version}: expected a network that reads {ours} neighbours, as the one in use, got one that "
+                f"reads {theirs}; set model.weights to it and restart the service"
+            )
         return pin
 
     def change(self, change: Callable[[RolloutDocument], RolloutDocument], *, by_rule: bool = False) -> RolloutDocument:
         """Change the rollout, and follow it. Call it in a thread.
 
         Args:
-            change: returns the new rollout.
             by_rule: whether no person wants it, for the metric.
 
         Raises:
@@ -297,20 +295,19 @@ class ServedModels:
         """The model that the settings pin for a mesh."""
         return self._own.get(mesh) or (self._default if self._is_pinned else None)
 
-    def _in_memory(self, pin: ModelPin, mesh: str) -> ServedModel | None:
+    def _in_memory(self, pin: ModelPin) -> ServedModel | None:
         assert self._loader is not None  # a pin comes from a registry
-        checkpoint = self._loader.memory.get(pin.version, self._settings.priority(mesh).weight)
+        checkpoint = self._loader.get(pin.version)
         return None if checkpoint is None else ServedModel(checkpoint, pin)
 
-    async def _load(self, pin: ModelPin, mesh: str) -> ServedModel:
-        """The model of this version; errors as of :meth:`Loader.load`."""
+    async def _load(self, pin: ModelPin) -> ServedModel:
         assert self._loader is not None
-        return ServedModel(await self._loader.load(pin, self._settings.priority(mesh).weight), pin)
+        return ServedModel(await self._loader.load(pin), pin)
 
     def _fallback(self) -> ServedModel:
         """The model of all meshes if it is in memory, else the weights of the settings."""
         active = self.rollout.active
-        return (None if active is None else self._in_memory(active, ALL_MESHES)) or self._default
+        return (None if active is None else self._in_memory(active)) or self._default
 
 
 def _pins(rollout: RolloutDocument) -> list[ModelPin]:
@@ -318,3 +315,17 @@ def _pins(rollout: RolloutDocument) -> list[ModelPin]:
     trial = rollout.trial
     named = (rollout.active, *((trial.candidate, trial.baseline) if trial is not None else ()))
     return [pin for pin in named if pin is not None]
+
+
+def open_models(settings: Settings, weights: Weights, store: StateStore, instruments: Instruments) -> ServedModels:
+    """The models that a session serves.
+
+    Raises:
+        BadSettings: the registry cannot be opened.
+    """
+    registry = open_registry(settings.models.registry)
+    if registry is None:
+        return ServedModels(settings, weights, instruments=instruments)
+    loader = open_loader(settings, torch.device("cpu"), instruments)
+    answers = AsyncRegistry(registry, ANSWER_SHARE * settings.serve.deadline_seconds)
+    return ServedModels(settings, weights, Rollouts(store), loader, answers, instruments)

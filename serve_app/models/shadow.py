@@ -13,22 +13,18 @@ from datetime import UTC, datetime
 
 from model.incidents.memory import IncidentMemory
 from model.verdict import Verdict
-from serve_app.api.schemas.models import BlockDocument, MeshTrialDocument, PairDocument
+from serve_app.api.schemas.models import BlockDocument, MeshTrialDocument
 from serve_app.errors import Overloaded, RegistryGone, ServeError, StoreConflict
 from serve_app.metrics import SHADOWED, Instruments
-from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, attempts, outcome_of
+from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, add_failure, add_snapshot, attempts, outcome_of
 from serve_app.models.served import Roles, ServedModel, ServedModels
-from serve_app.models.trial_documents import (
-    add_failed_snapshot,
-    add_snapshot,
-    delete_trial,
-    read_trial,
-    write_trial,
-)
+from serve_app.models.trials import delete_trial, read_trial, write_trial
 from serve_app.pipeline import Options, PreparedSnapshot
 from serve_app.stores.base import StateStore
 
 MOST_WAITING = 16  # snapshots of different meshes; of each mesh only the newest
+MOST_BLOCKS = 288  # of the trial of a mesh: a day of snapshots each 15 s
+SHARE = 0.2  # of the time for which a session scores in the shadow while snapshots wait for it; others are left out
 SCORED, FAILED, LEFT_OUT = "scored", "failed", "left_out"  # outcomes of the metric
 STORED_SIZES = (1, SNAPSHOTS_OF_A_BLOCK)  # snapshots of a block after which the trial is stored
 log = logging.getLogger(__name__)
@@ -39,12 +35,8 @@ class JudgedSnapshot:
     """A snapshot that has its verdict.
 
     Attributes:
-        mesh: name.
-        prepared: as the model in use scored it.
-        verdict: of the model in use.
         memory: of alerting, after it.
         seconds: duration of passes of the network for this snapshot alone.
-        options: of the mesh.
     """
 
     mesh: str
@@ -53,11 +45,6 @@ class JudgedSnapshot:
     memory: IncidentMemory
     seconds: float
     options: Options
-
-    @property
-    def services(self) -> int:
-        """Number of services in the snapshot."""
-        return self.prepared.mesh.state.window[-1].num_nodes
 
 
 # Scores a prepared snapshot with another model. Returns the verdict, the memory after it, and its cost (s).
@@ -69,12 +56,10 @@ class _MeshTrial:
     """A trial in one mesh, as this session knows it.
 
     Attributes:
-        roles: of the models.
-        document: with all snapshots.
         revision: of the document in the store.
         stored: the last block that the store has; None: it has none.
         memory: of the other model; None before its first snapshot.
-        known: ids of the alerts that each model had so far, by version.
+        known: ids of the alerts that each model has, by version.
     """
 
     roles: Roles
@@ -82,19 +67,14 @@ class _MeshTrial:
     revision: int
     stored: BlockDocument | None
     memory: IncidentMemory | None = None
-    known: dict[str, set[str]] = field(default_factory=dict)
+    known: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Shadow:
     """Scores in the shadow, of one session and event loop. One snapshot at a time; if too many wait, some are left out.
 
     Args:
-        models: of the session.
-        judge: scores a snapshot with another model.
-        store: keeps what both models made of each snapshot.
         is_busy: whether snapshots wait for their verdicts.
-        share: of the time for which it works at most while the session is busy.
-        instruments: count the snapshots.
     """
 
     def __init__(
@@ -103,11 +83,10 @@ class Shadow:
         judge: JudgeBeside,
         store: StateStore,
         is_busy: Callable[[], bool],
-        share: float,
         instruments: Instruments,
     ) -> None:
         self._models, self._judge, self._store = models, judge, store
-        self._is_busy, self._share, self._instruments = is_busy, share, instruments
+        self._is_busy, self._instruments = is_busy, instruments
         self._waiting: dict[str, JudgedSnapshot] = {}
         self._trials: dict[str, _MeshTrial] = {}
         self._is_working = False
@@ -133,17 +112,13 @@ class Shadow:
                 outcome = await self._try(judged)
                 self._instruments.count(SHADOWED, outcome=outcome)
                 if self._is_busy():
-                    await asyncio.sleep((time.monotonic() - began) * (1 / self._share - 1))
+                    await asyncio.sleep((time.monotonic() - began) * (1 / SHARE - 1))
         finally:
             self._is_working = False
 
     async def add_failure(self, mesh: str, model: str) -> None:
         """Count a snapshot that failed with the model in use, so that there is no verdict to compare. A mesh that is
         not stored has no trial.
-
-        Args:
-            mesh: name.
-            model: version of the model.
         """
         roles = self._models.roles(mesh)
         if roles is None or roles.used != model:
@@ -158,15 +133,16 @@ class Shadow:
             self._trials.pop(mesh, None)
             log.warning("mesh %s: a failed snapshot is not counted in the trial of a model: %s", mesh, error)
 
-    def document(self, mesh: str, revision: int) -> MeshTrialDocument | None:
-        """The trial of a mesh with all snapshots, if it continues this revision in the store; None: it does not."""
-        trial = self._trials.get(mesh)
-        return trial.document if trial is not None and trial.revision == revision else None
+    async def delete(self, mesh: str) -> None:
+        """Delete the trial of a mesh.
 
-    def forget(self, mesh: str) -> None:
-        """Forget what is in memory of a mesh."""
+        Raises:
+            ServeError: the store cannot be used.
+        """
         self._waiting.pop(mesh, None)
         self._trials.pop(mesh, None)
+        if self._models.has_registry:  # without one, a store need not have documents
+            await asyncio.to_thread(delete_trial, self._store, mesh)
 
     def forget_all(self) -> None:
         """Forget all meshes, when a trial is over."""
@@ -208,21 +184,14 @@ class Shadow:
         except Exception:
             await self._count_failure(judged.mesh, trial, of_candidate=not roles.is_candidate)
             raise
-        ours, theirs = outcome_of(judged.verdict, judged.seconds), outcome_of(verdict, cost)
+        ours = outcome_of(judged.verdict, judged.seconds, trial.known[roles.used])
+        theirs = outcome_of(verdict, cost, trial.known[roles.other])
+        trial.known = {roles.used: ours.alerts, roles.other: theirs.alerts}
         candidate, baseline = (ours, theirs) if roles.is_candidate else (theirs, ours)
-        pair = PairDocument(observed_at=judged.verdict.observed_at, candidate=candidate, baseline=baseline)
-        new = {}
-        for one in (candidate, baseline):
-            new[one.model] = len(set(one.alerts) - trial.known[one.model])
-            trial.known[one.model] = set(one.alerts)
-        trial.document = add_snapshot(
-            trial.document,
-            pair,
-            (new[candidate.model], new[baseline.model]),
-            _empty_block(trial, pair.observed_at),
-            judged.prepared.mesh.state.interval_seconds,
-            judged.services,
-        )
+        at, state = judged.verdict.observed_at, judged.prepared.mesh.state
+        document = trial.document.model_copy(update={"services": state.window[-1].num_nodes})
+        empty = _empty_block(trial, at)
+        trial.document = add_snapshot(document, at, candidate, baseline, empty, state.interval_seconds)
         await self._store_if_due(judged.mesh, trial)
         return SCORED
 
@@ -240,21 +209,22 @@ class Shadow:
         elif trial.roles.used != roles.used:  # they changed places
             trial.memory, trial.known = None, {}
         if judged is not None and not trial.known:
-            alerts = {one.id for one in judged.memory.open}
-            trial.known = {version: set(alerts) for version in (roles.used, roles.other)}
+            trial.known = dict.fromkeys((roles.used, roles.other), frozenset(one.id for one in judged.memory.open))
         trial.roles = roles  # its share may have changed
         return trial
 
     async def _count_failure(self, mesh: str, trial: _MeshTrial, *, of_candidate: bool) -> None:
         empty = _empty_block(trial, datetime.now(UTC))
-        trial.document = add_failed_snapshot(trial.document, empty, of_candidate=of_candidate)
+        trial.document = add_failure(trial.document, empty, of_candidate=of_candidate)
         await self._store_if_due(mesh, trial)
 
     async def _store_if_due(self, mesh: str, trial: _MeshTrial) -> None:
         """Store a trial with the first and the last snapshot of a block. The document has 100 KB and more: written with
         each snapshot, it would be most of what a trial costs. A crash, or a mesh that moves to another session, loses
         the comparison of the snapshots since. Their verdicts were stored before, and the trial continues."""
-        last = trial.document.blocks[-1] if trial.document.blocks else None
+        kept = trial.document.blocks[-MOST_BLOCKS:]
+        trial.document = trial.document.model_copy(update={"blocks": kept})
+        last = kept[-1] if kept else None
         is_due = last is not None and last != trial.stored and attempts(last) in STORED_SIZES
         if (trial.revision and not is_due) or self._trials.get(mesh) is not trial:
             return

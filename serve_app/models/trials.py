@@ -1,4 +1,4 @@
-"""The trial of a candidate in one session: scores in the shadow, and looks whether a limit is broken."""
+"""The trials of a candidate: one document for each mesh in the store, and whether a limit is broken."""
 
 import asyncio
 import logging
@@ -6,51 +6,37 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from serve_app.api.schemas.models import ComparisonOfModels, MeshTrialDocument, RolloutDocument, TrialDocument
+from serve_app.api.schemas.models import ComparisonOfModels, MeshTrialDocument
 from serve_app.errors import UnknownModel
-from serve_app.metrics import ObjectiveStatus, ServiceLevel
 from serve_app.models.comparison import compare
-from serve_app.models.gate import compare_trial, if_unchanged, next_change
+from serve_app.models.gate import if_unchanged, next_change
 from serve_app.models.served import ServedModels
-from serve_app.models.shadow import Shadow
-from serve_app.models.trial_documents import delete_trial, read_trial
 from serve_app.settings import Settings
 from serve_app.stores.base import StateStore
 
-LATENCIES = ("p95", "p99")  # objectives of the service level
+CHECK_SECONDS = 30.0  # between two looks at a trial
 log = logging.getLogger(__name__)
 
 
 class Trials:
-    """The trials of one session, of one event loop.
+    """The trials of one session, of one event loop."""
 
-    Args:
-        settings: of the service.
-        models: of the session.
-        store: keeps what both models made of each snapshot.
-        shadow: scores with the other model.
-    """
-
-    def __init__(self, settings: Settings, models: ServedModels, store: StateStore, shadow: Shadow) -> None:
+    def __init__(self, settings: Settings, models: ServedModels, store: StateStore) -> None:
         self._settings, self._models, self._store = settings, models, store
-        self.shadow = shadow
         self._checked = time.monotonic()
 
     def is_check_due(self) -> bool:
         """Whether a trial has not been looked at for a while."""
-        return self._models.has_trial and time.monotonic() - self._checked >= self._settings.models.check_seconds
+        return self._models.has_trial and time.monotonic() - self._checked >= CHECK_SECONDS
 
-    async def check(self, level: ServiceLevel) -> None:
+    async def check(self) -> None:
         """Roll the candidate back if it breaks a limit; promote or confirm it if it is time for that.
-
-        Args:
-            level: of the service, for its latency targets.
 
         Raises:
             ServeError: the store cannot be used.
         """
         self._checked = time.monotonic()
-        await asyncio.to_thread(self._check, level)
+        await asyncio.to_thread(self._check)
 
     def compare(self, candidate: str) -> ComparisonOfModels:
         """Compare a model with the baseline of its newest trial, over all that is kept. Call it in a thread.
@@ -58,52 +44,29 @@ class Trials:
         Raises:
             UnknownModel: it was never tried.
         """
-        trials = [one for one in self._read_all() if one.candidate == candidate and (one.pairs or one.blocks)]
+        trials = [one for one in self._read_all() if one.candidate == candidate and one.blocks]
         if not trials:
             raise UnknownModel(
                 f"model {candidate}: expected a model that was tried on snapshots, got another one; try it with "
                 "`tagae models canary`"
             )
-        newest = max(trials, key=_changed_at)
+        newest = max(trials, key=lambda one: one.blocks[-1].began)
         return compare(candidate, newest.baseline, trials, self._settings.alert.budget)
 
-    def of_mesh(self, mesh: str) -> MeshTrialDocument:
-        """The trial in a mesh, with its last snapshots. Call it in a thread.
-
-        Raises:
-            UnknownModel: no candidate was tried on it.
-        """
-        revision, found = read_trial(self._store, mesh)
-        found = self.shadow.document(mesh, revision) or found
-        if found is None:
-            raise UnknownModel(
-                f"mesh {mesh!r}: expected a mesh on which a model was tried, got another one; `tagae models canary` "
-                "begins a trial"
-            )
-        return found
-
-    async def forget(self, mesh: str) -> None:
-        """Delete the trial of a mesh.
-
-        Raises:
-            ServeError: the store cannot be used.
-        """
-        self.shadow.forget(mesh)
-        if self._models.has_registry:  # without one, a store need not have documents
-            await asyncio.to_thread(delete_trial, self._store, mesh)
-
-    def _check(self, level: ServiceLevel) -> None:
+    def _check(self) -> None:
         trial = self._models.rollout.trial
         if trial is None:
             return
-        versions = (self._models.version(trial.candidate), self._models.version(trial.baseline))
-        comparison = compare_trial(trial, *versions, self._read_all(), self._settings.alert.budget)
-        missed = missed_latency(level, trial)
-        due = next_change(trial, comparison, self._settings.models, datetime.now(UTC), missed)
-        if due is not None:
-            change, reason = due
-            after = self._models.change(if_unchanged(trial, change), by_rule=True)
-            _report(after, trial, versions[0], reason)
+        candidate, baseline = self._models.version(trial.candidate), self._models.version(trial.baseline)
+        found = compare(candidate, baseline, self._read_all(), self._settings.alert.budget, trial.since)
+        due = next_change(trial, found, self._settings.models, datetime.now(UTC))
+        if due is None:
+            return
+        change, reason = due
+        after = self._models.change(if_unchanged(trial, change), by_rule=True)
+        last = after.history[-1] if after.history else None
+        if after.trial != trial and last is not None and last.reason == reason:  # else another session was first
+            log.warning("model %s: %s by rule: %s", candidate, last.action.value, reason)
 
     def _read_all(self) -> Iterator[MeshTrialDocument]:
         for one in self._store.meshes():
@@ -112,25 +75,32 @@ class Trials:
                 yield found
 
 
-def missed_latency(level: ServiceLevel, trial: TrialDocument) -> str:
-    """The latency target that the service misses, in words, if meshes use the candidate; empty: none."""
-    if trial.share <= 0:
-        return ""
-    for one in level.objectives:
-        if one.name in LATENCIES and one.status is ObjectiveStatus.VIOLATED and one.current is not None:
-            return f"the service misses its target for the {one.name} of {one.target:g} s, with {one.current:.2g} s"
-    return ""
+def read_trial(store: StateStore, mesh: str) -> tuple[int, MeshTrialDocument | None]:
+    """The revision and the trial of a mesh; 0 and None if there is none. One of another version counts as none."""
+    found = store.read_document(_name(mesh))
+    if found is None:
+        return 0, None
+    try:
+        return found.revision, MeshTrialDocument.model_validate_json(found.content)
+    except ValueError:
+        return found.revision, None
 
 
-def _changed_at(trial: MeshTrialDocument) -> datetime:
-    """The time of the newest snapshot, or block, of a trial that has one."""
-    return trial.pairs[-1].observed_at if trial.pairs else trial.blocks[-1].began
+def write_trial(store: StateStore, document: MeshTrialDocument, revision: int) -> int:
+    """Replace the trial of a mesh; arguments, result and errors as of :meth:`StateStore.write_document`."""
+    return store.write_document(_name(document.mesh), document.model_dump_json().encode(), revision=revision)
 
 
-def _report(after: RolloutDocument, trial: TrialDocument, candidate: str, reason: str) -> None:
-    """Log a change that the gate made, if it was not another session that was first."""
-    if after.trial == trial or not after.history or after.history[-1].reason != reason:
-        return
-    action = after.history[-1].action.value
-    level = logging.WARNING if action == "rollback" else logging.INFO
-    log.log(level, "model %s: %s by rule: %s", candidate, action, reason)
+def delete_trial(store: StateStore, mesh: str) -> None:
+    """Delete the trial of a mesh, if there is one.
+
+    Raises:
+        ServeError: the store cannot be used, or another process changed the trial meanwhile.
+    """
+    found = store.read_document(_name(mesh))
+    if found is not None:
+        store.write_document(_name(mesh), b"", revision=found.revision)
+
+
+def _name(mesh: str) -> str:
+    return f"trial/{mesh}"

@@ -6,8 +6,9 @@ to another replica at once. If there is none, the call waits for the replacement
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, ParamSpec, TypeVar, overload
 
 from grpc import StatusCode
 from grpc.aio import AioRpcError
@@ -59,6 +60,45 @@ def connect(handle: T) -> T:
     return connected
 
 
+@dataclass(frozen=True, slots=True)
+class _RemoteMethod:
+    """A method of an object that a replica has; ``call`` is the method of the handle that finds it by these names."""
+
+    call: Any
+    door: str
+    method: str
+
+    @property
+    def deployment_name(self) -> str:
+        return str(self.call.deployment_name)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call.remote(self.door, self.method, *args, **kwargs)
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteDoor:
+    call: Any
+    door: str
+
+    def __getattr__(self, method: str) -> _RemoteMethod:
+        return _RemoteMethod(self.call, self.door, method)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDoors:
+    """The objects of a replica that other processes may use: its doors.
+
+    Annotate it as the class that has them as attributes, so that mypy checks names and arguments. Pass their methods to
+    :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(door, method, *args)``.
+    """
+
+    call: Any
+
+    def __getattr__(self, door: str) -> _RemoteDoor:
+        return _RemoteDoor(self.call, door)
+
+
 class Caller:
     """Calls methods of other deployments until a deadline.
 
@@ -71,8 +111,14 @@ class Caller:
         self.deadline = deadline
         self.retries: Counter[str] = Counter() if retries is None else retries
 
-    async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method of a handle, such as ``handle.score``, and return its answer.
+    @overload
+    async def ask(self, method: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    @overload
+    async def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method of a handle, such as ``handle.score``, or of a door, and return its answer.
 
         Raises:
             DeadlineExceeded: no answer came before the deadline.
@@ -84,8 +130,7 @@ class Caller:
         pause = 0.0
         while True:
             try:
-                answer: T = await _answer(remote, self.deadline, *args, **kwargs)
-                return answer
+                return await _answer(remote, self.deadline, *args, **kwargs)
             except (RayActorError, DeploymentUnavailableError, AioRpcError) as error:
                 if not _has_lost_replica(error):
                     raise

@@ -131,8 +131,7 @@ class CanaryDocument(Document):
         lt=1,
         strict=True,
         allow_inf_nan=False,
-        description="share of the meshes that use it; 0: none, it only scores in the shadow; absent or null: "
-        "models.canary_share",
+        description="share of the meshes that use it; 0: none, it only scores in the shadow; absent or null: 0.1",
     )
 
 
@@ -151,26 +150,6 @@ class RollbackDocument(Document):
 
     mesh: MeshOfModel | None = Field(None, description="a mesh with a model of its own, which it gives up; absent: all")
     reason: Text = Field("", max_length=MOST_REASON, description="for people; the history has it")
-
-
-class OutcomeDocument(_Kept):
-    """What one model made of a snapshot."""
-
-    model: ModelVersion
-    status: str = Field(examples=["normal"])
-    mesh_score: float = Field(description="strongest evidence, decades of improbability")
-    alerts: list[str] = Field(description="ids of its open incidents that raise an alert")
-    culprit: str | None = Field(description="first suspect of the strongest of them; null: there is none")
-    seconds: float = Field(ge=0, description="duration of passes of the network for this snapshot alone")
-    coverage: float = Field(1.0, ge=0, le=1, description="share of the services that it scored")
-
-
-class PairDocument(_Kept):
-    """A snapshot that both models of a trial scored."""
-
-    observed_at: Instant
-    candidate: OutcomeDocument
-    baseline: OutcomeDocument
 
 
 class BlockDocument(_Kept):
@@ -195,13 +174,13 @@ class BlockDocument(_Kept):
 
 
 class MeshTrialDocument(_Kept):
-    """A trial in one mesh: its last snapshots, and sums over all of them."""
+    """A trial in one mesh: sums over its snapshots."""
 
     mesh: str
     services: int = Field(ge=0, description="in the newest snapshot")
     candidate: ModelVersion
     baseline: ModelVersion
-    pairs: list[PairDocument] = Field(default_factory=list, description="the last snapshots, oldest first")
+    newest: Instant | None = Field(None, description="time of the newest snapshot")
     blocks: list[BlockDocument] = Field(default_factory=list, description="oldest first")
 
 

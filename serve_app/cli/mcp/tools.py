@@ -169,7 +169,6 @@ def build_server(reader: Client, writer: Client | None) -> MCPServer[Any]:
     """A server of the tools.
 
     Args:
-        reader: asks the service.
         writer: changes meshes of the same service; None: no tool that changes a mesh is offered.
     """
     version = importlib.metadata.version("tagae")

@@ -47,23 +47,15 @@ class PastPeriod:
         """Number of instants in the period."""
         return int((self._last - self._first).total_seconds() / self._interval_seconds + 1e-6) + 1
 
-    def instant(self, number: int) -> datetime:
-        """The time of an instant, from zero."""
-        return self._first + timedelta(seconds=number * self._interval_seconds)
-
-    def snapshots(self, start: int = 0, end: int | None = None) -> Iterator[MeshSnapshot]:
+    def snapshots(self) -> Iterator[MeshSnapshot]:
         """Yield the snapshots that Prometheus has data for, oldest first. Some are polled ahead, so that Prometheus and
         the reader work at the same time.
-
-        Args:
-            start: number of the first instant.
-            end: behind the last one; None: the last of the period.
 
         Raises:
             NoTelemetry: if there is none.
         """
         self.missing = []
-        instants = [self.instant(number) for number in range(start, len(self) if end is None else end)]
+        instants = [self._first + timedelta(seconds=number * self._interval_seconds) for number in range(len(self))]
         for poll in fetch_ahead(map(self._source.poll, instants), AHEAD):
             if poll.snapshot is None:
                 self.missing.append((poll.at, poll.why))

@@ -90,12 +90,12 @@ class Audit:
             if note.segment is None:
                 await self._append(note.record)
             else:
-                await self._backend.ask(self._backend.records_session.finish_audit, note.record, note.segment)
+                await self._backend.ask(self._backend.records.audit.finish, note.record, note.segment)
         except ServeError as error:
             log.error("the outcome of record %s could not be stored: %s", note.record.id, error.message)
 
     async def _append(self, record: AuditRecord) -> int:
-        return await self._backend.ask(self._backend.records_session.append_audit, record)
+        return await self._backend.ask(self._backend.records.audit.append, record)
 
     def count(self, *records: AuditRecord) -> None:
         """Count pushes and refused requests; they are written within ``FLUSH_SECONDS``, or with the next try."""
@@ -110,7 +110,8 @@ class Audit:
             await asyncio.sleep(FLUSH_SECONDS)
             records = self._counts.take()
             try:
-                await self._backend.ask(self._backend.records_session.count_audit, records)
+                await self._backend.ask(self._backend.records.audit.count, records)
+                await self._backend.ask(self._backend.records.audit.tidy)
             except ServeError as error:  # pushes go on; the next try has these counts, too
                 log.warning("counts of the audit log could not be stored: %s", error.message)
                 self._counts.add(*records)

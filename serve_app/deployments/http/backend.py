@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.session.queries import MeshQuery
 from serve_app.deployments.sla.levels import SESSION
 from serve_app.errors import NoTelemetry
 from serve_app.runtime.deadline import Deadline, seconds_since
-from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
+from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, RemoteDoors, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 from serve_app.web.period import PastTable, Subject, TimeRange
@@ -22,6 +21,7 @@ RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
+    from serve_app.deployments.session.doors import Doors
     from serve_app.deployments.session.mesh_session import MeshSession
 
 
@@ -29,16 +29,20 @@ class Backend:
     """The replicas behind an ingress.
 
     Args:
-        settings: of the service.
-        sessions: handle.
         collector: handle; None if no mesh is collected.
+
+    Attributes:
+        sessions, level_session: any session, and the session that adds up the service level.
+        doors: of any session.
+        records: doors of the session that usually writes the records of access, so that writes rarely collide.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None) -> None:
         self.settings = settings
         self.sessions = sessions
-        self.level_session = with_session(sessions, SESSION)  # which adds up the service level
-        self.records_session = with_session(sessions, RECORDS)  # usually one, so that writes rarely collide
+        self.level_session = with_session(sessions, SESSION)
+        self.doors = _doors_of(sessions)
+        self.records = _doors_of(with_session(sessions, RECORDS))
         self._collector = collector
         self._deadline_seconds = settings.serve.deadline_seconds
 
@@ -50,19 +54,25 @@ class Backend:
         """
         return with_session(self.sessions, check_mesh_name(mesh))
 
+    def of(self, mesh: str) -> Doors:
+        """The doors of the session that owns a mesh. Errors as in :meth:`session_of`."""
+        return _doors_of(self.session_of(mesh))
+
     def deadline(self, request: Request | None = None) -> Deadline:
         """The deadline of a request that has just arrived. With ``request``: counted from when the gate had received
         all of it, if the gate is on this machine."""
         waited = seconds_since(request.headers.get(RECEIVED)) if request else 0.0
         return Deadline.after(self._deadline_seconds - waited)
 
-    async def ask(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a method of a handle within the usual deadline; errors as in :meth:`Caller.ask`."""
-        return await Caller(self.deadline()).ask(method, *args, **kwargs)
+    @overload
+    async def ask(self, method: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
 
-    async def read(self, query: MeshQuery[T]) -> T:
-        """Ask the session that owns a mesh within the usual deadline; errors as in the query, and as in :meth:`ask`."""
-        return await self.ask(self.session_of(query.mesh).read, query)
+    @overload
+    async def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def ask(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a method of a handle, or of a door, within the usual deadline; errors as in :meth:`Caller.ask`."""
+        return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
     async def past(self, mesh: str, period: TimeRange, subject: Subject) -> PastTable:
         """The metrics of a subject in a period, from the mesh's Prometheus.
@@ -91,3 +101,9 @@ class Backend:
             return []
         seconds = self._deadline_seconds if seconds is None else seconds
         return await Caller(Deadline.after(seconds)).ask(self._collector.states)
+
+
+def _doors_of(session: Handle[MeshSession]) -> Doors:
+    doors: Any = RemoteDoors(session.call)
+    found: Doors = doors
+    return found

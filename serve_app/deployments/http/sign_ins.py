@@ -62,12 +62,12 @@ class SignIns:
         return self._following is not None and not self._following.done()
 
     async def _end(self, id: str, until: float) -> bool:
-        is_new = await self._backend.ask(self._backend.records_session.end_sign_in, id, until)
+        is_new = await self._backend.ask(self._backend.records.sign_ins.add, id, until)
         self._access.ended |= {id}
         return is_new
 
     async def _read(self) -> None:
-        self._access.ended = await self._backend.ask(self._backend.records_session.ended_sign_ins)
+        self._access.ended = await self._backend.ask(self._backend.records.sign_ins.all)
 
     async def _keep_reading(self) -> None:
         while time.monotonic() - self._used_at < IDLE_SECONDS:

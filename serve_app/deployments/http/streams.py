@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.single_flight import SingleFlight
-from serve_app.deployments.session.queries import NewVerdictsQuery
 from serve_app.errors import Overloaded, ServeError
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller
 from serve_app.web.assets import HEADERS
@@ -123,8 +122,8 @@ class VerdictStreams:
     async def _ask(self, mesh: str, seen: datetime | None, seconds: float) -> NewVerdicts:
         """Verdicts later than ``seen``; waits up to ``seconds`` for one."""
         caller = Caller(self._backend.deadline().extend(seconds))
-        session = self._backend.session_of(mesh)
-        found = await caller.ask(session.read, NewVerdictsQuery(mesh, seen, MOST_VERDICTS_AT_ONCE, seconds))
+        meshes = self._backend.of(mesh).meshes
+        found = await caller.ask(meshes.new_verdicts, mesh, seen, MOST_VERDICTS_AT_ONCE, seconds)
         times = [msgspec.json.decode(document, type=_ObservedAt).observed_at for document in found]
         events = (
             b"id: %b\nevent: verdict\ndata: %b\n\n" % (at.encode(), document)

@@ -10,8 +10,7 @@ from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scaling import LastUse
-from serve_app.models.loader import checkpoint_of
-from serve_app.models.opening import open_loader
+from serve_app.models.loader import checkpoint_of, open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
 from serve_app.runtime.instruments import RayInstruments

@@ -31,8 +31,7 @@ from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.deployments.scoring.queue import GroupQueue
 from serve_app.metrics import BATCH_SIZE, PARTS_SCORED
-from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of
-from serve_app.models.opening import open_loader
+from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of, open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.runtime import devices
@@ -124,7 +123,7 @@ class Scorer:
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
         self._use.note()
-        checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, weight, deadline)
+        checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, deadline)
         waiting = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight)
         with span("scorer.score", trace, parts=len(group), work=waiting.work) as recorded:
             scored = await self._queue.score(waiting)
@@ -132,10 +131,10 @@ class Scorer:
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
         return scored
 
-    async def _load_model(self, pin: ModelPin, weight: float, deadline: Deadline) -> Checkpoint:
+    async def _load_model(self, pin: ModelPin, deadline: Deadline) -> Checkpoint:
         """The weights of a version. If they are late, the caller learns it while it can still score in time."""
         seconds = min(LONGEST_LOAD_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
-        return await checkpoint_of(pin, self._loader, weight, seconds)
+        return await checkpoint_of(pin, self._loader, seconds)
 
     async def _score_batch(self, batch: Sequence[WaitingGroup]) -> list[Outcome]:
         """One outcome for each group. Errors are returned, since raising one would fail the whole batch."""

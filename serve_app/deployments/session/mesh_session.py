@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,21 +24,9 @@ from model.errors import ModelError
 from model.incidents.memory import IncidentMemory
 from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
-from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent, Verdict
-from serve_app.access.audit import AuditFilter, AuditPage, AuditRecord
 from serve_app.access.ended import EndedIds
-from serve_app.actions.feedback import MAX_FEEDBACK
-from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
-from serve_app.api.schemas.actions import (
-    AcceptanceDocument,
-    FeedbackDocument,
-    KeptMuteDocument,
-    MissedDocument,
-    MuteDocument,
-)
-from serve_app.api.schemas.models import RolloutDocument
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.scaling import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
@@ -45,8 +34,8 @@ from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, Snaps
 from serve_app.deployments.scoring.on_demand import OnDemand
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
-from serve_app.deployments.session.queries import SessionQuery
-from serve_app.deployments.session.reader import Reader
+from serve_app.deployments.session.doors import Doors
+from serve_app.deployments.session.reader import Reader, Reports
 from serve_app.deployments.session.service_graphs import ServiceGraphs
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.deployments.sla.counts import Report
@@ -65,9 +54,9 @@ from serve_app.metrics import (
     WEIGHTS,
     ServiceLevel,
 )
-from serve_app.models.opening import open_models
-from serve_app.models.rollout import ALL_MESHES, promote, promote_for_mesh, roll_back, roll_back_mesh, start_canary
-from serve_app.models.served import ServedModel
+from serve_app.models.desk import ModelDesk
+from serve_app.models.rollout import ALL_MESHES
+from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
 from serve_app.models.trials import Trials
 from serve_app.observability import spans
@@ -92,6 +81,9 @@ from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
+from serve_app.web.incidents import IncidentViews
+from serve_app.web.past import PastQueries
+from serve_app.web.queries import PageQueries
 
 if TYPE_CHECKING:
     from serve_app.deployments.notifier import Notifier
@@ -109,7 +101,6 @@ class MeshSession:
     """Owner of some of the meshes.
 
     Args:
-        settings: all of them.
         place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
         scorer, meta: handles; None: the session scores.
         notifier: handle; None: no alert is sent.
@@ -146,8 +137,6 @@ class MeshSession:
         replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
         self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
-        self._ended = EndedIds(store, time.time)
-        self._audit = open_audit_log(store, settings)
         self._steps = MeshSteps(self._meshes, keep_details=True)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
@@ -155,18 +144,22 @@ class MeshSession:
         self._scores = asyncio.Semaphore(MAX_SCORES)
         self._notifier = connect(notifier)
         self._load = RequestLoad()
-        share = settings.models.shadow_share
-        shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, share, self._instruments)
-        self._trials = Trials(settings, self._models, store, shadow)
+        self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
+        self._trials = Trials(settings, self._models, store)
         self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
-        self._reader = Reader(
-            self._meshes,
-            self._models,
-            self._options,
-            self._signal,
-            self._trials,
-            lambda mesh: settings.mesh(mesh).owner_patterns,
-            self._scored,
+        pages = PageQueries(self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
+        incidents = IncidentViews(self._meshes)
+        self.doors = Doors(
+            meshes=Reader(self._meshes, self._models, self._options, self._signal, self._scored),
+            pages=pages,
+            past=PastQueries(self._meshes),
+            incidents=incidents,
+            reports=Reports(pages, incidents),
+            changes=self._steps,
+            models=ModelDesk(self._models, self._trials),
+            audit=open_audit_log(store, settings),
+            sign_ins=EndedIds(store, time.time),
+            page_thread=ThreadPoolExecutor(1, "viewing"),
         )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
         self._backend = self._open_backend(place, weights, scorer, meta)
@@ -212,12 +205,15 @@ class MeshSession:
         self._instruments.set(MESHES_HELD_BYTES, size + self._models.size_bytes())
         self._instruments.set(WEIGHTS, len(self._models.versions))
         if not self._models.has_trial:
-            self._trials.shadow.forget_all()
+            self._shadow.forget_all()
         await self._backend.check()
 
-    async def read(self, query: SessionQuery[T]) -> T:
-        """The answer to a question, which changes nothing. It describes the answer and the errors."""
-        return await query.answer(self._reader)
+    async def call(self, door: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """The answer of a method of one of the doors (:class:`~serve_app.deployments.session.doors.Doors`)."""
+        try:
+            return await self.doors.call(door, method, *args, **kwargs)
+        finally:
+            self._forget_evicted()
 
     async def push(
         self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = (), trace: str = ""
@@ -225,7 +221,6 @@ class MeshSession:
         """Compute the verdict of a snapshot and store both. A failed push changes nothing.
 
         Args:
-            mesh: name.
             packed: the snapshot as the store keeps it.
             deadline: after which nothing is stored.
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.
@@ -300,122 +295,11 @@ class MeshSession:
             self._meshes.evict(mesh)
             self._scored.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
-            await self._reader.forget(mesh)
+            await self.doors.call("pages", "forget", mesh)
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
         self._resolve_alerts(mesh)
         await self._forget_trial(mesh)
-
-    async def add_feedback(self, mesh: str, document: FeedbackDocument | MissedDocument, by: str = "") -> bytes:
-        """Store feedback of a user on an incident. Returns it as JSON.
-
-        It applies from the next snapshot on, unless only the archive has the incident.
-
-        Raises:
-            UnknownMesh, UnknownIncident: there is none.
-            InvalidDocument: it names a service that the mesh does not have.
-            TooMuchFeedback: the mesh has the maximum.
-        """
-        kept = await self._with_room(self._steps.add_feedback(mesh, document, MAX_FEEDBACK, by))
-        return kept.model_dump_json().encode()
-
-    async def withdraw_feedback(self, mesh: str, incident: str) -> None:
-        """Withdraw the feedback on an incident from the next snapshot on.
-
-        Raises:
-            UnknownMesh, UnknownIncident: there is none, or it has no feedback.
-        """
-        await self._with_room(self._steps.withdraw_feedback(mesh, incident))
-
-    async def accept_incident(self, mesh: str, incident: str, document: AcceptanceDocument, by: str = "") -> bytes:
-        """Make the present level of an open incident normal from the next snapshot on, which ends it. Returns what is
-        kept of the decision, as JSON.
-
-        Raises:
-            UnknownMesh: there is none.
-            UnknownIncident: no open incident has this id.
-        """
-        kept = await self._with_room(self._steps.accept_incident(mesh, incident, document, by))
-        return kept.model_dump_json().encode()
-
-    async def add_mute(self, mesh: str, document: MuteDocument, by: str = "") -> bytes:
-        """Store a mute of a user, which applies from the next snapshot of its time on. Returns it as JSON.
-
-        Raises:
-            UnknownMesh: there is none.
-            InvalidDocument: it names a service that the mesh does not have, is over, or is too long.
-            TooManyMutes: the mesh has the maximum.
-        """
-
-        def change(state: MeshState) -> tuple[MeshState, KeptMuteDocument]:
-            after, kept = add_mute(state, document, by)
-            return after, encode_mute(kept, after.observed_at)
-
-        return (await self._change(mesh, change)).model_dump_json().encode()
-
-    async def remove_mute(self, mesh: str, mute: str) -> None:
-        """Remove a mute from the next snapshot on.
-
-        Raises:
-            UnknownMesh, UnknownMute: there is none.
-        """
-        await self._change(mesh, lambda state: remove_mute(state, mute))
-
-    async def try_model(self, version: str, share: float | None, by: str = "") -> bytes:
-        """Try a model on a share of the meshes; None: on ``models.canary_share``. Returns the rollout, as JSON.
-
-        Raises:
-            UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded.
-            UnfitModel: meshes cannot change to it now.
-            StoreConflict: other processes changed the rollout again and again.
-        """
-        share = self._settings.models.canary_share if share is None else share
-        pin = await self._models.pin(version, None)
-        return await self._change_rollout(lambda rollout: start_canary(rollout, pin, share, by))
-
-    async def promote_model(self, version: str, mesh: str | None, by: str = "") -> bytes:
-        """Have all meshes use a model, or one; otherwise as :meth:`try_model`."""
-        pin = await self._models.pin(version, mesh)
-        if mesh is None:
-            return await self._change_rollout(lambda rollout: promote(rollout, pin, by))
-        return await self._change_rollout(lambda rollout: promote_for_mesh(rollout, pin, mesh, by))
-
-    async def roll_back_model(self, mesh: str | None, reason: str, by: str = "") -> bytes:
-        """End the trial of a model, or go back to the model before; with a mesh, take its own model away. Returns the
-        rollout, as JSON.
-
-        Raises:
-            UnfitModel: there is nothing to go back to.
-            StoreConflict: other processes changed the rollout again and again.
-        """
-        if mesh is None:
-            return await self._change_rollout(lambda rollout: roll_back(rollout, by, reason))
-        return await self._change_rollout(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
-
-    async def end_sign_in(self, id: str, until: float) -> bool:
-        """Add an id to those that cannot be used again; arguments, result and errors as of :meth:`EndedIds.add`."""
-        return await asyncio.to_thread(self._ended.add, id, until)
-
-    async def ended_sign_ins(self) -> frozenset[str]:
-        """The ids that cannot be used again; errors as of :meth:`EndedIds.all`."""
-        return await asyncio.to_thread(self._ended.all)
-
-    async def append_audit(self, record: AuditRecord) -> int:
-        """Add a record to the audit log; result and errors as of :meth:`AuditLog.append`."""
-        return await asyncio.to_thread(self._audit.append, record)
-
-    async def finish_audit(self, record: AuditRecord, segment: int) -> None:
-        """Add the outcome of a record; errors as of :meth:`AuditLog.finish`."""
-        await asyncio.to_thread(self._audit.finish, record, segment)
-
-    async def count_audit(self, counts: Sequence[AuditRecord]) -> None:
-        """Add counts to the audit log, and delete what is too old; errors as of :meth:`AuditLog.count`."""
-        await asyncio.to_thread(self._audit.count, counts)
-        await asyncio.to_thread(self._audit.tidy)
-
-    async def audit_page(self, wanted: AuditFilter) -> AuditPage:
-        """The newest records of the audit log that match; errors as of :meth:`AuditLog.page`."""
-        return await asyncio.to_thread(self._audit.page, wanted)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score, and which weights are not in use. Raises an error if the store, a scorer
@@ -449,13 +333,9 @@ class MeshSession:
     async def _check_trial(self) -> None:
         """Look whether the trial of a model breaks a limit, or is over."""
         try:
-            await self._trials.check(self._levels.level())
+            await self._trials.check()
         except ServeError as error:
             log.warning("the trial of a model could not be judged: %s", error)
-
-    async def _change_rollout(self, change: Callable[[RolloutDocument], RolloutDocument]) -> bytes:
-        rollout = await asyncio.to_thread(self._models.change, change)
-        return rollout.model_dump_json().encode()
 
     async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
@@ -486,16 +366,6 @@ class MeshSession:
                 self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         return stored
 
-    async def _change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
-        return await self._with_room(self._steps.change(mesh, change))
-
-    async def _with_room(self, step: Awaitable[T]) -> T:
-        """The result of a step that writes, for which the store may have deleted other meshes."""
-        try:
-            return await step
-        finally:
-            self._forget_evicted()
-
     def _forget_evicted(self) -> None:
         """Forget meshes that the store has deleted to make room for new ones, and resolve their alerts."""
         while self._evicted:
@@ -509,7 +379,7 @@ class MeshSession:
     async def _forget_trial(self, mesh: str) -> None:
         """Delete what the trial of a model stored of a mesh that is deleted."""
         try:
-            await self._trials.forget(mesh)
+            await self._shadow.delete(mesh)
         except ServeError as error:  # what is left is never read
             log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
 
@@ -517,7 +387,7 @@ class MeshSession:
         """Count a push that failed in the trial of its model, unless the snapshot or the store is to blame."""
         is_of_model = isinstance(error, DeadlineExceeded) or not isinstance(error, ServeError | ModelError)
         if is_of_model and self._models.has_trial:
-            self._start(self._trials.shadow.add_failure(mesh, model))
+            self._start(self._shadow.add_failure(mesh, model))
 
     def _follow_up(self, mesh: str, advanced: StageResults, cost: float) -> None:
         """Start what follows a new verdict."""
@@ -533,8 +403,8 @@ class MeshSession:
         """Have the other model of the trial score a snapshot that has its verdict."""
         memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
         judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, cost, chosen)
-        if self._trials.shadow.offer(judged):
-            self._start(self._trials.shadow.work())
+        if self._shadow.offer(judged):
+            self._start(self._shadow.work())
 
     def _resolve_alerts(self, mesh: str) -> None:
         if self._notifier is not None:
@@ -550,13 +420,13 @@ class MeshSession:
         """Send a verdict to the notifier, and then the pictures that its messages show."""
         for incident in await self._notify(notifier.accept_verdict, mesh, verdict, trace) or ():
             try:
-                svg = await self._reader.view(self._reader.picture, mesh, incident)
+                svg = await self.doors.call("reports", "picture", mesh, incident)
             except Exception as error:  # no one awaits this task, and a message without a picture is still a message
                 log.warning("mesh %s: no picture of incident %s: %s", mesh, incident, error)
             else:
                 await self._notify(notifier.accept_picture, mesh, incident, svg)
 
-    async def _notify(self, method: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    async def _notify(self, method: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """Call the notifier. If it cannot be reached now, it gets the same state with the next verdict."""
         try:
             return await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)

@@ -45,7 +45,7 @@ export const health = () => send(`${ROOT}healthz`);
 export const ready = () => send(`${ROOT}readyz`, { cache: "no-store" });
 export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`);
 export const range = (mesh, asked, signal) => send(`${of(mesh)}/range${query(asked)}`, { signal });
-export const rangeGraph = (mesh, at, expand) => send(`${of(mesh)}/range/graph${query({ at, expand })}`);
+export const rangeGraph = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand, metrics: true })}`);
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
 export const services = (mesh, text, limit) => send(`${of(mesh)}/services${query({ text, limit })}`);

@@ -11,7 +11,7 @@ from model.checkpoint import SHIPPED, load
 from serve_app.cli import app
 from serve_app.models.card import write_card
 from serve_app.models.registry import Registry
-from tests.serve_app.cli.test_weights_command import run_store
+from tests.serve_app.cli.test_models_fetch import run_store
 
 CONTENT = SHIPPED.read_bytes()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -1,14 +1,10 @@
-"""``tagae score --jobs``: several recordings and meshes side by side, and one series in spans."""
+"""``tagae score --jobs``: several recordings and meshes side by side."""
 
-import json
 import threading
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from lab.simulator.mesh.topology import MeshSpec
@@ -16,7 +12,6 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app, console
-from serve_app.cli.series import SeriesSpan, plan_spans
 from serve_app.collect.prometheus.history import fetch_ahead
 from serve_app.recordings.writer import RecordingWriter
 from tests.serve_app.collect.prometheus import standin
@@ -57,28 +52,12 @@ def test_recordings_side_by_side_have_the_verdicts_of_each_alone(recordings: dic
     assert {path.stem: path.read_text() for path in (tmp_path / "one").iterdir()} == alone
 
 
-def test_a_series_in_spans_has_a_verdict_for_each_snapshot(recordings: dict[str, Path]) -> None:
-    whole = score(recordings["tue"]).stdout.splitlines()
-    result = score(recordings["tue"], "--jobs", 2, "--overlap", 40)
-    assert result.exit_code == 0, result.stderr
-    cut = result.stdout.splitlines()
-    assert len(cut) == len(whole) == LENGTHS["tue"]
-    (first, second) = plan_spans(LENGTHS["tue"], 2, 40)
-    assert cut[: second.begin] == whole[: second.begin], "the first span is the beginning of one pass"
-    assert first == SeriesSpan(0, 0, second.begin)
-    names = ("observed_at", "sequence", "status", "coverage")
-    assert [[json.loads(line)[name] for name in names] for line in cut] == [
-        [json.loads(line)[name] for name in names] for line in whole
-    ]
-    assert cut != whole, "these verdicts are close, not the same, and the option exists because of that"
-
-
 @pytest.mark.slow
-def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
+def test_a_past_period_of_two_meshes_is_scored_like_its_recording(
     recordings: dict[str, Path], other_weights: Path, tmp_path: Path
 ) -> None:
     snapshots = simulate(1, LENGTHS["tue"])
-    first, soon, last = (snapshots[i].observed_at.isoformat() for i in (0, LENGTHS["mon"] - 1, -1))
+    first, soon = (snapshots[i].observed_at.isoformat() for i in (0, LENGTHS["mon"] - 1))
     with standin.start_server(IstioMesh(find_snapshot(snapshots))) as server:
         url = standin.url_of(server)
         settings = tmp_path / "tagae.toml"
@@ -95,16 +74,13 @@ def test_a_past_period_in_spans_and_of_two_meshes_is_scored_like_its_recording(
         period = ("--from", first, "--to", soon, "--config", settings)
         one = score(*period, "--mesh", "blue")
         both = score(*period, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "verdicts")
-        long = ("--from", first, "--to", last, "--config", settings)
-        cut = score(*long, "--mesh", "green", "--jobs", 2, "--overlap", 40)
         own = ("--set", f"meshes.blue.weights={other_weights}")
         chosen = score(*period, *own, "--mesh", "blue", "--mesh", "green", "--jobs", 2, "-o", tmp_path / "chosen")
         given = score(*period, *own, "--mesh", "blue", "--weights", SHIPPED)
-    assert one.exit_code == both.exit_code == cut.exit_code == 0, one.stderr + both.stderr + cut.stderr
+    assert one.exit_code == both.exit_code == 0, one.stderr + both.stderr
     found = {path.stem: path.read_text() for path in (tmp_path / "verdicts").iterdir()}
     assert found == {"blue": one.stdout, "green": one.stdout}
     assert len(one.stdout.splitlines()) == LENGTHS["mon"]
-    assert [json.loads(line)["sequence"] for line in cut.stdout.splitlines()] == list(range(1, LENGTHS["tue"] + 1))
     assert chosen.exit_code == given.exit_code == 0, chosen.stderr + given.stderr
     assert (tmp_path / "chosen" / "green.jsonl").read_text() == one.stdout
     assert (tmp_path / "chosen" / "blue.jsonl").read_text() != one.stdout, "the mesh has its own weights"
@@ -127,7 +103,6 @@ def test_a_recording_that_is_broken_fails_with_its_error(recordings: dict[str, P
     ("arguments", "words"),
     [
         (("mon", "tue"), "expected a folder for 2 files"),
-        (("mon", "--overlap", "40"), "expected --jobs of 2 or more"),
         (("mon", "--jobs", "0"), "--jobs"),
         (("mon", "--jobs", "2", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
         (("mon", "tue", "--url", "http://127.0.0.1:9"), "expected one series and one mesh"),
@@ -137,23 +112,6 @@ def test_options_that_do_not_fit_are_named(arguments: tuple[str, ...], words: st
     result = score(*(recordings.get(one, one) for one in arguments))
     assert result.exit_code == 2
     assert words in " ".join(result.stderr.replace("│", " ").split())
-
-
-@given(length=st.integers(0, 20_000), pieces=st.integers(1, 16), overlap=st.integers(1, 2_000))
-def test_spans_cover_a_series_once_and_overlap_enough(length: int, pieces: int, overlap: int) -> None:
-    spans = plan_spans(length, pieces, overlap)
-    assert 1 <= len(spans) <= pieces
-    assert spans[0].start == spans[0].begin == 0
-    assert spans[-1].end is None
-    assert all(a.end == b.begin for a, b in pairwise(spans))
-    assert all(one.begin - one.start == min(overlap, one.begin) for one in spans)
-    longest = max((one.end or length) - one.start for one in spans)
-    if len(spans) > 1:
-        assert longest < length
-
-
-def test_a_series_of_unknown_length_stays_whole() -> None:
-    assert plan_spans(None, 4, 10) == [SeriesSpan()]
 
 
 def test_the_next_things_are_fetched_while_one_is_used() -> None:

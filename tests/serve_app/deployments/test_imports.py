@@ -7,7 +7,7 @@ import pytest
 
 from tests.timing import PATIENCE_SECONDS
 
-WITHOUT = ("gate", "http.ingress", "collector", "notifier", "session.queries")
+WITHOUT = ("gate", "http.ingress", "collector", "notifier", "session.doors")
 
 
 @pytest.mark.parametrize("deployment", [*WITHOUT, "session.mesh_session"])

@@ -17,7 +17,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.mesh_weights import load_weights
 from serve_app.api.codec import pack_snapshot
-from serve_app.api.schemas.models import ModelPin, ModelsDocument
+from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.deployments.scoring.meta import MetaModel
@@ -25,16 +25,14 @@ from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.scorer import Scorer, probe
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
-from serve_app.deployments.session.queries import CardQuery, ModelsQuery
 from serve_app.errors import RegistryGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.card import describe
-from serve_app.models.opening import open_models
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import Rollouts
-from serve_app.models.served import ServedModel, ServedModels
+from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
@@ -208,9 +206,9 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # whatever hangs there holds all else
     session = MeshSession(Settings(models={"registry": registry.place}, store=place, serve={"deadline_seconds": 0.05}))
     request.addfinalizer(session._meshes._store.close)
-    for query in (ModelsQuery(), CardQuery(pin.version), ModelsQuery()):
+    for _ in range(3):
         with pytest.raises(RegistryGone, match="expected an answer within"):
-            await session.read(query)
+            await session.call("models", "all")
     later = Deadline.after(PATIENCE_SECONDS)
     answers = [await session.push("shop", pack_snapshot(one), later) for one in SNAPSHOTS[:3]]
     assert {model_of(one) for one in answers} == {DEFAULT}
@@ -221,7 +219,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     assert (await session.ready(later)).refused == ()
     assert session._models.registry is not None
     session._models.registry.seconds = PATIENCE_SECONDS
-    found = ModelsDocument.model_validate_json(await session.read(ModelsQuery()))
+    found = await session.doors.models.all()
     assert [card.version for card in found.models] == [pin.version]
 
 

@@ -22,17 +22,16 @@ from model.verdict import Status, Verdict
 from serve_app.api.schemas.models import MeshTrialDocument, ModelPin
 from serve_app.errors import RegistryGone, UnfitModel
 from serve_app.exporter import PrometheusInstruments
-from serve_app.metrics import SHADOWED, Metric, ServiceLevel
+from serve_app.metrics import SHADOWED, Metric
+from serve_app.models import gate
 from serve_app.models import rollout as changes
 from serve_app.models.card import describe
-from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK
-from serve_app.models.opening import open_models
+from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
 from serve_app.models.recorded_comparison import compare_over_recordings
 from serve_app.models.registry import WEIGHTS, Registry
-from serve_app.models.served import ServedModel, ServedModels
+from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.models.shadow import MOST_WAITING, JudgedSnapshot, Shadow
-from serve_app.models.trial_documents import read_trial
-from serve_app.models.trials import Trials
+from serve_app.models.trials import Trials, read_trial
 from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings, StoreSettings
@@ -43,7 +42,7 @@ from tests.serve_app.running import failing, record_simulation
 SPEC = MeshSpec(services=30, seed=3)
 OPTIONS = Options()
 WARM_UP = 9  # snapshots
-NO_LEVEL = ServiceLevel(3600.0, 0.0, None, ())
+LEAST_SNAPSHOTS = 60  # fewer than the gate wants, to be faster
 
 
 def append_once(store: StateStore, mesh: str) -> None:
@@ -68,21 +67,23 @@ class Session:
     """Pushes snapshots as a session does, and scores them in the shadow."""
 
     def __init__(self, store: StateStore, registry: Registry) -> None:
-        self.settings = Settings(models={"registry": registry.place, "least_snapshots": 60})
+        self.settings = Settings(models={"registry": registry.place})
         self.counts, self.store = Counts(), store
         self.models: ServedModels = open_models(self.settings, load_weights(None, {}), store, self.counts)
         self.models.follow()
         self.is_busy = False
-        self.shadow = Shadow(self.models, self.judge, store, lambda: self.is_busy, 0.2, self.counts)
-        self.trials = Trials(self.settings, self.models, store, self.shadow)
+        self.shadow = Shadow(self.models, self.judge, store, lambda: self.is_busy, self.counts)
+        self.trials = Trials(self.settings, self.models, store)
         self.meshes: dict[str, Mesh] = {}
         self.verdicts: list[Verdict] = []
+        self.shadowed: list[Verdict] = []  # verdicts of the other model
 
     async def judge(
         self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
     ) -> tuple[Verdict, IncidentMemory, float]:
         runner, prepared = LocalRunner(model.checkpoint), with_memory(judged.prepared, memory)
         _, verdict, after = await judge(runner, prepared, prepared.mesh.state.window[-1], judged.options)
+        self.shadowed.append(verdict)
         return verdict, commit(prepared.mesh, after, counted=True).state.memory, 0.25
 
     async def push(self, mesh: str, snapshot: MeshSnapshot, *, work: bool = True) -> Verdict:
@@ -100,11 +101,16 @@ class Session:
         return advanced.verdict
 
     def trial(self, mesh: str) -> MeshTrialDocument:
-        return self.trials.of_mesh(mesh)
+        return self.shadow._trials[mesh].document
+
+
+def sum_of_blocks(session: Session) -> int:
+    return sum(block.snapshots for block in session.trial("shop").blocks)
 
 
 @pytest.fixture
-def session(place: StoreSettings, registry: Registry) -> Iterator[Session]:
+def session(place: StoreSettings, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setattr(gate, "LEAST_SNAPSHOTS", LEAST_SNAPSHOTS)
     with closing(open_store(place)) as store:
         yield Session(store, registry)
 
@@ -148,11 +154,11 @@ async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Ses
         await session.push("shop", snapshot)
     found = session.trial("shop")
     assert (found.candidate, found.baseline) == (twin.version, load().digest)
-    assert len(found.pairs) == 40
-    for pair in found.pairs:
-        assert pair.candidate.model_copy(update={"model": pair.baseline.model, "seconds": 0.5}) == pair.baseline
-    assert any(pair.baseline.alerts for pair in found.pairs), "the fault raises an alert"
-    assert [pair.observed_at for pair in found.pairs] == [one.observed_at for one in snapshots[20:]]
+    assert len(session.shadowed) == 40
+    for ours, theirs in zip(session.verdicts[20:], session.shadowed, strict=True):
+        assert outcome_of(theirs, 0.0, frozenset()) == outcome_of(ours, 0.0, frozenset())
+    assert any(verdict.alerts for verdict in session.shadowed), "the fault raises an alert"
+    assert found.newest == snapshots[-1].observed_at
     assert [verdict.model_digest for verdict in session.verdicts] == [load().digest] * 60, "it alerts no one"
     comparison = await asyncio.to_thread(session.trials.compare, twin.version)
     assert (comparison.same_status.value, comparison.same_culprit.value) == (1.0, 1.0)
@@ -174,10 +180,9 @@ async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
         await session.push("shop", snapshot)
     assert session.verdicts[-1].model_digest == twin.version
     found = session.trial("shop")
-    assert {pair.candidate.model for pair in found.pairs} == {twin.version}
-    assert len(found.pairs) == 45
-    assert {block.share for block in found.blocks} == {0.0, 1.0}
-    assert {pair.candidate.seconds for pair in found.pairs} == {0.25, 0.5}
+    assert found.candidate == twin.version
+    by_share = {block.share: block.candidate_seconds / block.snapshots for block in found.blocks}
+    assert by_share == {0.0: 0.25, 1.0: 0.5}, "first in the shadow, then in use"
 
 
 async def test_another_session_continues_the_trial_of_a_mesh(
@@ -192,12 +197,12 @@ async def test_another_session_continues_the_trial_of_a_mesh(
     second.meshes = dict(session.meshes)
     for snapshot in snapshots[full : full + 10]:
         await second.push("shop", snapshot)
-    assert len(second.trial("shop").pairs) == full + 10
+    assert sum_of_blocks(second) == SNAPSHOTS_OF_A_BLOCK + 10
     session.meshes = dict(second.meshes)
     for snapshot in snapshots[full + 10 :]:
         await session.push("shop", snapshot)
     assert session.counts.shadowed == {"scored": full + 9, "failed": 1}, "its document was out of date once"
-    assert len(session.trial("shop").pairs) == full + 10, "what the second had not stored is lost, but its first"
+    assert sum_of_blocks(session) == SNAPSHOTS_OF_A_BLOCK + 10, "what the second had not stored is lost, but its first"
 
 
 async def test_a_trial_is_stored_with_the_first_and_the_last_snapshot_of_a_block(
@@ -219,8 +224,6 @@ async def test_a_trial_is_stored_with_the_first_and_the_last_snapshot_of_a_block
     assert stored is not None
     assert [block.snapshots for block in stored.blocks] == [SNAPSHOTS_OF_A_BLOCK, SNAPSHOTS_OF_A_BLOCK, 1]
     assert session.trial("shop").blocks[-1].snapshots == 5, "the session of the mesh knows the rest"
-    session.shadow.forget("shop")
-    assert session.trial("shop") == stored
     assert revision > 0
 
 
@@ -289,16 +292,16 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
     session: Session, twin: ModelPin, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await break_candidate(session, twin, how, monkeypatch)
-    least = session.settings.models.least_snapshots
+    least = LEAST_SNAPSHOTS
     for i, snapshot in enumerate(record_simulation(SPEC, least)):
-        await session.trials.check(NO_LEVEL)
+        await session.trials.check()
         assert session.models.has_trial, f"after {i} snapshots"
         if how == "in use":
             append_once(session.store, "shop")
             await session.shadow.add_failure("shop", twin.version)
         else:
             await session.push("shop", snapshot)
-    await session.trials.check(NO_LEVEL)
+    await session.trials.check()
     event = session.models.rollout.history[-1]
     assert event.action.value == "rollback"
     assert event.reason == (
@@ -314,9 +317,9 @@ async def test_a_promoted_model_that_cannot_be_loaded_is_rolled_back(
 ) -> None:
     (tmp_path / "models" / twin.version / WEIGHTS).write_bytes(b"changed")
     session.models.change(lambda rollout: changes.promote(rollout, twin))
-    for snapshot in record_simulation(SPEC, session.settings.models.least_snapshots):
+    for snapshot in record_simulation(SPEC, LEAST_SNAPSHOTS):
         assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
-    await session.trials.check(NO_LEVEL)
+    await session.trials.check()
     event = session.models.rollout.history[-1]
     assert (event.action.value, event.by) == ("rollback", "")
     assert event.reason.startswith("it could not score 100% of the snapshots")
@@ -332,7 +335,7 @@ async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
     session.models.change(lambda rollout: changes.promote(rollout, twin))
     for snapshot in record_simulation(SPEC, 60):
         await session.push("shop", snapshot)
-    await session.trials.check(NO_LEVEL)
+    await session.trials.check()
     assert session.models.has_trial
     assert session.trials.compare(twin.version).baseline_failed.value == 1.0
 
@@ -344,7 +347,7 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
     session.models.change(lambda rollout: changes.promote(rollout, nervous))
     for snapshot in snapshots[20:]:
         await session.push("shop", snapshot)
-        await session.trials.check(NO_LEVEL)
+        await session.trials.check()
         if not session.models.has_trial:
             break
     history = session.models.rollout.history
@@ -372,7 +375,7 @@ async def test_only_the_newest_snapshot_of_a_mesh_waits_and_few_meshes(session: 
     assert session.counts.shadowed == {"left_out": 3}
     await session.shadow.work()
     assert session.counts.shadowed == {"left_out": 3, "scored": MOST_WAITING}
-    assert [pair.observed_at for pair in session.trial("shop").pairs] == [snapshots[-1].observed_at]
+    assert session.trial("shop").newest == snapshots[-1].observed_at
 
 
 async def test_while_the_session_is_busy_the_shadow_rests(
@@ -412,7 +415,7 @@ async def test_a_failure_in_the_shadow_is_logged_and_changes_no_verdict(
 async def test_a_deleted_mesh_has_no_trial(session: Session, twin: ModelPin) -> None:
     session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
     await session.push("shop", record_simulation(SPEC, 1)[0])
-    await session.trials.forget("shop")
+    await session.shadow.delete("shop")
     assert session.store.read_document("trial/shop") is None
 
 

@@ -23,14 +23,13 @@ from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.groups import Group, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.scorer import probe, score_groups
-from serve_app.deployments.session.queries import ModelQuery
-from serve_app.deployments.session.reader import Reader
-from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
+from serve_app.models.desk import ModelDesk
 from serve_app.models.served import ServedModels
-from serve_app.pipeline import LocalRunner, Options, options, replayer, run_now
+from serve_app.models.trials import Trials
+from serve_app.pipeline import LocalRunner, options, replayer, run_now
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
@@ -163,9 +162,9 @@ def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> Non
 
 def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place: StoreSettings) -> None:
     weights = load_chosen(settings_of(own=other_weights))
+    settings = settings_of(own=other_weights)
+    models = ServedModels(settings, weights)
     with closing(open_store(place)) as store:
-        meshes = MeshRepository(store, MeshCache(0), replayer(weights.of, Settings()))
-        reader = Reader(meshes, ServedModels(settings_of(own=other_weights), weights), Options(), VerdictSignal())
-        document = msgspec.json.decode(asyncio.run(ModelQuery().answer(reader)))
-    assert document["digest"] == weights.default.digest
-    assert document["meshes"] == {"own": load(other_weights).digest}
+        document = ModelDesk(models, Trials(settings, models, store)).in_use()
+    assert document.digest == weights.default.digest
+    assert document.meshes == {"own": load(other_weights).digest}

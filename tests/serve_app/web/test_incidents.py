@@ -17,21 +17,14 @@ import pytest
 from lab.simulator.events.faults import Fault, candidates
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import load
-from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot, Owner
 from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
 from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
-from serve_app.deployments.session.queries import ReportQuery
-from serve_app.deployments.session.reader import Reader
-from serve_app.deployments.session.verdict_signal import VerdictSignal
+from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
-from serve_app.models.served import ServedModels
-from serve_app.pipeline import Options
-from serve_app.settings import Settings
 from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web import incidents
@@ -86,8 +79,8 @@ def detail(watched_mesh: Watched, incident: str) -> IncidentDetailDocument:
 
 def report(watched_mesh: Watched, incident: str) -> str:
     """The report without the time at which it was made."""
-    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), VerdictSignal())
-    return re.sub(r"<dt>made</dt><dd>[^<]*", "", asyncio.run(ReportQuery(MESH, incident).answer(reader)))
+    reports = Reports(watched_mesh.viewing, watched_mesh.incidents)
+    return re.sub(r"<dt>made</dt><dd>[^<]*", "", reports.report(MESH, incident))
 
 
 def everything(watched_mesh: Watched, incident: str) -> tuple[object, ...]:

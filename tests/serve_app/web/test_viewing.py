@@ -3,7 +3,9 @@
 import asyncio
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import fields
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,7 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.api.views import Deviations
 from serve_app.deployments.session import reader as session_reader
-from serve_app.deployments.session.queries import GraphQuery, MapQuery, NeighbourhoodQuery, NewVerdictsQuery
+from serve_app.deployments.session.doors import Doors
 from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
@@ -52,6 +54,10 @@ def watched_mesh(tmp_path: Path) -> Iterator[Watched]:
     kept = Watched(tmp_path)
     with closing(kept.store):
         yield kept
+
+
+def reader_of(watched: Watched, signal: VerdictSignal) -> Reader:
+    return Reader(watched.meshes, ServedModels(Settings(), Weights(load())), Options(), signal, {})
 
 
 def read_map(
@@ -166,10 +172,12 @@ def test_ten_pages_cost_as_much_as_one(watched_mesh: Watched, monkeypatch: pytes
         return map_document(moment, *arguments)
 
     monkeypatch.setattr(viewing, "map_document", counted)
-    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), VerdictSignal())
+    used: dict[str, Any] = dict.fromkeys(field.name for field in fields(Doors))
+    used |= {"pages": watched_mesh.viewing, "page_thread": ThreadPoolExecutor(1)}
+    doors = Doors(**used)
 
     async def ten() -> list[bytes]:
-        return await asyncio.gather(*(MapQuery(MESH, None, ()).answer(reader) for _ in range(10)))
+        return await asyncio.gather(*(doors.call("pages", "map", MESH, None, ()) for _ in range(10)))
 
     maps = asyncio.run(ten())
     assert len(made) == 1
@@ -184,23 +192,22 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
 ) -> None:
     snapshot = recording(1)[0]
     watched_mesh.see(MESH, [snapshot])
-    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), VerdictSignal())
+    reader = reader_of(watched_mesh, VerdictSignal())
     monkeypatch.setattr(session_reader, "MOST_IN_GRAPH", snapshot.num_nodes)
-    whole = asyncio.run(GraphQuery(MESH).answer(reader))
+    whole = reader.graph(MESH, None)
     assert unpack_snapshot(whole.snapshot).num_nodes == snapshot.num_nodes
     monkeypatch.setattr(session_reader, "MOST_IN_GRAPH", snapshot.num_nodes - 1)
     with pytest.raises(InvalidParameter, match=r"service or incidents=true .* of more than 39 services"):
-        asyncio.run(GraphQuery(MESH).answer(reader))
+        reader.graph(MESH, None)
     source, destination = snapshot.edge_index
     one = int(source[0])
-    part = GraphDocument.model_validate_json(
-        asyncio.run(NeighbourhoodQuery(MESH, snapshot.observed_at, snapshot.node_ids[one]).answer(reader))
-    )
+    pages = watched_mesh.viewing
+    part = GraphDocument.model_validate_json(pages.graph(MESH, snapshot.observed_at, snapshot.node_ids[one]))
     assert len(part.calls) == ((source == one) | (destination == one)).sum()
-    of_incidents = asyncio.run(NeighbourhoodQuery(MESH, None, None).answer(reader))
+    of_incidents = pages.graph(MESH, None, None)
     assert GraphDocument.model_validate_json(of_incidents).services == [], "no incident is open"
     with pytest.raises(InvalidParameter, match="got 'no/such'"):
-        asyncio.run(NeighbourhoodQuery(MESH, None, "no/such").answer(reader))
+        pages.graph(MESH, None, "no/such")
 
 
 def test_cached_maps_and_layouts_are_limited(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,17 +260,17 @@ async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched)
     snapshots = recording(6)
     pushed = [verdict["observed_at"] for verdict in watched_mesh.see(MESH, snapshots[:3])]
     signal = VerdictSignal()
-    reader = Reader(watched_mesh.meshes, ServedModels(Settings(), Weights(load())), Options(), signal)
+    reader = reader_of(watched_mesh, signal)
 
     def times(documents: list[bytes]) -> list[str]:
         return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]
 
-    assert times(await NewVerdictsQuery(MESH, None, 10, 0.0).answer(reader)) == pushed[-1:]
-    assert times(await NewVerdictsQuery(MESH, snapshots[0].observed_at, 10, 60.0).answer(reader)) == pushed[1:]
-    assert times(await NewVerdictsQuery(MESH, snapshots[0].observed_at, 1, 60.0).answer(reader)) == pushed[1:2]
-    assert await NewVerdictsQuery(MESH, snapshots[2].observed_at, 10, 0.01).answer(reader) == []
-    query = NewVerdictsQuery(MESH, snapshots[2].observed_at, 10, 60.0)
-    waiting = [asyncio.create_task(query.answer(reader)) for _ in range(3)]
+    assert times(await reader.new_verdicts(MESH, None, 10, 0.0)) == pushed[-1:]
+    assert times(await reader.new_verdicts(MESH, snapshots[0].observed_at, 10, 60.0)) == pushed[1:]
+    assert times(await reader.new_verdicts(MESH, snapshots[0].observed_at, 1, 60.0)) == pushed[1:2]
+    assert await reader.new_verdicts(MESH, snapshots[2].observed_at, 10, 0.01) == []
+    seen = snapshots[2].observed_at
+    waiting = [asyncio.create_task(reader.new_verdicts(MESH, seen, 10, 60.0)) for _ in range(3)]
     while not signal._awaited:
         await asyncio.sleep(0)
     came = await asyncio.to_thread(watched_mesh.see, MESH, snapshots[3:4])
@@ -272,4 +279,4 @@ async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched)
         assert times(documents) == [came[0]["observed_at"]]
     for since in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
-            await NewVerdictsQuery("nowhere", since, 10, 60.0).answer(reader)
+            await reader.new_verdicts("nowhere", since, 10, 60.0)

@@ -236,7 +236,7 @@ initContainers:
   - name: weights-{{ trunc 12 $digest }}
     image: {{ $.image }}
     imagePullPolicy: {{ $.root.Values.images.pullPolicy }}
-    command: [tagae, weights, fetch, {{ $source | quote }}, {{ include "tagae.weightsFile" $digest }}, --sha256, {{ $digest | quote }}]
+    command: [tagae, models, fetch, {{ $source | quote }}, {{ include "tagae.weightsFile" $digest }}, --sha256, {{ $digest | quote }}]
     {{- with $secret }}
     env:
       - name: WEIGHTS_URL

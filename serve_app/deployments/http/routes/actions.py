@@ -21,7 +21,6 @@ from serve_app.deployments.http.bodies import read_document
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
-from serve_app.deployments.session.queries import FeedbackQuery, MutesQuery
 from serve_app.errors import (
     StoreConflict,
     StoreFull,
@@ -45,16 +44,16 @@ router = APIRouter(tags=["Feedback and mutes"])
 async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
-    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_document(request, decode_feedback)
     note_names(request, getattr(document, "incident", None), *(getattr(document, "services", None) or ()))
-    return json_response(await caller.ask(session.add_feedback, mesh, document, principal_of(request).name))
+    return json_response(await caller.ask(changes.add_feedback, mesh, document, principal_of(request).name))
 
 
 @router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
 async def feedback(mesh: MeshName, backend: UseBackend) -> Response:
     """The feedback on incidents of this mesh, and its effect."""
-    return json_response(await backend.read(FeedbackQuery(mesh)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.feedback, mesh))
 
 
 @router.delete(
@@ -70,7 +69,7 @@ async def withdraw_feedback(
     backend: UseBackend,
 ) -> Response:
     """Withdraw the feedback on an incident. It has no effect from the next snapshot on."""
-    await backend.ask(backend.session_of(mesh).withdraw_feedback, mesh, incident)
+    await backend.ask(backend.of(mesh).changes.withdraw_feedback, mesh, incident)
     return Response(status_code=204)
 
 
@@ -92,10 +91,10 @@ async def accept_incident(
     """Accept the present level of an open incident as normal: of its services, and of the calls from and to them. The
     incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
     Repeating the request changes nothing."""
-    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_document(request, decode_acceptance)
     by = principal_of(request).name
-    return json_response(await caller.ask(session.accept_incident, mesh, incident, document, by))
+    return json_response(await caller.ask(changes.accept_incident, mesh, incident, document, by))
 
 
 @router.post(
@@ -108,16 +107,16 @@ async def accept_incident(
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
-    caller, session = Caller(backend.deadline()), backend.session_of(mesh)
+    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_document(request, decode_mute)
     note_names(request, *(document.services or ()))
-    return json_response(await caller.ask(session.add_mute, mesh, document, principal_of(request).name))
+    return json_response(await caller.ask(changes.add_mute, mesh, document, principal_of(request).name))
 
 
 @router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())
 async def mutes(mesh: MeshName, backend: UseBackend) -> Response:
     """The current and future mutes that were set here. Verdicts list all mutes that are in force, from any source."""
-    return json_response(await backend.read(MutesQuery(mesh)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.mutes, mesh))
 
 
 @router.delete(
@@ -131,7 +130,7 @@ async def remove_mute(
     mesh: MeshName, mute: Annotated[Id, Path(description="id that the mute is kept under")], backend: UseBackend
 ) -> Response:
     """Remove a mute. It has no effect from the next snapshot on."""
-    await backend.ask(backend.session_of(mesh).remove_mute, mesh, mute)
+    await backend.ask(backend.of(mesh).changes.remove_mute, mesh, mute)
     return Response(status_code=204)
 
 

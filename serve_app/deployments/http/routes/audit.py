@@ -38,7 +38,7 @@ async def audit(
         segment, _, place = cursor.partition(".")
         before = (int(segment), int(place))
     wanted = AuditFilter(since, until, user, mesh, action, limit, before)
-    page = await backend.ask(backend.records_session.audit_page, wanted)
+    page = await backend.ask(backend.records.audit.page, wanted)
     return AuditDocument(
         records=[AuditRecordDocument.from_object(record) for record in page.records],
         next=None if page.end is None else f"{page.end[0]}.{page.end[1]}",

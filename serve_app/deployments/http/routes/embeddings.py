@@ -10,7 +10,6 @@ from serve_app.api.schemas.embeddings import EmbeddingsDocument, SimilarDocument
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import json_response
-from serve_app.deployments.session.queries import EmbeddingsQuery, SimilarQuery
 
 MOST_SIMILAR = 100
 
@@ -31,9 +30,10 @@ async def embeddings(request: Request, mesh: MeshName, backend: UseBackend) -> R
     """The embeddings of the services of the newest snapshot, with how unusual each one is. With
     `Accept: application/vnd.apache.arrow.stream` as an Arrow stream with the columns `service`, `deviation` and
     `embedding`; time, model, status and score are metadata of its schema. In JSON at most 20,000 services."""
-    as_arrow = ARROW in request.headers.get("accept", "")
-    document = await backend.read(EmbeddingsQuery(mesh, as_arrow))
-    return Response(document, media_type=ARROW) if as_arrow else json_response(document)
+    meshes = backend.of(mesh).meshes
+    if ARROW in request.headers.get("accept", ""):
+        return Response(await backend.ask(meshes.embeddings_arrow, mesh), media_type=ARROW)
+    return json_response(await backend.ask(meshes.embeddings_json, mesh))
 
 
 @router.get("/v1/meshes/{mesh}/similar", response_model=SimilarDocument, responses=errors_of_mesh())
@@ -44,4 +44,4 @@ async def similar(
     limit: Annotated[int, Query(ge=1, le=MOST_SIMILAR, description="maximum number")] = 5,
 ) -> Response:
     """The services that behave most like one service now, by their embeddings."""
-    return json_response(await backend.read(SimilarQuery(mesh, service, limit)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.similar, mesh, service, limit))

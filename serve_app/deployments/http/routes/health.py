@@ -15,7 +15,6 @@ from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import VERSION
 from serve_app.deployments.http.routes.dependencies import BUSY, UseAudit, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
-from serve_app.deployments.session.queries import MeshesQuery
 from serve_app.deployments.sla.counts import EXTENSION, REFUSALS_EXTENSION
 from serve_app.errors import InvalidParameter, ServeError, StoreGone
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
@@ -48,7 +47,7 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     """Metrics in Prometheus' text format: the meshes, the collector, and the requests to this replica."""
     meshes: list[MeshGauges] = []
     with suppress(StoreGone):  # `tagae_store_gone` reports it; the metrics of this replica are still of use
-        meshes = await backend.ask(backend.sessions.read, MeshesQuery())
+        meshes = await backend.ask(backend.doors.meshes.gauges)
     states: list[CollectorState] = []
     with suppress(ServeError):  # the missing metrics of the collector show that it does not answer
         states = await backend.collector_states(PROBE_SECONDS)

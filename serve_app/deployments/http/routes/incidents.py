@@ -12,11 +12,6 @@ from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDoc
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
-from serve_app.deployments.session.queries import (
-    IncidentQuery,
-    IncidentsQuery,
-    ReportQuery,
-)
 from serve_app.errors import UnknownIncident
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.assets import HEADERS
@@ -66,7 +61,7 @@ async def incidents(
         limit=limit,
     )
     of_period = since is not None or until is not None or cursor is not None
-    return json_response(await backend.read(IncidentsQuery(mesh, wanted, of_period, team)))
+    return json_response(await backend.ask(backend.of(mesh).incidents.overview, mesh, wanted, of_period, team))
 
 
 @router.get(
@@ -76,7 +71,7 @@ async def incidents(
 )
 async def incident(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
     """An incident, open or archived, at its highest score, with the scores of its time."""
-    return json_response(await backend.read(IncidentQuery(mesh, incident)))
+    return json_response(await backend.ask(backend.of(mesh).incidents.detail, mesh, incident))
 
 
 @router.get(
@@ -101,7 +96,7 @@ async def report(
 ) -> Response:
     """A report on an incident, open or archived, as one file. In Markdown it also has the feedback."""
     links = Links.from_settings(backend.settings)
-    text = await backend.read(ReportQuery(mesh, incident, format, links, timezone))
+    text = await backend.ask(backend.of(mesh).reports.report, mesh, incident, format, links, timezone)
     return Response(text, media_type=MEDIA_TYPES[format], headers=HEADERS | REPORT_POLICY)
 
 

@@ -8,8 +8,6 @@ from model.errors import IncompatibleWeights
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
-    MeshTrialDocument,
-    ModelCard,
     ModelsDocument,
     PromotionDocument,
     RollbackDocument,
@@ -19,10 +17,8 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
-from serve_app.deployments.http.interface import MeshName
-from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
-from serve_app.deployments.session.queries import CardQuery, ComparisonOfModelsQuery, ModelsQuery, TrialQuery
 from serve_app.errors import (
     BadMeshName,
     InvalidParameter,
@@ -47,18 +43,7 @@ CHANGE = (*REGISTRY, *WITH_A_BODY, UnfitModel, StoreConflict, StoreFull)
 async def models(request: Request, backend: UseBackend) -> Response:
     """The models of the registry, oldest first, and which of the meshes that the caller may see use them. Empty if
     there is no registry."""
-    return json_response(await backend.ask(backend.sessions.read, ModelsQuery(principal_of(request).meshes)))
-
-
-@router.get(
-    "/v1/models/{version}",
-    operation_id="model_card",
-    response_model=ModelCard,
-    responses=problems.describe_errors(*REGISTRY, UnknownModel),
-)
-async def card(version: Version, backend: UseBackend) -> Response:
-    """The card of a model: how it was made, what it reads, and the results of its training."""
-    return json_response(await backend.ask(backend.sessions.read, CardQuery(version)))
+    return json_response(await backend.ask(backend.doors.models.all, principal_of(request).meshes))
 
 
 @router.get(
@@ -70,17 +55,7 @@ async def card(version: Version, backend: UseBackend) -> Response:
 async def compare(version: Version, backend: UseBackend) -> Response:
     """Where a model differs from the one that it was tried against, over the kept snapshots that both scored: alerts,
     culprits, scores and cost, with 95% intervals."""
-    return json_response(await backend.ask(backend.sessions.read, ComparisonOfModelsQuery(version)))
-
-
-@router.get(
-    "/v1/meshes/{mesh}/trial",
-    response_model=MeshTrialDocument,
-    responses=problems.describe_errors(*OF_A_MESH, UnknownModel),
-)
-async def trial(mesh: MeshName, backend: UseBackend) -> Response:
-    """What both models of a trial made of the last snapshots of a mesh, and sums over the snapshots before."""
-    return json_response(await backend.read(TrialQuery(mesh)))
+    return json_response(await backend.ask(backend.doors.models.compare, version))
 
 
 @router.post(
@@ -96,7 +71,7 @@ async def try_model(version: Version, request: Request, backend: UseBackend) -> 
     caller = Caller(backend.deadline())
     document = await read_document(request, by_schema(CanaryDocument, empty=b"{}"))
     by = principal_of(request).name
-    return json_response(await caller.ask(backend.sessions.try_model, version, document.share, by))
+    return json_response(await caller.ask(backend.doors.models.try_out, version, document.share, by))
 
 
 @router.post(
@@ -114,7 +89,7 @@ async def promote_model(version: Version, request: Request, backend: UseBackend)
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
-    return json_response(await caller.ask(backend.sessions.promote_model, version, mesh, by))
+    return json_response(await caller.ask(backend.doors.models.promote, version, mesh, by))
 
 
 @router.post(
@@ -132,4 +107,4 @@ async def roll_back_model(request: Request, backend: UseBackend) -> Response:
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
-    return json_response(await caller.ask(backend.sessions.roll_back_model, mesh, document.reason, by))
+    return json_response(await caller.ask(backend.doors.models.roll_back, mesh, document.reason, by))

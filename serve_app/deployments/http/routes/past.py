@@ -1,6 +1,7 @@
 """Routes that read the past of a mesh: any period, any moment, and what changed between two periods."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -8,24 +9,21 @@ from fastapi import APIRouter, Query, Request, Response
 
 from serve_app.api.schemas.base import AskedService, Instant, Text
 from serve_app.api.schemas.history import RangeDocument
+from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.page_files import file_response
-from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.dependencies import At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import json_response
-from serve_app.deployments.http.routes.views import MOST_EXPANDED
-from serve_app.deployments.session.queries import ComparisonQuery, PastMapQuery, RangeQuery
 from serve_app.errors import DeadlineExceeded, InvalidParameter, NoTelemetry, UnknownInstant
 from serve_app.web.assets import File
-from serve_app.web.documents import ComparisonDocument, PastMapDocument
+from serve_app.web.documents import ComparisonDocument, MapDocument, PastMapDocument
 from serve_app.web.period import Subject, TimeRange
 
 MOST_POINTS = 2000  # of one answer
 MOST_DAYS = 400  # of one answer
+MOST_EXPANDED = 50  # namespaces of a map
 
 router = APIRouter(tags=["Meshes"])
-Expand = Annotated[
-    Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
-]
 
 
 @router.get("/v1/meshes/{mesh}/range", operation_id="range", response_model=RangeDocument, responses=errors_of_mesh())
@@ -55,14 +53,15 @@ async def mesh_range(
             f"source: expected service too, got only the caller {source!r}; name the called service", pointer="/source"
         )
     period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
-    stored = await backend.read(RangeQuery(mesh, period, subject))
+    read = backend.of(mesh).past.range
+    stored = await backend.ask(read, mesh, period, subject)
     if subject is None or mesh not in backend.settings.collected or not _begins_before(start, stored):
         return json_response(stored)
     try:
         table = await backend.past(mesh, period, subject)
     except (NoTelemetry, DeadlineExceeded) as error:
-        return json_response(await backend.read(RangeQuery(mesh, period, subject, problem=str(error))))
-    return json_response(await backend.read(RangeQuery(mesh, period, subject, table)))
+        return json_response(await backend.ask(read, mesh, period, subject, problem=str(error)))
+    return json_response(await backend.ask(read, mesh, period, subject, table))
 
 
 def _begins_before(start: datetime, stored: bytes) -> bool:
@@ -72,23 +71,40 @@ def _begins_before(start: datetime, stored: bytes) -> bool:
 
 
 @router.get(
-    "/v1/meshes/{mesh}/range/graph",
-    operation_id="past_map",
-    response_model=PastMapDocument,
+    "/v1/meshes/{mesh}/map",
+    operation_id="map",
+    response_model=MapDocument | PastMapDocument,
     responses=errors_of_mesh(UnknownInstant),
 )
-async def past_map(
+async def mesh_map(
     request: Request,
     mesh: MeshName,
     backend: UseBackend,
-    at: Annotated[Instant, Query(description="time within the history of the mesh")],
-    expand: Expand = "",
+    at: At = None,
+    metrics: Annotated[
+        bool, Query(description="with the metrics of the services; `at` can be any time of the history")
+    ] = False,
+    expand: Annotated[
+        Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
+    ] = "",
 ) -> Response:
-    """The map of the mesh at a past moment, with metrics: of the snapshot of that time if it is kept, else means of one
-    or ten minutes."""
+    """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
+    incident or is in `expand`. With `metrics` it is the map of a past moment: of the snapshot of that time if it is
+    kept, else means of one or ten minutes."""
     names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
+    if not metrics:
+        zipped = await backend.ask(backend.of(mesh).pages.map, mesh, at, names)
+    elif at is None:
+        raise InvalidParameter("at: expected a past time for a map with metrics, got none; add it", pointer="/at")
+    else:
+        zipped = await _past_map(backend, mesh, at, names)
+    return file_response(File(zipped, "application/json"), request.headers, {})
+
+
+async def _past_map(backend: Backend, mesh: str, at: datetime, names: Sequence[str]) -> bytes:
+    draw = backend.of(mesh).pages.past_map
     try:
-        zipped = await backend.read(PastMapQuery(mesh, at, names))
+        return await backend.ask(draw, mesh, at, names)
     except UnknownInstant as unknown:
         if mesh not in backend.settings.collected:
             raise
@@ -96,8 +112,7 @@ async def past_map(
             snapshot = await backend.past_snapshot(mesh, at)
         except NoTelemetry as error:
             raise UnknownInstant(f"{unknown}; {error}") from error
-        zipped = await backend.read(PastMapQuery(mesh, at, names, snapshot))
-    return file_response(File(zipped, "application/json"), request.headers, {})
+        return await backend.ask(draw, mesh, at, names, snapshot)
 
 
 @router.get("/v1/meshes/{mesh}/comparison", response_model=ComparisonDocument, responses=errors_of_mesh())
@@ -115,4 +130,4 @@ async def comparison(
     """The differences between two periods of the history, largest first: of the mesh, or of one service, as before and
     after a deploy."""
     first, second = (first_from, first_to), (second_from, second_to)
-    return json_response(await backend.read(ComparisonQuery(mesh, first, second, service)))
+    return json_response(await backend.ask(backend.of(mesh).past.comparison, mesh, first, second, service))

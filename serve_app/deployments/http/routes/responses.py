@@ -6,10 +6,13 @@ from typing import Any
 from fastapi import Response
 
 from serve_app.api.codec import ARROW, JSON
+from serve_app.api.schemas.base import Document
 
 
-def json_response(document: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON document that is encoded already."""
+def json_response(document: bytes | Document, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON document; bytes are encoded already."""
+    if isinstance(document, Document):
+        document = document.model_dump_json().encode()
     return Response(document, headers=headers, media_type=JSON)
 
 

@@ -33,33 +33,14 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import MeshName
-from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
-from serve_app.deployments.session.queries import (
-    DetailsQuery,
-    DriftQuery,
-    GraphQuery,
-    MapQuery,
-    MeshesQuery,
-    ModelQuery,
-    NeighbourhoodQuery,
-    PlanQuery,
-    ScoringQuery,
-    SeriesQuery,
-    ServicesQuery,
-    TimelineQuery,
-    VerdictQuery,
-    VerdictsQuery,
-)
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
-from serve_app.web.assets import File
 from serve_app.web.documents import (
     DetailsDocument,
-    MapDocument,
     SeriesDocument,
     ServicesDocument,
     TimelineDocument,
@@ -68,7 +49,6 @@ from serve_app.web.period import Subject
 
 MOST_VERDICTS = 1000  # of one answer
 MOST_FOUND = 1000  # services of one answer
-MOST_EXPANDED = 50  # namespaces of a map
 
 router = APIRouter(tags=["Meshes"])
 
@@ -76,7 +56,7 @@ router = APIRouter(tags=["Meshes"])
 @router.get("/v1/meshes/{mesh}/verdict", response_model=VerdictDocument, responses=errors_of_mesh(UnknownInstant))
 async def verdict(mesh: MeshName, backend: UseBackend, at: At = None) -> Response:
     """The newest verdict, or a kept one."""
-    return json_response(await backend.read(VerdictQuery(mesh, at)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.verdict, mesh, at))
 
 
 @router.get("/v1/meshes/{mesh}/verdicts", response_model=VerdictsDocument, responses=errors_of_mesh())
@@ -87,7 +67,7 @@ async def verdicts(
     limit: Annotated[int, Query(ge=1, le=MOST_VERDICTS, description="maximum number, the oldest first")] = 120,
 ) -> Response:
     """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
-    kept = await backend.read(VerdictsQuery(mesh, since, limit))
+    kept = await backend.ask(backend.of(mesh).meshes.verdicts, mesh, since, limit)
     return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
 
 
@@ -105,7 +85,7 @@ async def plan(
     members: Annotated[bool, Query(description="list the services of each part")] = False,
 ) -> Response:
     """How the mesh of the newest snapshot is cut into parts, and the quality of the cut."""
-    return json_response(await backend.read(PlanQuery(mesh, members)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.plan, mesh, members))
 
 
 @router.get(
@@ -131,16 +111,15 @@ async def graph(
     than 20,000 services, only the surroundings of a service or of the open incidents."""
     if service is not None and incidents:
         raise InvalidParameter(
-            f"incidents: expected one of service and incidents, got both, service {service!r}; leave out one",
-            pointer="/incidents",
+            "incidents: expected a service or the open incidents, got both; leave out one", pointer="/incidents"
         )
     if service is not None or incidents:
-        near = await backend.read(NeighbourhoodQuery(mesh, at, service))
+        near = await backend.ask(backend.of(mesh).pages.graph, mesh, at, service)
         if format is GraphFormat.JSON:
             return json_response(near)
         document = await asyncio.to_thread(GraphDocument.model_validate_json, near)
         return Response(await asyncio.to_thread(write_graph, document, format), media_type=format.media_type)
-    whole = await backend.read(GraphQuery(mesh, at))
+    whole = await backend.ask(backend.of(mesh).meshes.graph, mesh, at)
     if format is not GraphFormat.JSON:
         return Response(await asyncio.to_thread(_write_whole, whole, format), media_type=format.media_type)
     return StreamingResponse(await asyncio.to_thread(_graph, whole), media_type=JSON)
@@ -154,26 +133,7 @@ async def timeline(
     limit: Annotated[int, Query(ge=1, le=10_000, description="maximum number, the oldest first")] = 1000,
 ) -> Response:
     """The kept verdicts as columns, with the incidents and planned changes of that time."""
-    return json_response(await backend.read(TimelineQuery(mesh, since, limit)))
-
-
-@router.get(
-    "/v1/meshes/{mesh}/map", operation_id="map", response_model=MapDocument, responses=errors_of_mesh(UnknownInstant)
-)
-async def mesh_map(
-    request: Request,
-    mesh: MeshName,
-    backend: UseBackend,
-    at: At = None,
-    expand: Annotated[
-        Text, Query(max_length=4000, description="namespaces of a large mesh to show by service, separated by commas")
-    ] = "",
-) -> Response:
-    """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
-    incident or is in `expand`."""
-    names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
-    zipped = await backend.read(MapQuery(mesh, at, names))
-    return file_response(File(zipped, "application/json"), request.headers, {})
+    return json_response(await backend.ask(backend.of(mesh).pages.timeline, mesh, since, limit))
 
 
 @router.get("/v1/meshes/{mesh}/services", response_model=ServicesDocument, responses=errors_of_mesh())
@@ -184,7 +144,7 @@ async def services(
     limit: Annotated[int, Query(ge=1, le=MOST_FOUND, description="maximum number")] = 100,
 ) -> Response:
     """The services of the kept snapshots whose names contain a text."""
-    return json_response(await backend.read(ServicesQuery(mesh, text, limit)))
+    return json_response(await backend.ask(backend.of(mesh).pages.services, mesh, text, limit))
 
 
 @router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh())
@@ -195,7 +155,7 @@ async def series(
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
 ) -> Response:
     """The metrics of a service, or of the calls to it from one caller, over the kept snapshots."""
-    return json_response(await backend.read(SeriesQuery(mesh, service, source)))
+    return json_response(await backend.ask(backend.of(mesh).pages.series, mesh, service, source))
 
 
 @router.get(
@@ -214,20 +174,20 @@ async def details(
     """A service, or the calls to it from one caller: metrics with expected values, callers and callees, changes,
     events, incidents and mutes."""
     subject, links = Subject(service, source), Links.from_settings(backend.settings)
-    return json_response(await backend.read(DetailsQuery(mesh, subject, at, links)))
+    return json_response(await backend.ask(backend.of(mesh).pages.details, mesh, subject, at, links))
 
 
 @router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
 async def drift(mesh: MeshName, backend: UseBackend) -> Response:
     """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, embeddings,
     calls and missing values, what to do about it, and series that are measured badly."""
-    return json_response(await backend.read(DriftQuery(mesh)))
+    return json_response(await backend.ask(backend.of(mesh).meshes.drift, mesh))
 
 
 @router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def model(request: Request, backend: UseBackend) -> Response:
     """The weights in use: their inputs, their size, and how they were trained."""
-    return json_response(await backend.ask(backend.sessions.read, ModelQuery(principal_of(request).meshes)))
+    return json_response(await backend.ask(backend.doors.models.in_use, principal_of(request).meshes))
 
 
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
@@ -235,7 +195,7 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
     now, budget = time.time(), backend.settings.alert.budget
     warm_up = backend.settings.model.warm_up_snapshots
-    stored = await backend.ask(backend.sessions.read, MeshesQuery())
+    stored = await backend.ask(backend.doors.meshes.gauges)
     found = {one.mesh: mesh_document(one, now, budget) for one in stored}
     with suppress(ServeError):  # without the collector, list the meshes that have snapshots
         for state in await backend.collector_states(PROBE_SECONDS):
@@ -254,7 +214,7 @@ async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMesh
         raise UnknownMesh(
             f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name"
         )
-    scored = await backend.read(ScoringQuery(mesh))
+    scored = await backend.ask(backend.of(mesh).meshes.scoring, mesh)
     return OneMeshDocument.from_object(found, scoring=scored and ScoringDocument.from_object(scored))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -20,22 +21,25 @@ MESH = "/v1/meshes/shop"
 
 
 class Records:
-    """A session's part of the audit log, which can be away."""
+    """The audit log of a session, which can be away."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
         self.is_away = self.is_full = False
         self.error: ServeError = NoCapacity("MeshSession: no replica could answer")
 
-    async def append_audit(self, record: AuditRecord) -> int:
+    async def append(self, record: AuditRecord) -> int:
         self._note("begin", record)
         return 1
 
-    async def finish_audit(self, record: AuditRecord, segment: int) -> None:
+    async def finish(self, record: AuditRecord, segment: int) -> None:
         self._note("finish", record)
 
-    async def count_audit(self, counts: Sequence[AuditRecord]) -> None:
+    async def count(self, counts: Sequence[AuditRecord]) -> None:
         self._note("count", list(counts))
+
+    async def tidy(self) -> None:
+        """Nothing is too old."""
 
     def _note(self, event: str, content: Any) -> None:
         if self.is_away:
@@ -49,7 +53,7 @@ class Sessions:
     """What the audit log needs of a backend."""
 
     def __init__(self, records: Records) -> None:
-        self.records_session = records
+        self.records = SimpleNamespace(audit=records)
 
     async def ask(self, method: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         return await method(*arguments)

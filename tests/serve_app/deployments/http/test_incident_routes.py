@@ -13,7 +13,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 SPEC = MeshSpec(services=30, seed=3)
 SNAPSHOTS = record_simulation(SPEC, 24, fault_from=16)
 MESH = "archived"
-PATH = f"/v1/meshes/{MESH}/incidents"
+ROOT = f"/v1/meshes/{MESH}"
+PATH = f"{ROOT}/incidents"
 START = "2025-12-01T00:00:00Z"  # before all snapshots
 
 

@@ -15,19 +15,17 @@ from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import Checkpoint, load
 from serve_app import pipeline
 from serve_app.api.codec import pack_snapshot
-from serve_app.api.schemas.models import ModelPin, ModelsDocument
-from serve_app.api.schemas.views import ModelDocument
+from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring.in_session import SessionRunner
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
-from serve_app.deployments.session.queries import ModelQuery, ModelsQuery
 from serve_app.errors import DeadlineExceeded, UnknownMesh
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.card import describe
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import Rollouts
-from serve_app.models.trial_documents import read_trial
+from serve_app.models.trials import read_trial
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.base import StateStore
@@ -107,7 +105,7 @@ async def test_pushes_that_fail_count_against_the_model_in_use(
     with pytest.raises(DeadlineExceeded):  # it took too long
         await session.push("shop", PACKED[1], Deadline.after(0.0))
     await work(session)
-    (block,) = session._trials.of_mesh("shop").blocks
+    (block,) = session._shadow._trials["shop"].document.blocks
     assert (block.candidate_failed, block.baseline_failed) == (2, 0)
     assert read_trial(store, "new") == (0, None), "nothing stays of a mesh that is not stored"
 
@@ -119,7 +117,8 @@ async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: Mode
     with pytest.raises(Exception, match="expected a snapshot after the newest one"):
         await session.push("shop", PACKED[0], later())
     await work(session)
-    assert session._trials.of_mesh("shop").blocks == []
+    trial = session._shadow._trials["shop"].document
+    assert trial.blocks == []
 
 
 async def test_a_replay_has_the_weights_of_the_mesh(
@@ -171,15 +170,14 @@ async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
         Rollouts(store).change(partial(changes.promote_for_mesh, pin=pin, mesh=mesh))
     session = start(meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
     seen = frozenset({"shop", "cart"})
-    documents = [await session.read(query) for query in (ModelsQuery(seen), ModelQuery(seen))]
-    for document in documents:
-        assert b"pay" not in document
-        assert b"bank" not in document
-    found = ModelsDocument.model_validate_json(documents[0])
+    found, in_use = await session.doors.models.all(seen), session.doors.models.in_use(seen)
+    for document in (found, in_use):
+        assert "pay" not in document.model_dump_json()
+        assert "bank" not in document.model_dump_json()
     assert (found.pinned, set(found.rollout.meshes)) == (["cart"], {"shop"})
     assert [event.mesh for event in found.rollout.history] == ["shop"]
-    assert set(ModelDocument.model_validate_json(documents[1]).meshes) == {"shop", "cart"}
-    everything = ModelsDocument.model_validate_json(await session.read(ModelsQuery()))
+    assert set(in_use.meshes) == {"shop", "cart"}
+    everything = await session.doors.models.all()
     assert (everything.pinned, set(everything.rollout.meshes)) == (["bank", "cart"], {"shop", "pay"})
     pinned = start(model={"weights": weights})
-    assert ModelsDocument.model_validate_json(await pinned.read(ModelsQuery(seen))).pinned == ["*"]
+    assert (await pinned.doors.models.all(seen)).pinned == ["*"]

@@ -1,4 +1,4 @@
-"""``tagae weights fetch``: only weights with the expected digest, which this version can read, replace a file."""
+"""``tagae models fetch``: only weights with the expected digest, which this version can read, replace a file."""
 
 import hashlib
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 def fetch(source: object, target: Path, digest: str = DIGEST, *options: str) -> Result:
-    command = ["weights", "fetch", str(source), str(target), "--sha256", digest, *options]
+    command = ["models", "fetch", str(source), str(target), "--sha256", digest, *options]
     return CliRunner().invoke(app, command, env={"COLUMNS": "1000"})
 
 

@@ -1,0 +1,63 @@
+"""The doors of a session: the objects whose methods other processes call, each about one subject.
+
+A new question, or a new change, is a method of one of them: nothing in between names it. The methods describe answers
+and errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the ingress needs no torch
+    from serve_app.access.audit import AuditLog
+    from serve_app.access.ended import EndedIds
+    from serve_app.deployments.session.reader import Reader, Reports
+    from serve_app.mesh_steps import MeshSteps
+    from serve_app.models.desk import ModelDesk
+    from serve_app.web.incidents import IncidentViews
+    from serve_app.web.past import PastQueries
+    from serve_app.web.queries import PageQueries
+
+OF_THE_PAGE = ("pages", "past", "incidents", "reports")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """The doors of one session.
+
+    Attributes:
+        meshes: reads what is stored of a mesh.
+        pages, past, incidents, reports: views for the page.
+        changes: changes what is stored of a mesh.
+        models: the registry, and which mesh uses which model.
+        audit: who changed what.
+        sign_ins: ids of sign-ins that cannot be used again.
+        page_thread: runs the views. Pages wait for each other, and never take a thread that a push needs.
+    """
+
+    meshes: Reader
+    pages: PageQueries
+    past: PastQueries
+    incidents: IncidentViews
+    reports: Reports
+    changes: MeshSteps
+    models: ModelDesk
+    audit: AuditLog
+    sign_ins: EndedIds
+    page_thread: Executor
+
+    async def call(self, door: str, method: str, *args: Any, **kwargs: Any) -> Any:
+        """The answer of a method of a door. One that is no coroutine runs in a thread."""
+        function = getattr(getattr(self, door), method)
+        if iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        if door in OF_THE_PAGE:
+            return await asyncio.get_running_loop().run_in_executor(
+                self.page_thread, partial(function, *args, **kwargs)
+            )
+        return await asyncio.to_thread(function, *args, **kwargs)
