@@ -14,16 +14,18 @@ HTML.
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation_steps import evaluate, make_recordings, plan_shared, write_lines
 from lab.comparison.lines import missing_work, score
-from lab.comparison.parts import Part
-from lab.comparison.plan import DETECTORS, PARTS, SIMULATED, Job, simulated_jobs
+from lab.comparison.parts import Part, RecordingTask, evaluate_task, group_parts, recording_tasks
+from lab.comparison.plan import DETECTORS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
 from lab.comparison.report import write as write_report
 from lab.comparison.rows import STATIC, evaluation_set, rows
-from lab.comparison.simulated import runs, silent_runs
+from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs, silent_runs
+from lab.evaluation.run import Sheet
+from serve_app.cli.console import stderr_console
 from serve_app.cli.workers import report_steps, start_workers
 
 VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
@@ -43,11 +45,14 @@ def main() -> None:
     sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
     with start_workers(arguments.processes) as workers:
         chosen = [int(size) for size in sizes]
-        make_recordings(workers, [*runs(chosen), *silent_runs(chosen)])
+        simulated = [*runs(chosen), *silent_runs(chosen)]
+        workers.each("recordings", _record, simulated, [WARM_UP + JUDGED] * len(simulated))
         jobs = _jobs(arguments.parts, sizes, detectors, arguments.datasets)
         due = [job for one in jobs if (job := missing_work(one, arguments.verdicts)) is not None]
-        write_lines(workers, due, [(job, arguments.verdicts) for job in due], _score_job)
-        found = evaluate(workers, jobs, arguments.verdicts)
+        steps = [job.snapshots() for job in due]
+        workers.each("verdicts", _score_job, [(job, arguments.verdicts) for job in due], steps)
+        tasks = recording_tasks(jobs, arguments.verdicts)
+        found = group_parts(tasks, workers.each("evaluation", _evaluate, tasks, [1] * len(tasks)))
     if arguments.keep:
         update_rows(arguments.results / "detection.jsonl", [row for part in found for row in rows(part)])
         return
@@ -69,8 +74,10 @@ def _jobs(
 ) -> list[Job]:
     """Return the jobs, the longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
-    if "shared" in chosen:
-        jobs += [job for job in plan_shared(detectors) if datasets is None or job.recordings[0].parent.name in datasets]
+    if "shared" in chosen and not SHARED.is_dir():
+        stderr_console().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
+    elif "shared" in chosen:
+        jobs += [job for job in shared_jobs(detectors) if datasets is None or job.recordings[0].parent.name in datasets]
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
 
 
@@ -95,6 +102,16 @@ def _static(part: Part) -> list[dict[str, Any]]:
         return []
     services = int(part.pool.sheets[0].name.split("/")[-1].split("-")[0])
     return evaluation_set(services, part.pool.sheets, "high") + evaluation_set(services, part.controls, "muted")
+
+
+def _record(run: Run) -> Path:
+    return record(run, FOLDER, partial(report_steps, 1))
+
+
+def _evaluate(task: RecordingTask) -> Sheet:
+    sheet = evaluate_task(task)
+    report_steps(1)
+    return sheet
 
 
 def _score_job(work: tuple[Job, Path]) -> None:
