@@ -19,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate gate false-green evaluation-set help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
+.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate gate false-green help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -93,9 +93,6 @@ gate: .venv/.stamp  ## compare the detector with its recorded figures, and fail 
 
 false-green: .venv/.stamp  ## measure calm while users suffer, and alerts while no one does; ten minutes; ARGS="--groups traffic deploys"
 	$(BIN)/python -m benchmarks.bench_false_green --json benchmarks/results/false_green.jsonl $(ARGS); code=$$?; $(BIN)/python -m benchmarks.figures && exit $$code
-
-evaluation-set: .venv/.stamp  ## score static rules on the simulated evaluation set: neither trivial nor hopeless
-	$(BIN)/python -m benchmarks.evaluate --parts 300 3000 --detectors guarded own_limit
 
 rules: .venv/.stamp  ## write the shipped recording rules
 	$(BIN)/tagae rules > deploy/prometheus/recording.rules.yaml && $(BIN)/tagae rules --source istio-ambient > deploy/prometheus/recording-ambient.rules.yaml

@@ -6,8 +6,7 @@
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
 Simulated recordings are generated (``lab.comparison.simulated``). Verdict lines are cached in out/evaluate/verdicts
 until a detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if
-all parts and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in
-HTML.
+all parts and all detectors are chosen, and out/evaluate/detection-in-part.jsonl if not.
 ``--keep`` only replaces the rows of the chosen parts and detectors in ``detection.jsonl``.
 """
 
@@ -19,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from lab.comparison.lines import missing_work, score
-from lab.comparison.parts import Part, RecordingTask, evaluate_task, group_parts, recording_tasks
+from lab.comparison.parts import RecordingTask, evaluate_task, group_parts, recording_tasks
 from lab.comparison.plan import DETECTORS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
-from lab.comparison.report import write as write_report
-from lab.comparison.rows import STATIC, evaluation_set, rows
+from lab.comparison.rows import rows
 from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs, silent_runs
 from lab.evaluation.run import Sheet
 from serve_app.cli.console import stderr_console
 from serve_app.cli.workers import report_steps, start_workers
 
-VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
+VERDICTS, RESULTS = Path("out/evaluate/verdicts"), Path("benchmarks/results")
+PARTLY = Path("out/evaluate/detection-in-part.jsonl")
 
 
 def main() -> None:
@@ -39,7 +38,6 @@ def main() -> None:
     parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--verdicts", type=Path, default=VERDICTS)
-    parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
@@ -53,11 +51,16 @@ def main() -> None:
         workers.each("verdicts", _score_job, [(job, arguments.verdicts) for job in due], steps)
         tasks = recording_tasks(jobs, arguments.verdicts)
         found = group_parts(tasks, workers.each("evaluation", _evaluate, tasks, [1] * len(tasks)))
+    lines = [row for part in found for row in rows(part)]
     if arguments.keep:
-        update_rows(arguments.results / "detection.jsonl", [row for part in found for row in rows(part)])
+        update_rows(arguments.results / "detection.jsonl", lines)
         return
     chooses_all = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
-    _write(arguments.results, arguments.report, found, complete=chooses_all and arguments.datasets is None)
+    complete = chooses_all and arguments.datasets is None
+    target = arguments.results / "detection.jsonl" if complete else PARTLY
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    print(f"{target}: written")
 
 
 def update_rows(path: Path, measured: Sequence[dict[str, Any]]) -> None:
@@ -79,29 +82,6 @@ def _jobs(
     elif "shared" in chosen:
         jobs += [job for job in shared_jobs(detectors) if datasets is None or job.recordings[0].parent.name in datasets]
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
-
-
-def _write(results: Path, report: Path, found: Sequence[Part], *, complete: bool) -> None:
-    lines = [row for part in found for row in rows(part)]
-    results.mkdir(parents=True, exist_ok=True)
-    name = "detection.jsonl" if complete else "detection-in-part.jsonl"
-    target = (results if complete else report.parent) / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text("".join(json.dumps(row) + "\n" for row in lines))
-    write_report(report, found)
-    print(f"{target}, {report}: written")
-    static = sorted((row for part in found for row in _static(part)), key=lambda row: row["services"])
-    if len({row["services"] for row in static}) == len(SIMULATED) and len({row["rule"] for row in static}) == len(
-        STATIC
-    ):
-        (results / "evaluation_set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in static))
-
-
-def _static(part: Part) -> list[dict[str, Any]]:
-    if not part.controls:
-        return []
-    services = int(part.pool.sheets[0].name.split("/")[-1].split("-")[0])
-    return evaluation_set(services, part.pool.sheets, "high") + evaluation_set(services, part.controls, "muted")
 
 
 def _record(run: Run) -> Path:

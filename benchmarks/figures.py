@@ -244,16 +244,6 @@ def kills_cluster() -> str:
     ).format_map(about)
 
 
-def evaluation_set() -> str:
-    """Static rules on the simulated evaluation set."""
-    return table(
-        rows("evaluation_set"),
-        "| services | churn | rule | faults | recall (95%) | false alerts per hour | root cause first / in top three |",
-        "| {services:,} | {churn} | {rule} | {faults} | {recall:.2f} ({recall_low:.2f} to {recall_high:.2f}) "
-        "| {false_pages_per_hour:.0f} | {top_1:.2f} / {top_3:.2f} |",
-    )
-
-
 def false_green() -> str:
     """Calm while users suffer, and alerts while no one does: each group of cases against its bound."""
     found = [
@@ -541,7 +531,6 @@ def tables() -> list[tuple[Path, str, str]]:
         ("detection", card, "detection", partial(with_digest, DETECTION)),
         ("false_green", log, "false green", false_green),
         ("kernels", log, "kernels", kernels),
-        ("evaluation_set", log, "evaluation set", evaluation_set),
     ]
     return [(path, marker, text()) for name, path, marker, text in made if _file(name).exists()]
 

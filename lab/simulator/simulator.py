@@ -77,7 +77,6 @@ class Simulator:
         faults: Sequence[Fault] = (),
         changes: Sequence[BenignChange] = (),
         snapshots: int | None = None,
-        mute_churn: bool = False,
         others: Sequence[TrafficShift | Work] = (),
     ) -> None:
         """
@@ -85,7 +84,6 @@ class Simulator:
             spec: the mesh.
             faults, changes: events, by snapshot index.
             snapshots: length of the run; None for an endless run.
-            mute_churn: leave out changes, flash crowds and batches; mesh, noise, faults and autoscaler stay the same.
             others: shifts of the traffic, and work beside the requests.
 
         Raises:
@@ -100,7 +98,6 @@ class Simulator:
         self._coverage: Coverage = draw_coverage(
             spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
         )
-        self._mute = mute_churn
         self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the latest hour
         self._batches = draw_batches(spec, self.mesh, spec.stream(9))
         self._calls = Calls.of(self.mesh.topology)
@@ -149,7 +146,7 @@ class Simulator:
         self._faults += tuple(e for e in events if isinstance(e, Fault))
         self._shifts += tuple(e for e in events if isinstance(e, TrafficShift))
         self._work += tuple(e for e in events if isinstance(e, Work))
-        for change in (e for e in events if isinstance(e, BenignChange) and not self._mute):
+        for change in (e for e in events if isinstance(e, BenignChange)):
             check(self.mesh, change, self._position[change.service], self._wiring)
             if change.kind in WIRING_KINDS:
                 self._wiring = tuple(sorted((*self._wiring, change), key=lambda c: c.at))
@@ -228,11 +225,10 @@ class Simulator:
             attempts=run.attempts,
             injected_errors=version_errors(fleet),
         )
-        if not self._mute:
-            slot = index // slot_ticks(self.spec)
-            if slot not in self._crowds:
-                self._crowds = {slot: draw_crowds(self.spec, self.mesh, slot)}
-            now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
+        slot = index // slot_ticks(self.spec)
+        if slot not in self._crowds:
+            self._crowds = {slot: draw_crowds(self.spec, self.mesh, slot)}
+        now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
         now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
         now = do_work(self.mesh.topology, self._work, index, self._position, now)
         now = apply_faults(self._faults, index, self.mesh, self._position, now)

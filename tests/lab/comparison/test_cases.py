@@ -55,8 +55,7 @@ def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:
         replace(window.span, kind=kind) for window, kind in zip(truth().windows, ("cpu", "cpu", "disk"), strict=True)
     ]
     outcomes = [
-        IncidentOutcome(span, delay, False, 0.0, False, None, None, np.zeros(2))
-        for span, delay in zip(spans, (None, 3, None), strict=True)
+        IncidentOutcome(span, delay, None, np.zeros(2)) for span, delay in zip(spans, (None, 3, None), strict=True)
     ]
     lines = tmp_path / "verdicts.jsonl"
     early, late = spans[0].start - STEP, spans[0].end + 2 * STEP
