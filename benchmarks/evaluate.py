@@ -1,13 +1,12 @@
 """The shipped detector and every contender on all recordings: verdicts, judgements, results.
 
     python -m benchmarks.evaluate [--parts shared 300 3000] [--datasets petshop ...] [--detectors tagae n_sigma ...]
-                                  [--keep] [--processes 2]
+                                  [--processes 2]
 
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
 Simulated recordings are generated (``lab.comparison.simulated``). Verdict lines are cached in out/evaluate/verdicts
-until a detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if
-all parts and all detectors are chosen, and out/evaluate/detection-in-part.jsonl if not.
-``--keep`` only replaces the rows of the chosen parts and detectors in ``detection.jsonl``.
+until a detector's code or weights or a recording changes, so a second run only judges. Replaces the rows of these
+parts and detectors in ``detection.jsonl``, and keeps the others, also those of contenders that are no longer here.
 """
 
 import argparse
@@ -27,14 +26,12 @@ from serve_app.cli.console import stderr_console
 from serve_app.cli.workers import report_steps, start_workers
 
 VERDICTS, RESULTS = Path("out/evaluate/verdicts"), Path("benchmarks/results")
-PARTLY = Path("out/evaluate/detection-in-part.jsonl")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--datasets", nargs="*", help="data sets of the part shared; by default all")
-    parser.add_argument("--keep", action="store_true", help="keep the other rows of detection.jsonl")
     parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--verdicts", type=Path, default=VERDICTS)
@@ -52,15 +49,7 @@ def main() -> None:
         tasks = recording_tasks(jobs, arguments.verdicts)
         found = group_parts(tasks, workers.each("evaluation", _evaluate, tasks, [1] * len(tasks)))
     lines = [row for part in found for row in rows(part)]
-    if arguments.keep:
-        update_rows(arguments.results / "detection.jsonl", lines)
-        return
-    chooses_all = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
-    complete = chooses_all and arguments.datasets is None
-    target = arguments.results / "detection.jsonl" if complete else PARTLY
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text("".join(json.dumps(row) + "\n" for row in lines))
-    print(f"{target}: written")
+    update_rows(arguments.results / "detection.jsonl", lines)
 
 
 def update_rows(path: Path, measured: Sequence[dict[str, Any]]) -> None:
