@@ -76,18 +76,6 @@ def simulate(
     cold_seconds: Annotated[
         float, typer.Option(metavar="S", min=0, help="Seconds for which a new process is slow.", rich_help_panel=BENIGN)
     ] = 15.0,
-    scrape_gaps_per_day: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Periods without any snapshot, per day.", rich_help_panel=LOSSES)
-    ] = 0.0,
-    blackouts_per_day: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            min=0,
-            help="Periods without the metrics of a service, per day and service.",
-            rich_help_panel=LOSSES,
-        ),
-    ] = 0.0,
     silences_per_hour: Annotated[
         float,
         typer.Option(
@@ -106,10 +94,6 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="NAME", help="A metric that no call has. Repeatable.", rich_help_panel=LOSSES),
     ] = None,
-    counter_resets: Annotated[
-        bool,
-        typer.Option("--counter-resets", help="Undercount rates when processes restart.", rich_help_panel=LOSSES),
-    ] = False,
 ) -> None:
     """Record a simulated mesh with labelled faults and benign changes.
 
@@ -149,12 +133,9 @@ def simulate(
             hiccups_per_hour=hiccups_per_hour,
             cold_strength=cold_strength,
             cold_seconds=cold_seconds,
-            scrape_gaps_per_day=scrape_gaps_per_day,
-            blackouts_per_day=blackouts_per_day,
             silences_per_hour=silences_per_hour,
             missing_metrics=tuple(missing_metric or ()),
             missing_call_metrics=tuple(missing_call_metric or ()),
-            counter_resets=counter_resets,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

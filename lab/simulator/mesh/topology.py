@@ -42,10 +42,7 @@ class MeshSpec:
         dropout: probability that one value of one snapshot is missing.
         missing_metrics: metrics of services that no service in the mesh reports.
         missing_call_metrics: metrics of calls that no call in the mesh reports.
-        scrape_gaps_per_day: gaps per day of one to four missing snapshots.
-        blackouts_per_day: periods per day and service without any metric.
         silences_per_hour: periods per hour without the telemetry of one service, a group, a scrape shard or all.
-        counter_resets: whether rates are too low, or missing, when a deploy restarts processes.
         latent: services that can appear later (newcomers, canaries) over N; 0 for none.
         crowds_per_day: flash crowds per day and namespace, within capacity; benign.
         batches: calls over N that multiply on a schedule for half a minute; benign.
@@ -74,10 +71,7 @@ class MeshSpec:
     dropout: float = 0.002
     missing_metrics: tuple[str, ...] = ()
     missing_call_metrics: tuple[str, ...] = ()
-    scrape_gaps_per_day: float = 0.0
-    blackouts_per_day: float = 0.0
     silences_per_hour: float = 0.0
-    counter_resets: bool = False
     hiccups_per_hour: float = 0.05
     hiccup_seconds: float = 22.5
     hiccup_strength: float = 1.0
