@@ -118,7 +118,6 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         normal_scores = normal_scores[:0]
     scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(normal)
     scored &= series.on_duty & ~np.isnan(series.probability)
-    ranked = truth.form is not Form.CASES
     run = located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None
     return RecordingResult(
         recording=truth.name,
@@ -129,7 +128,7 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         notes=_notes(truth, series),
         outcomes=_outcomes(truth, series),
         normal_scores=normal_scores,
-        auroc=auroc(faulty_scores, normal_scores) if ranked else None,
+        auroc=auroc(faulty_scores, normal_scores),
         labelled=_labelled_false_alarms(truth, series),
         probabilities=series.probability[scored],
         incident=truth.labels[scored] == FAULT,
@@ -177,7 +176,7 @@ def _labelled_false_alarms(truth: GroundTruth, series: VerdictSeries) -> AlarmCo
 
 
 def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> FaultFree | None:
-    if truth.form in (Form.SEGMENTS, Form.CASES):
+    if truth.form is Form.SEGMENTS:
         return None
     free = (truth.labels == NORMAL) & series.on_duty
     times = set(truth.times[free].tolist())

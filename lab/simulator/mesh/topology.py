@@ -47,8 +47,6 @@ class MeshSpec:
         crowds_per_day: flash crowds per day and namespace, within capacity; benign.
         batches: calls over N that multiply on a schedule for half a minute; benign.
         hiccups_per_hour: short slowdowns (garbage collection, noisy neighbours) per hour and service; benign.
-        hiccup_seconds: mean duration of a slowdown.
-        hiccup_strength: largest extra service time of a slowdown, as a factor.
         cold_strength: extra service time of a new process, as a factor; benign.
         cold_seconds: duration of that extra time.
         day_amplitude: of the load over a day, 0 to 1; drawn from 0.12 to 0.32 if None. ``physics.load.day_amplitude``
@@ -73,8 +71,6 @@ class MeshSpec:
     missing_call_metrics: tuple[str, ...] = ()
     silences_per_hour: float = 0.0
     hiccups_per_hour: float = 0.05
-    hiccup_seconds: float = 22.5
-    hiccup_strength: float = 1.0
     cold_strength: float = 0.5
     cold_seconds: float = 15.0
     latent: float = 0.08
