@@ -19,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate gate false-green generalize ablations evaluation-set help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
+.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate gate false-green help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -59,13 +59,12 @@ check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's s
 	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'lab/demo/web/*.js'
 	$(LINT)/node_modules/.bin/tsc --project $(LINT)
 
-bench: .venv/.stamp  ## measure the figures, in about half an hour, into benchmarks/results, README and docs; installs the Prometheus and the Chromium they need
-	bash tests/live/install.sh $(BIN) && bash tests/page/install.sh $(BIN)
-	for name in kernels partitioning decode pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
-	for name in store overload slow_clients recovery collect page; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
+bench: .venv/.stamp  ## measure the figures of speed, in about a quarter of an hour, into benchmarks/results, README and docs
+	for name in kernels pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
+	$(BIN)/python -m benchmarks.bench_overload --json benchmarks/results/overload.jsonl
 	$(BIN)/python -m benchmarks.figures
 
-bench-gpu: .venv/.stamp  ## measure ops, passes, batches, CUDA graphs and streams on a GPU, in about five minutes; without one it says so; ARGS="--json FILE"
+bench-gpu: .venv/.stamp  ## measure ops, passes and batches on a GPU, in a minute or two; without one it says so; ARGS="--json FILE"
 	$(BIN)/python -m benchmarks.bench_gpu $(ARGS)
 
 openapi: .venv/.stamp  ## write the golden OpenAPI document
@@ -94,15 +93,6 @@ gate: .venv/.stamp  ## compare the detector with its recorded figures, and fail 
 
 false-green: .venv/.stamp  ## measure calm while users suffer, and alerts while no one does; ten minutes; ARGS="--groups traffic deploys"
 	$(BIN)/python -m benchmarks.bench_false_green --json benchmarks/results/false_green.jsonl $(ARGS); code=$$?; $(BIN)/python -m benchmarks.figures && exit $$code
-
-generalize: .venv/.stamp  ## train on two generators of meshes and test on the third, for each of the three; half an hour or more
-	$(BIN)/python -m benchmarks.generalize $(ARGS)
-
-ablations: .venv/.stamp  ## train and score the detector without one of its parts at a time, into benchmarks/results and docs/research-log.md; half an hour or more
-	$(BIN)/python -m benchmarks.ablations $(ARGS) && $(BIN)/python -m benchmarks.figures
-
-evaluation-set: .venv/.stamp  ## score static rules on the simulated evaluation set: neither trivial nor hopeless
-	$(BIN)/python -m benchmarks.evaluate --parts 300 3000 --detectors guarded own_limit
 
 rules: .venv/.stamp  ## write the shipped recording rules
 	$(BIN)/tagae rules > deploy/prometheus/recording.rules.yaml && $(BIN)/tagae rules --source istio-ambient > deploy/prometheus/recording-ambient.rules.yaml

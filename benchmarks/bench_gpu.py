@@ -1,20 +1,17 @@
-"""What a GPU does with the network: errors and times of every op, passes of all sizes, batches, CUDA graphs, streams.
+"""What a GPU does with the network: errors and times of every op, passes of all sizes, batches.
 
     python -m benchmarks.bench_gpu [--sizes 100x400 ...] [--sections ops passes ...] [--repeat 200] [--seconds 2]
                                    [--json FILE]
 
 Needs a GPU, torch with CUDA, numpy and safetensors, nothing else of TAGAE's dependencies; without a GPU it says what is
-missing and ends. Prints one JSON line for each row. With the defaults it takes about five minutes, most of them in
-``torch.compile``. Inputs are random graphs with the shipped weights. Every section is tried: an error is printed as a
-row, and the rest continues.
+missing and ends. Prints one JSON line for each row. With the defaults it takes a minute or two. Inputs are random
+graphs with the shipped weights. Every section is tried: an error is printed as a row, and the rest continues.
 
 | section | what it measures |
 |---|---|
 | ops | each op in float32 and bfloat16: largest error of values and gradients against float64 on the CPU, and times |
 | passes | a pass over one mesh of each size, from and to arrays on the host; its memory; the same on the CPU |
 | batches | several meshes of 500 services and 3,000 calls in one pass |
-| graphs | four passes with inputs on the GPU: plain launches, a CUDA graph for each bucket of sizes, torch.compile |
-| streams | a small mesh whose pass begins while a large one is scored: on one stream, on two, and with priorities |
 
 Times end when the work on the GPU has ended. Limitation: one process uses the GPU, and its clock is as the driver sets
 it.
@@ -23,7 +20,6 @@ it.
 import argparse
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,10 +29,8 @@ import torch
 from torch import Tensor
 
 import kernels
-from benchmarks.gpu.buckets import bucket_of, pad
 from benchmarks.gpu.meshes import random_task
-from benchmarks.gpu.passes import CudaGraphs, Pass, compile_pass, crop, plain
-from benchmarks.gpu.timing import milliseconds, summary, wait
+from benchmarks.gpu.timing import milliseconds, summary
 from kernels.gpu import check_gpu
 from kernels.selfcheck import Case, random_cases
 from model.checkpoint import load
@@ -46,9 +40,6 @@ from model.scoring.score import batch_tasks, score
 SIZES = ("100x400", "500x3000", "2000x20000", "10000x100000")
 BATCHED = "500x3000"
 BATCHES = (1, 2, 4, 8, 16, 32)
-GRAPHED = ("100x400", "500x3000", "2000x20000")
-URGENT, LARGE = "100x400", "10000x100000"
-SMALL_MESHES = 4  # of each size in turn, so that caches and buckets do not belong to one graph
 Row = dict[str, Any]
 
 
@@ -128,6 +119,12 @@ def largest_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
     return float(f"{max(errors):.2e}")
 
 
+@torch.inference_mode()
+def on_device(network: MeshNetwork, graph: MeshGraph) -> None:
+    """One pass whose inputs and outputs stay on the device."""
+    network(graph)
+
+
 def passes(run: Run) -> Iterator[Row]:
     """One mesh of each size, and the same mesh on the CPU of this machine."""
     for size in run.sizes:
@@ -135,7 +132,7 @@ def passes(run: Run) -> Iterator[Row]:
         reset_peak(run.device)
         found = run.time(partial(score, run.network, [task]))
         memory = peak_mib(run.device)
-        alone = partial(plain, run.network, batch_tasks([task], run.device))
+        alone = partial(on_device, run.network, batch_tasks([task], run.device))
         network = run.time(alone, "on_device_")
         few = summary(milliseconds(partial(score, run.on_cpu, [task]), min(run.repeat, 10), run.seconds), "cpu_")
         yield {"size": size, **found, **network, "peak_mib": memory, **few}
@@ -151,91 +148,10 @@ def batches(run: Run) -> Iterator[Row]:
         yield {"size": BATCHED, "meshes": count, **found, "meshes_per_s": round(rate), "peak_mib": peak_mib(run.device)}
 
 
-def graphs(run: Run) -> Iterator[Row]:
-    """Ways to launch a pass whose inputs are on the GPU; all are compared with plain launches first."""
-    ways: dict[str, Callable[[MeshNetwork], Pass]] = {
-        "plain": lambda network: partial(plain, network),
-        "plain_padded": lambda network: partial(plain, network),
-        "cuda_graph": CudaGraphs,
-        "compile": lambda network: compile_pass(network, "default"),
-        "compile_reduce_overhead": lambda network: compile_pass(network, "reduce-overhead"),
-    }
-    for size in GRAPHED:
-        meshes = [batch_tasks([random_task(*parse(size), seed)], run.device) for seed in range(SMALL_MESHES)]
-        padded = [pad(graph, bucket_of(graph)) for graph in meshes]
-        wanted = [plain(run.network, graph) for graph in meshes]
-        for name, make in ways.items():
-            row: Row = {"size": size, "way": name, "buckets": len(set(map(bucket_of, meshes)))}
-            given = meshes if name == "plain" else padded
-            try:
-                way = make(run.network)
-                began = time.perf_counter()
-                for one, graph, expected in zip(given, meshes, wanted, strict=True):
-                    require_equal(crop(way(one), graph), expected)
-                row["first_s"] = round(time.perf_counter() - began, 2)
-            except Exception as error:  # a compiler may fail in many ways
-                yield row | {"error": first_line(error)}
-                continue
-            yield row | run.time(partial(call_each, way, given), f"{SMALL_MESHES}_meshes_")
-
-
-def call_each(way: Pass, given: Sequence[MeshGraph]) -> None:
-    """One pass for each graph."""
-    for graph in given:
-        way(graph)
-
-
-def require_equal(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> None:
-    """Compare the results of two ways.
-
-    Raises:
-        ValueError: they differ by more than rounding.
-    """
-    for ours, theirs in zip(found, wanted, strict=True):
-        error = float((ours - theirs).abs().max())
-        if not error <= 1e-3:
-            raise ValueError(f"expected the results of plain launches, got a difference of {error:.2g}")
-
-
-def streams(run: Run) -> Iterator[Row]:
-    """The latency of a small mesh while the pass of a large one is under way."""
-    small, large = (batch_tasks([random_task(*parse(size))], run.device) for size in (URGENT, LARGE))
-    alone = run.time(partial(plain, run.network, small))
-    yield {"size": URGENT, "beside": None, "streams": "alone", **alone}
-    default = torch.cuda.current_stream()
-    low, high, same = (torch.cuda.Stream(priority=priority) for priority in (0, -1, 0))  # type: ignore[no-untyped-call]
-    for name, of_large, of_small in (
-        ("one", default, default),
-        ("two", low, same),
-        ("two, the small mesh first", low, high),
-    ):
-        taken = [latency_beside(run.network, large, small, of_large, of_small) for _ in range(min(run.repeat, 50))]
-        yield {"size": URGENT, "beside": LARGE, "streams": name, **summary(taken[3:] or taken)}
-
-
-def latency_beside(
-    network: MeshNetwork, large: MeshGraph, small: MeshGraph, of_large: torch.cuda.Stream, of_small: torch.cuda.Stream
-) -> float:
-    """Time from the start of the small pass to its end, ms; the large one was launched just before."""
-    wait()
-    with torch.cuda.stream(of_large):
-        kept = plain(network, large)
-    began = time.perf_counter()
-    with torch.cuda.stream(of_small):
-        also_kept = plain(network, small)
-    of_small.synchronize()
-    taken = 1e3 * (time.perf_counter() - began)
-    wait()
-    del kept, also_kept  # not before: the allocator would give their memory to the other stream
-    return taken
-
-
 SECTIONS: dict[str, Callable[[Run], Iterator[Row]]] = {
     "ops": ops,
     "passes": passes,
     "batches": batches,
-    "graphs": graphs,
-    "streams": streams,
 }
 
 

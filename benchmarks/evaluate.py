@@ -1,58 +1,55 @@
 """The shipped detector and every contender on all recordings: verdicts, judgements, results.
 
     python -m benchmarks.evaluate [--parts shared 300 3000] [--datasets petshop ...] [--detectors tagae n_sigma ...]
-                                  [--keep] [--processes 2]
+                                  [--processes 2]
 
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
 Simulated recordings are generated (``lab.comparison.simulated``). Verdict lines are cached in out/evaluate/verdicts
-until a detector's code or weights or a recording changes, so a second run only judges. Writes ``detection.jsonl`` if
-all parts and all detectors are chosen, ``evaluation_set.jsonl`` if both sizes and the static rules are, and a report in
-HTML.
-``--keep`` only replaces the rows of the chosen parts and detectors in ``detection.jsonl``.
+until a detector's code or weights or a recording changes, so a second run only judges. Replaces the rows of these
+parts and detectors in ``detection.jsonl``, and keeps the others, also those of contenders that are no longer here.
 """
 
 import argparse
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation_steps import evaluate, make_recordings, plan_shared, write_lines
 from lab.comparison.lines import missing_work, score
-from lab.comparison.parts import Part
-from lab.comparison.plan import DETECTORS, PARTS, SIMULATED, Job, simulated_jobs
-from lab.comparison.report import write as write_report
-from lab.comparison.rows import STATIC, evaluation_set, rows
-from lab.comparison.simulated import runs, silent_runs
+from lab.comparison.parts import RecordingTask, evaluate_task, group_parts, recording_tasks
+from lab.comparison.plan import DETECTORS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
+from lab.comparison.rows import rows
+from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs, silent_runs
+from lab.evaluation.run import Sheet
+from serve_app.cli.console import stderr_console
 from serve_app.cli.workers import report_steps, start_workers
 
-VERDICTS, REPORT, RESULTS = Path("out/evaluate/verdicts"), Path("out/evaluate/report.html"), Path("benchmarks/results")
+VERDICTS, RESULTS = Path("out/evaluate/verdicts"), Path("benchmarks/results")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--datasets", nargs="*", help="data sets of the part shared; by default all")
-    parser.add_argument("--keep", action="store_true", help="keep the other rows of detection.jsonl")
     parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--verdicts", type=Path, default=VERDICTS)
-    parser.add_argument("--report", type=Path, default=REPORT)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
     with start_workers(arguments.processes) as workers:
         chosen = [int(size) for size in sizes]
-        make_recordings(workers, [*runs(chosen), *silent_runs(chosen)])
+        simulated = [*runs(chosen), *silent_runs(chosen)]
+        workers.each("recordings", _record, simulated, [WARM_UP + JUDGED] * len(simulated))
         jobs = _jobs(arguments.parts, sizes, detectors, arguments.datasets)
         due = [job for one in jobs if (job := missing_work(one, arguments.verdicts)) is not None]
-        write_lines(workers, due, [(job, arguments.verdicts) for job in due], _score_job)
-        found = evaluate(workers, jobs, arguments.verdicts)
-    if arguments.keep:
-        update_rows(arguments.results / "detection.jsonl", [row for part in found for row in rows(part)])
-        return
-    chooses_all = set(arguments.parts) == set(PARTS) and set(detectors) == set(DETECTORS)
-    _write(arguments.results, arguments.report, found, complete=chooses_all and arguments.datasets is None)
+        steps = [job.snapshots() for job in due]
+        workers.each("verdicts", _score_job, [(job, arguments.verdicts) for job in due], steps)
+        tasks = recording_tasks(jobs, arguments.verdicts)
+        found = group_parts(tasks, workers.each("evaluation", _evaluate, tasks, [1] * len(tasks)))
+    lines = [row for part in found for row in rows(part)]
+    update_rows(arguments.results / "detection.jsonl", lines)
 
 
 def update_rows(path: Path, measured: Sequence[dict[str, Any]]) -> None:
@@ -69,32 +66,21 @@ def _jobs(
 ) -> list[Job]:
     """Return the jobs, the longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
-    if "shared" in chosen:
-        jobs += [job for job in plan_shared(detectors) if datasets is None or job.recordings[0].parent.name in datasets]
+    if "shared" in chosen and not SHARED.is_dir():
+        stderr_console().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
+    elif "shared" in chosen:
+        jobs += [job for job in shared_jobs(detectors) if datasets is None or job.recordings[0].parent.name in datasets]
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
 
 
-def _write(results: Path, report: Path, found: Sequence[Part], *, complete: bool) -> None:
-    lines = [row for part in found for row in rows(part)]
-    results.mkdir(parents=True, exist_ok=True)
-    name = "detection.jsonl" if complete else "detection-in-part.jsonl"
-    target = (results if complete else report.parent) / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text("".join(json.dumps(row) + "\n" for row in lines))
-    write_report(report, found)
-    print(f"{target}, {report}: written")
-    static = sorted((row for part in found for row in _static(part)), key=lambda row: row["services"])
-    if len({row["services"] for row in static}) == len(SIMULATED) and len({row["rule"] for row in static}) == len(
-        STATIC
-    ):
-        (results / "evaluation_set.jsonl").write_text("".join(json.dumps(row) + "\n" for row in static))
+def _record(run: Run) -> Path:
+    return record(run, FOLDER, partial(report_steps, 1))
 
 
-def _static(part: Part) -> list[dict[str, Any]]:
-    if not part.controls:
-        return []
-    services = int(part.pool.sheets[0].name.split("/")[-1].split("-")[0])
-    return evaluation_set(services, part.pool.sheets, "high") + evaluation_set(services, part.controls, "muted")
+def _evaluate(task: RecordingTask) -> Sheet:
+    sheet = evaluate_task(task)
+    report_steps(1)
+    return sheet
 
 
 def _score_job(work: tuple[Job, Path]) -> None:

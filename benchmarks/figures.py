@@ -11,9 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.ablation.variants import FULL, VARIANTS
-from benchmarks.generalization.generators import OTHER
-from benchmarks.generalize import LEFT_OUT, SHIPPED_NAME
 from lab.comparison.cases import EVEN, ODD
 from lab.comparison.digest import SHORT, detector_digest
 from lab.comparison.plan import LOUD, OURS
@@ -68,7 +65,7 @@ def numbers() -> str:
         "Over HTTP, from POST to verdict, with one client. An empty application with the same hops is the baseline. "
         f"Throughput mode is `RAY_SERVE_THROUGHPUT_OPTIMIZED=1`:\n\n{over_http}\n\n"
         "The time of a push above the empty application, and the part of it that decodes the body. Both are multiples "
-        f"of the time of the pipeline alone in the same run:\n\n{above}\n\n{_decoding()}{collect()}"
+        f"of the time of the pipeline alone in the same run:\n\n{above}"
     ).format_map(pipeline[0])
 
 
@@ -153,58 +150,6 @@ def start() -> str:
     )
 
 
-def store() -> str:
-    """A push with the state in a Redis against one with the state in SQLite."""
-    found = table(
-        rows("store"),
-        "| services / calls | `appendfsync` | SQLite, p50 / p90 | Redis, p50 / p90 | ratio of p50 | memory in Redis |",
-        "| {services:,} / {calls:,} | {appendfsync} | {sqlite_p50_ms:.1f} / {sqlite_p90_ms:.1f} ms "
-        "| {redis_p50_ms:.1f} / {redis_p90_ms:.1f} ms | {ratio_p50:.2f} | {redis_mib} MiB |",
-    )
-    return (
-        "A push without HTTP, from the packed snapshot to the stored verdict, into both stores in turn on one machine. "
-        "The Redis writes an append-only file, and holds the window of 120 snapshots in memory. It is a process of its "
-        "own, so the ratio grows if other programs keep the cores busy "
-        f"(`python -m benchmarks.bench_store`):\n\n{found}"
-    )
-
-
-PAGE = {  # text of a line, and its value, by measure
-    "view": (
-        "time from opening the address to the verdict, to the whole mesh; {services:,} services, no cache",
-        "{verdict_s:.2f} s, {graph_s:.2f} s",
-    ),
-    "interaction": (
-        "frames per second without a GPU, dragging and zooming {services:,} services with their calls",
-        "{drag_fps:.0f}, {zoom_fps:.0f}",
-    ),
-    "areas": ("the same, moving the pointer over {areas:,} services as areas", "{point_fps:.0f}"),
-    "payload": ("size of the page and all its files, compressed", "{kilobytes:.0f} kB"),
-    "cost": ("share of one core for {pages} open pages, a snapshot every 15 s", "{of_a_core:.1%}"),
-    "push": (
-        "p50 and p99 of a push, with the open pages divided by without, {pushes} pushes each",
-        "{p50_ratio:.2f}, {p99_ratio:.2f}",
-    ),
-}
-
-
-def page() -> str:
-    """Speed of the page in the browser, and its cost for the service."""
-    found = rows("page")
-    found += [row | {"measure": "areas"} for row in found if row["measure"] == "interaction"]
-    lines = [
-        dict(zip(("what", "value"), (text.format_map(row) for text in texts), strict=True))
-        for measure, texts in PAGE.items()
-        for row in found
-        if row["measure"] == measure
-    ]
-    cores = next(row["cores"] for row in found if row["measure"] == "view")
-    return (
-        f"In Chromium, on the same {cores} cores as the service (`python -m benchmarks.bench_page`):\n\n"
-        f"{table(lines, '| measure | value |', '| {what} | {value} |')}"
-    )
-
-
 def overload() -> str:
     """Goodput, latencies and rejections, by clients."""
     found = table(
@@ -226,21 +171,6 @@ def overload() -> str:
 
 def _ms(seconds: float | None) -> str:
     return "–" if seconds is None else f"{1000 * seconds:.0f} ms"
-
-
-def _decoding() -> str:
-    """The time from a body to a snapshot, beside the pipeline that scores it."""
-    found = table(
-        [row | {"megabytes": row["json_bytes"] / 1e6} for row in rows("decode")],
-        "| services / calls | JSON body | JSON | JSON without compiled code | Arrow | pipeline "
-        "| JSON, share of the pipeline |",
-        "| {services:,} / {calls:,} | {megabytes:.2f} MB | {json_ms:.1f} ms | {json_typed_ms:.1f} ms "
-        "| {arrow_ms:.1f} ms | {pipeline_ms:.1f} ms | {json_of_pipeline:.0%} |",
-    )
-    return (
-        "From the bytes of a body to a checked snapshot, on one thread, and the pipeline that scores this snapshot, in "
-        f"turn, while other programs used the machine, too (`python benchmarks/bench_decode.py`):\n\n{found}"
-    )
 
 
 def kernels() -> str:
@@ -268,43 +198,6 @@ def kernels() -> str:
     )
     about = "Milliseconds, {threads} thread, `{backend}`, torch {torch}, PyG {pyg}:".format_map(inference[0])
     return f"{about}\n\n{layers}\n\n{shares}"
-
-
-def slow_clients() -> str:
-    """Pushes beside clients that hold connections."""
-    [row] = rows("slow_clients")
-    push, health = row["push_p99_seconds"], row["health_longest_seconds"]
-    return (
-        f"Load: {row['slow']} bodies of one byte per second, {row['streams']} streams and {row['idle']} idle "
-        f"connections at once. The p99 of a push is {_ms(push['beside'])}, against {_ms(push['alone'])} without them: "
-        f"{row['push_p99_ratio']:.2f} times as long. The longest answers of `/healthz` and `/readyz` take "
-        f"{_ms(health['/healthz'])} and {_ms(health['/readyz'])} "
-        "(`python -m benchmarks.bench_slow_clients`)."
-    )
-
-
-def recovery() -> str:
-    """Outages after kills, by the role of the process."""
-    *kills, summary = rows("recovery")
-    found = [
-        {
-            "role": role,
-            "times": len(of_role),
-            "longest": max(row["outage_seconds"] for row in of_role),
-            "restarted": "yes" if any(row["restarted"] for row in of_role) else "no",
-        }
-        for role, of_role in _groups(kills, "role")
-    ]
-    outages = table(
-        found,
-        "| process killed | times | longest outage | whole service restarted |",
-        "| {role} | {times} | {longest:.1f} s | {restarted} |",
-    )
-    return (
-        f"{summary['kills']} random `kill -9` under load from five meshes: {summary['verdicts']} verdicts, none "
-        f"missing, none duplicated, {len(summary['errors'])} errors in the clients "
-        f"(`python -m benchmarks.bench_recovery`):\n\n{outages}"
-    )
 
 
 def _groups(found: Sequence[Row], name: str) -> Iterator[tuple[str, list[Row]]]:
@@ -351,44 +244,6 @@ def kills_cluster() -> str:
     ).format_map(about)
 
 
-WAYS = {
-    "rules": "recording rules (shipped)",
-    "rules_gzip": "recording rules, compressed (`compressed`)",
-    "buckets": "histogram buckets, no rules",
-}
-
-
-def collect() -> str:
-    """Collecting from a Prometheus, by way; empty if there is no result, because it needs a Prometheus."""
-    if not _file("collect").exists():
-        return ""
-    found = {r["way"]: r for r in rows("collect")}
-    left_out = sum(sum(row["left_out"].values()) for row in found.values())
-    polls = table(
-        [found[way] | {"title": title} for way, title in WAYS.items()],
-        "| source | time of a poll | our own CPU time | samples | uncompressed |",
-        "| {title} | {wall_p50_ms:,.0f} ms ({wall_p10_ms:,.0f} to {wall_p90_ms:,.0f}) "
-        "| {cpu_p50_ms:,.0f} ms ({cpu_p10_ms:,.0f} to {cpu_p90_ms:,.0f}) | {samples:,} | {megabytes:.0f} MB |",
-    )
-    return (
-        "\n\nCollecting one snapshot of {services:,} services and {calls:,} calls ({buckets} buckets each) from "
-        "Prometheus {prometheus}, median of {polls} polls with the 10th to 90th percentile "
-        "(`python -m benchmarks.bench_collect`). On the same {cores} cores, Prometheus scrapes the mesh and evaluates "
-        "rules. Before the run, a busy process got {own_share:.0%} of one core. Polls left out because scrapes or "
-        f"rules were late: {left_out}.\n\n{polls}"
-    ).format_map(found["rules"])
-
-
-def evaluation_set() -> str:
-    """Static rules on the simulated evaluation set."""
-    return table(
-        rows("evaluation_set"),
-        "| services | churn | rule | faults | recall (95%) | false alerts per hour | root cause first / in top three |",
-        "| {services:,} | {churn} | {rule} | {faults} | {recall:.2f} ({recall_low:.2f} to {recall_high:.2f}) "
-        "| {false_pages_per_hour:.0f} | {top_1:.2f} / {top_3:.2f} |",
-    )
-
-
 def false_green() -> str:
     """Calm while users suffer, and alerts while no one does: each group of cases against its bound."""
     found = [
@@ -415,8 +270,6 @@ class Line:
         beside, most: another measure shown with it, and its limit for contenders.
         against: the only contender that counts, and its measure.
         ours: which of our detectors the line shows.
-        results: name of the file with the results.
-        waits: whether the line is shown before ours is measured.
     """
 
     what: str
@@ -427,8 +280,6 @@ class Line:
     most: float = float("inf")
     against: tuple[str, str] | None = None
     ours: str = OURS
-    results: str = "detection"
-    waits: bool = False
 
 
 ISSUES, QUIET, SHOP = "petshop, segments", "petshop, normal", "nezha-onlineboutique, stream"
@@ -470,7 +321,7 @@ DETECTION = (
         beside="brier_of_base_rate",
     ),
     *(
-        Line(f"{where}: {what}", part, measure, waits=True)
+        Line(f"{where}: {what}", part, measure)
         for where, part in (
             ("Sock Shop, 62 even cases", CASES),
             ("Sock Shop, 63 odd cases, used for choosing", ODD_CASES),
@@ -484,7 +335,6 @@ DETECTION = (
             measure,
             beside=SHARE,
             most=0.1,
-            waits=True,
         )
         for measure, words in (
             ("recall", ""),
@@ -563,13 +413,12 @@ DETECTION = (
     ),
     Line("3,000 services: recall at 15 false alerts per hour", LARGE, "recall_at_15_false_pages_per_hour"),
 )
-left_out = partial(Line, part=f"{OTHER}, located", ours=LEFT_OUT, results="generalize")
 BRIEF = (
     Line("PetShop (real), 44 issues: root cause in the top three", ISSUES, "top_3"),
     Line("Online Boutique (real), 24 faults, cold start: recall at 3 false alarms", SHOP, "recall_at_3_false_alarms"),
     Line("Online Boutique (real): root cause in the top three", SHOP, "top_3"),
     *(
-        Line(f"Sock Shop (real){what}", CASES, measure, waits=True)
+        Line(f"Sock Shop (real){what}", CASES, measure)
         for measure, what in (
             ("recall_at_1_false_alarms", ", 62 cases, cold start: recall at 1 false alarm"),
             ("recall_at_3_false_alarms", ": recall at 3 false alarms"),
@@ -582,11 +431,6 @@ BRIEF = (
         Line(f"simulated, {size} services: recall, and false alerts per hour", part, "recall", beside=RATE, most=most)
         for size, part, most in (("300", MESH, 2.0), ("3,000", LARGE, 15.0))
     ),
-    left_out(
-        "simulator by other people, 300 services, not trained on it: recall at 2 false alerts per hour",
-        measure="recall_at_2_false_pages_per_hour",
-    ),
-    left_out("the same, alerts found: root cause in the top three", measure="top_3_of_true_pages"),
     lower(
         "simulated, 300 services, no fault injected: alerts per day, and budgeted alerts per day",
         MESH,
@@ -598,17 +442,9 @@ BRIEF = (
 
 def detection(chosen: Sequence[Line] = DETECTION) -> str:
     """Our figures and the strongest contender's, the better one in bold."""
-    found = _by_measure(*dict.fromkeys(line.results for line in chosen))
-    lines = [
-        _line(line, found)
-        for line in chosen
-        if (line.part, line.measure, line.ours) in found or (line.waits and _contenders(line, found))
-    ]
+    found = {(row["part"], row["measure"], row["detector"]): row for row in rows("detection")}
+    lines = [_line(line, found) for line in chosen if (line.part, line.measure, line.ours) in found]
     return table(lines, "| | TAGAE | strongest contender |", "| {what} | {ours} | {best} |")
-
-
-def _by_measure(*names: str) -> Found:
-    return {(row["part"], row["measure"], row["detector"]): row for name in names for row in rows(name)}
 
 
 def with_digest(chosen: Sequence[Line]) -> str:
@@ -623,27 +459,6 @@ def digest_line() -> str:
         return f"Figures of detector {shown}."
     some = "Some" if detector_digest() in found else "All"
     return f"Figures of detector {shown}. {some} of them were measured with an earlier version than this one."
-
-
-def ablations() -> str:
-    """Compare all variants with the full detector."""
-    found = _by_measure("ablations")
-    names = [name for name in VARIANTS if any(name == detector for _, _, detector in found)]
-    lines = [
-        {"what": line.what, **{name: _ablation(line, found, name) for name in names}}
-        for line in DETECTION
-        if line.against is None and line.ours == OURS and (line.part, line.measure, FULL) in found
-    ]
-    titles = " | ".join(VARIANTS[name].title for name in names)
-    return table(lines, f"| | {titles} |", f"| {{what}} | {' | '.join(f'{{{name}}}' for name in names)} |")
-
-
-def _ablation(line: Line, found: Found, name: str) -> str:
-    row = found.get((line.part, line.measure, name), NOT_MEASURED)
-    beside = found.get((line.part, line.beside, name))
-    cell = _figure(row if name == FULL else row | {"low": None}) + (f", {beside['value']:.2g}" if beside else "")
-    low, high = row.get("full_ahead", (0, 0, 0))[1:]
-    return f"**{cell}**" if low > 0 or high < 0 else cell
 
 
 def _line(line: Line, found: Found) -> Row:
@@ -681,7 +496,7 @@ def _contenders(line: Line, found: Found) -> list[str]:
     return [
         name
         for (part, measure, name), row in found.items()
-        if (part, measure) == (line.part, line.measure) and name not in (OURS, LOUD, *WEIGHTS)
+        if (part, measure) == (line.part, line.measure) and name not in (OURS, LOUD)
         if row["value"] is not None and is_within(name)
     ]
 
@@ -694,35 +509,6 @@ def _figure(row: Row) -> str:
     return f"{row['value']:.{digits}f}{interval}"
 
 
-WEIGHTS = {LEFT_OUT: "weights trained without it", SHIPPED_NAME: "shipped weights"}  # by name of the detector
-GENERALIZED = {  # title of the column by measure
-    "recall": "recall",
-    "false_pages_per_hour": "false alerts per hour",
-    "recall_at_2_false_pages_per_hour": "recall at 2 false alerts per hour",
-    "recall_with_notices": "recall with notices",
-    "false_pages_and_notices_per_hour": "false alerts and notices per hour",
-    "incidents_per_found_fault": "incidents per fault found; 1 is right",
-    "top_1_of_true_pages": "root cause first",
-    "top_3_of_true_pages": "in the top three",
-}
-
-
-def generalization() -> str:
-    """Each generator of meshes, with weights from training on the other two, with the shipped weights, and by the
-    contender that finds the most faults at 2 false alerts per hour."""
-    found, lines = _by_measure("generalize"), []
-    for part, of_part in _groups(list(found.values()), "part"):
-        names = [name for name, _ in _groups(of_part, "detector") if name in WEIGHTS]
-        best = _strongest(Line("", part, "recall_at_2_false_pages_per_hour"), found)
-        for name in (*names, *([best] if best else [])):
-            texts = {measure: _figure(found.get((part, measure, name), NOT_MEASURED)) for measure in GENERALIZED}
-            label = WEIGHTS.get(name, f"contender: {name}")
-            lines.append({"source": part.removesuffix(", located"), "label": label, **texts})
-    header = f"| tested on | detector | {' | '.join(GENERALIZED.values())} |"
-    line = f"| {{source}} | {{label}} | {' | '.join(f'{{{measure}}}' for measure in GENERALIZED)} |"
-    return f"`make generalize`:\n\n{table(lines, header, line)}"
-
-
 def tables() -> list[tuple[Path, str, str]]:
     """Return file, name in the markers, and text of every table whose results exist."""
     readme, docs = ROOT / "README.md", ROOT / "docs"
@@ -733,18 +519,11 @@ def tables() -> list[tuple[Path, str, str]]:
         ("floors", results, "floors", floors),
         ("start", results, "start", start),
         ("overload", results, "overload", overload),
-        ("slow_clients", results, "slow clients", slow_clients),
-        ("recovery", results, "recovery", recovery),
         ("kills_cluster", results, "kills on a cluster", kills_cluster),
-        ("store", results, "store", store),
-        ("page", results, "page", page),
         ("detection", readme, "detection", partial(with_digest, BRIEF)),
         ("detection", card, "detection", partial(with_digest, DETECTION)),
-        ("generalize", card, "generalization", generalization),
         ("false_green", log, "false green", false_green),
         ("kernels", log, "kernels", kernels),
-        ("evaluation_set", log, "evaluation set", evaluation_set),
-        ("ablations", log, "ablations", ablations),
     ]
     return [(path, marker, text()) for name, path, marker, text in made if _file(name).exists()]
 

@@ -86,7 +86,6 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "model/",
         "serve_app/",
         "lab/training/",
-        "lab/contenders/autoencoder.py",
         "lab/contracts/networks.py",
         "lab/datasets/",
         "lab/export/",

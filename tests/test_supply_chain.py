@@ -72,7 +72,7 @@ def test_the_locks_hold_all_dependencies() -> None:
     extras = project["optional-dependencies"]
     running = names(project["dependencies"])
     assert running - pinned_versions(read("requirements.lock")).keys() == WITHOUT_HASH
-    testing = running | names([r for extra in ("test", "pyg", "evaluate") for r in extras[extra]]) - {"tagae"}
+    testing = running | names([r for extra in ("test", "pyg") for r in extras[extra]]) - {"tagae"}
     assert testing - pinned_versions(read("requirements-test.lock")).keys() == WITHOUT_HASH
     unlocked = CONSTRAINTS.keys() - pinned_versions(read("requirements-test.lock")).keys() - WITHOUT_HASH
     direct = {name for extra in EXTRAS_WITHOUT_LOCK for name in names(extras[extra])}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks.calm_again.cases import cases as calm_cases
 from benchmarks.gate.measured import Measured
+from benchmarks.gate.other_simulator import OTHER_SIMULATOR
 from benchmarks.gate.recordings import (
     AUTOSCALED,
     BOUTIQUE,
@@ -25,7 +26,6 @@ from benchmarks.gate.simulated import (
     measure_quiet,
     quiet_case,
 )
-from benchmarks.generalization.generators import OTHER_SIMULATOR
 
 OTHER_SEEDS, QUIET_SEEDS, CALM_SEEDS, GREEN_SEEDS = 7, 41, 5, 31  # the first ones
 QUIET_MESHES = 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.gate.measured import Measured
-from benchmarks.generalization.generators import other_recording
+from benchmarks.gate.other_simulator import other_recording
 from lab.comparison.cases import EVEN
 from lab.comparison.lines import missing_work, score, verdict_path
 from lab.comparison.parts import evaluate_task, recording_tasks

@@ -7,7 +7,6 @@ cases      every second case of a recording, for choosing or for reporting
 lines      verdict lines of a detector on recordings, kept until its code, its weights or a recording changes
 parts      the lines evaluated recording by recording, and recordings grouped for the report
 rows       one row of results per measure and detector
-report     one page of HTML
 
 The metrics come from ``lab.evaluation.measures``.
 """

@@ -33,7 +33,6 @@ ALL_CODE = (
 )
 
 Tick = Callable[[int], Any]
-Code = Callable[[str], str]
 
 
 class Detector(Protocol):
@@ -97,44 +96,36 @@ def verdict_path(folder: Path, name: str, recording: Path) -> Path:
     return folder / name / recording.parent.name / f"{recording.name}.jsonl"
 
 
-def missing_work(job: Job, folder: Path, code_digest: Code | None = None) -> Job | None:
+def missing_work(job: Job, folder: Path) -> Job | None:
     """Return the part of a job whose lines are missing or out of date, or None.
 
     Args:
         job: the whole job.
         folder: folder of the lines.
-        code_digest: returns the digest of a detector's code; by default the function below.
     """
     stale = {
         (name, path)
         for name in job.detectors
         for path in job.recordings
-        if _read(_key_file(verdict_path(folder, name, path))) != cache_key(name, path, job, code_digest)
+        if _read(_key_file(verdict_path(folder, name, path))) != cache_key(name, path, job)
     }
     if not stale:
         return None
     names = tuple(name for name in job.detectors if any(name == one for one, _ in stale))
     paths = tuple(path for path in job.recordings if any(path == one for _, one in stale))
-    return Job(job.part, names, paths, job.warm_up, job.first, job.judged_after, job.control)
+    return Job(job.part, names, paths, job.warm_up, job.first, job.judged_after)
 
 
-def score(
-    job: Job,
-    folder: Path,
-    tick: Tick = lambda snapshots: None,
-    make: Callable[[str], Detector] | None = None,
-    code_digest: Code | None = None,
-) -> None:
+def score(job: Job, folder: Path, tick: Tick = lambda snapshots: None) -> None:
     """Write the lines of a job.
 
     Args:
         job: the job.
         folder: folder of the lines.
         tick: called every few snapshots with the number of snapshots scored since the last call.
-        make, code_digest: return a detector, and the digest of its code, by name; by default the functions below.
     """
     torch.set_num_threads(1)
-    detectors = {name: (make or detector)(name) for name in job.detectors}
+    detectors = {name: detector(name) for name in job.detectors}
     warm_ups = list(RecordingReader(job.warm_up).snapshots()) if job.warm_up else []
     interval = RecordingReader(job.recordings[0]).interval_seconds
     cold = {name: one.start(interval, len(warm_ups) + job.first) for name, one in detectors.items()}
@@ -142,13 +133,13 @@ def score(
     for recording in job.recordings:
         _write(detectors, warm, recording, folder, tick)
         for name in detectors:
-            _key_file(verdict_path(folder, name, recording)).write_text(cache_key(name, recording, job, code_digest))
+            _key_file(verdict_path(folder, name, recording)).write_text(cache_key(name, recording, job))
 
 
-def cache_key(name: str, recording: Path, job: Job, digest: Code | None = None) -> str:
+def cache_key(name: str, recording: Path, job: Job) -> str:
     """Return a digest of everything that determines the lines."""
     parts = [
-        (digest or code_digest)(name),
+        code_digest(name),
         _identity(recording),
         f"{job.first}",
         _identity(job.warm_up) if job.warm_up else "cold",

@@ -7,9 +7,8 @@ from pathlib import Path
 from lab.comparison.cases import SPLIT, found_with_notices, keep_cases
 from lab.comparison.lines import verdict_path
 from lab.comparison.plan import ALERTS, DETECTORS, Job
-from lab.evaluation.load import read_series, read_truth, read_verdicts
+from lab.evaluation.load import read_truth, read_verdicts
 from lab.evaluation.measures.intervals import Estimate
-from lab.evaluation.measures.recording import evaluate_recording
 from lab.evaluation.measures.thresholds import LocatedVerdicts
 from lab.evaluation.measures.truth import Form
 from lab.evaluation.run import EvaluationOptions, Pool, Sheet, evaluate_sheet
@@ -24,7 +23,6 @@ class RecordingTask:
         part: name of the part of the report: the data set, or the size of a simulated mesh.
         recording: its folder.
         options: how to evaluate.
-        control: whether it is a control without benign changes.
         files: verdict lines of each detector.
         cases: ``odd`` or ``even`` if only these cases count; empty: all.
     """
@@ -32,7 +30,6 @@ class RecordingTask:
     part: str
     recording: Path
     options: EvaluationOptions
-    control: bool
     files: dict[str, Path] = field(default_factory=dict)
     cases: str = ""
 
@@ -44,30 +41,28 @@ class Part:
     Attributes:
         name: of the part.
         pool: results of the recordings.
-        controls: results of the same meshes without benign changes.
         verdicts: of each detector, one entry per recording; empty unless the faults are located.
         noticed: of each detector with notices, measures of them; empty unless only some cases count.
     """
 
     name: str
     pool: Pool
-    controls: tuple[Sheet, ...]
     verdicts: dict[str, tuple[LocatedVerdicts, ...]]
     noticed: dict[str, dict[str, Estimate]] = field(default_factory=dict)
 
 
-def recording_tasks(jobs: Iterable[Job], folder: Path, order: Sequence[str] = DETECTORS) -> list[RecordingTask]:
+def recording_tasks(jobs: Iterable[Job], folder: Path) -> list[RecordingTask]:
     """One task per recording of the jobs, or one per part of a recording whose cases are split, with its detectors in
-    this order."""
+    the order of ``DETECTORS``."""
     tasks: dict[tuple[Path, str], RecordingTask] = {}
     for job in jobs:
         options = EvaluationOptions(AlertSettings(), begin_after=job.judged_after, own_alerts=ALERTS)
         for path, cases in _with_cases(job.recordings):
             part = path.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
             part = f"{part}, {cases} cases" if cases else part
-            task = tasks.setdefault((path, cases), RecordingTask(part, path, options, job.control, cases=cases))
+            task = tasks.setdefault((path, cases), RecordingTask(part, path, options, cases=cases))
             task.files.update({name: verdict_path(folder, name, path) for name in job.detectors})
-    return [replace(one, files={n: one.files[n] for n in order if n in one.files}) for one in tasks.values()]
+    return [replace(one, files={n: one.files[n] for n in DETECTORS if n in one.files}) for one in tasks.values()]
 
 
 def _with_cases(recordings: Sequence[Path]) -> Iterator[tuple[Path, str]]:
@@ -81,21 +76,13 @@ def evaluate_task(task: RecordingTask) -> Sheet:
     """Evaluate all detectors on one recording."""
     name = f"{task.recording.parent.name}/{task.recording.name}"
     if task.cases:
-        return _evaluate_cases(name, task)
-    return evaluate_sheet(name, task.recording, task.files, task.options)
-
-
-def _evaluate_cases(name: str, task: RecordingTask) -> Sheet:
-    whole = read_truth(task.recording, guard=task.options.guard, begin_after=task.options.begin_after, name=name)
-    truth, results = keep_cases(whole, task.cases), {}
-    for detector, path in task.files.items():
-        alert = task.options.own_alerts.get(detector, task.options.alert)
-        results[detector] = evaluate_recording(truth, read_series(path, truth), alert.budget(len(truth.services)))
-    return Sheet(f"{name}, {task.cases} cases", truth.form, results, dict.fromkeys(results, ""), {})
+        name = f"{name}, {task.cases} cases"
+    truth = read_truth(task.recording, guard=task.options.guard, begin_after=task.options.begin_after, name=name)
+    return evaluate_sheet(keep_cases(truth, task.cases) if task.cases else truth, task.files, task.options)
 
 
 def group_parts(tasks: Sequence[RecordingTask], sheets: Sequence[Sheet]) -> list[Part]:
-    """Group the recordings by data set and form, with the controls beside them.
+    """Group the recordings by data set and form, in the order of their names.
 
     Args:
         tasks: of the recordings.
@@ -108,19 +95,16 @@ def group_parts(tasks: Sequence[RecordingTask], sheets: Sequence[Sheet]) -> list
 
 
 def _part(name: str, form: Form, members: Sequence[tuple[RecordingTask, Sheet]]) -> Part:
-    with_churn = [(task, sheet) for task, sheet in members if not task.control]
     verdicts: dict[str, tuple[LocatedVerdicts, ...]] = {}
     if form is Form.LOCATED:
         verdicts = {
-            detector: tuple(_located_verdicts(task.files[detector], sheet, detector) for task, sheet in with_churn)
-            for detector in with_churn[0][0].files
+            detector: tuple(_located_verdicts(task.files[detector], sheet, detector) for task, sheet in members)
+            for detector in members[0][0].files
         }
     noticed: dict[str, dict[str, Estimate]] = {}
-    for task, sheet in (member for member in with_churn if member[0].cases):
+    for task, sheet in (member for member in members if member[0].cases):
         noticed |= {one: found_with_notices(sheet.results[one].outcomes, path) for one, path in task.files.items()}
-    controls = tuple(sheet for task, sheet in members if task.control)
-    pool = Pool(form, tuple(sheet for _, sheet in with_churn))
-    return Part(f"{name}, {form.value}", pool, controls, verdicts, noticed)
+    return Part(f"{name}, {form.value}", Pool(form, tuple(sheet for _, sheet in members)), verdicts, noticed)
 
 
 def _located_verdicts(lines: Path, sheet: Sheet, detector: str) -> LocatedVerdicts:

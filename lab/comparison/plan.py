@@ -13,11 +13,6 @@ OURS = "tagae"
 LOUD, LOUD_SIZE = "tagae_loud", 300  # ours with a larger budget of alerts, on simulated meshes of one size
 ALERTS = {LOUD: AlertSettings(false_pages_per_day=24 * 20)}
 DETECTORS = (OURS, LOUD, *NAMES)
-CONTROLLED = (
-    OURS,
-    "guarded",
-    "own_limit",
-)  # detectors that also run without churn, to count false alerts due to it
 SHARED = Path("../shared/recordings")
 SIMULATED = tuple(str(size) for size in SEEDS)
 PARTS = ("shared", *SIMULATED)
@@ -35,7 +30,6 @@ class Job:
         warm_up: a recording of normal operation, or None to start without state.
         first: number of the first snapshot that contenders judge.
         judged_after: time at the start of a recording that is not judged.
-        control: whether the recordings have no benign actions.
     """
 
     part: str
@@ -44,7 +38,6 @@ class Job:
     warm_up: Path | None = None
     first: int = COLD
     judged_after: timedelta = timedelta(0)
-    control: bool = False
 
     def snapshots(self) -> int:
         """Return the number of snapshots to score, summed over the detectors."""
@@ -78,9 +71,8 @@ def simulated_jobs(size: int, detectors: tuple[str, ...], folder: Path = FOLDER)
     """Return jobs for the simulated set of one size: on each recording one for our detector, one for all contenders."""
     jobs = []
     for run in [*runs([size]), *silent_runs([size])]:
-        names = tuple(name for name in detectors if not run.muted or name in CONTROLLED)
-        alone = [(name,) for name in names if name == OURS or (name == LOUD and size == LOUD_SIZE)]
-        groups = (*alone, tuple(name for name in names if name not in (OURS, LOUD)))
+        alone = [(name,) for name in detectors if name == OURS or (name == LOUD and size == LOUD_SIZE)]
+        groups = (*alone, tuple(name for name in detectors if name not in (OURS, LOUD)))
         jobs += [
             Job(
                 part=str(size),
@@ -88,7 +80,6 @@ def simulated_jobs(size: int, detectors: tuple[str, ...], folder: Path = FOLDER)
                 recordings=(folder / run.name,),
                 first=WARM_UP + 1,
                 judged_after=WARM_UP * timedelta(seconds=15),
-                control=run.muted,
             )
             for together in groups
             if together

@@ -1,24 +1,20 @@
-"""The rows of ``detection.jsonl`` and ``evaluation_set.jsonl``."""
+"""The rows of ``detection.jsonl``."""
 
-import math
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
 
 from lab.comparison.digest import detector_digest
 from lab.comparison.parts import Part
 from lab.comparison.plan import LOUD, OURS
-from lab.comparison.simulated import LEVELS
 from lab.contenders import NAMES, contender
 from lab.evaluation.measures.intervals import Estimate, per_day
-from lab.evaluation.measures.located import BANDS, LocatedMetrics, band, fault_metrics, located_metrics
-from lab.evaluation.measures.metrics import DetectorMetrics, compute_metrics
+from lab.evaluation.measures.located import fault_metrics
+from lab.evaluation.measures.metrics import DetectorMetrics
 from lab.evaluation.measures.thresholds import ThresholdResult, false_pages_at_recall, recall_within, sweep_thresholds
 from lab.evaluation.measures.truth import Form
-from lab.evaluation.run import Sheet
 
 Measured = tuple[str, Estimate | None]
-BUDGETS = (2.0, 15.0, 20.0)  # false alerts per hour
+BUDGETS = (2.0, 15.0)  # false alerts per hour
 STATIC = ("guarded", "own_limit")
 GROSS, MODERATE = 100.0, 20.0  # least effect of such faults, in sigmas
 STEP_SECONDS = 15.0  # of the simulated meshes
@@ -36,8 +32,6 @@ def rows(part: Part) -> list[dict[str, Any]]:
     for name, one in part.pool.metrics.items():
         measured = list(_by_time(one) if one.form is not Form.LOCATED else _by_place(name, one, swept))
         measured += part.noticed.get(name, {}).items()
-        if part.controls and name in part.controls[0].results:
-            measured += _due_to_churn(name, part)
         digest = {"digest": detector_digest()} if name in (OURS, LOUD) else {}
         found += [
             _row(part.name, measure, label(name), estimate) | digest
@@ -47,24 +41,12 @@ def rows(part: Part) -> list[dict[str, Any]]:
     return found
 
 
-def evaluation_set(services: int, sheets: Sequence[Sheet], churn: str) -> list[dict[str, Any]]:
-    """Return one row for each static rule on simulated recordings of one size."""
-    return [
-        _of_rule(
-            services, churn, label(name), located_metrics([run for sheet in sheets if (run := sheet.results[name].run)])
-        )
-        for name in STATIC
-        if all(name in sheet.results for sheet in sheets)
-    ]
-
-
 def _by_time(one: DetectorMetrics) -> Iterator[Measured]:
     if one.ranking is not None:
         yield "top_1", one.ranking.top1
         yield "top_3", one.ranking.top3
     for symptom, ranked in one.by_symptom.items():
         yield f"top_1_{symptom}", ranked.top1
-        yield f"top_3_{symptom}", ranked.top3
     if one.form is Form.STREAM:
         yield "recall", one.recall
         for budget, recall in one.at_budget.items():
@@ -72,8 +54,6 @@ def _by_time(one: DetectorMetrics) -> Iterator[Measured]:
         yield "auroc", _plain(one.auroc)
         for kind, found in one.by_kind.items():
             yield f"recall_of_{kind}", found.recall
-            yield f"top_1_of_{kind}", found.ranking.top1
-            yield f"top_3_of_{kind}", found.ranking.top3
     if one.false_alarms is not None:
         yield "false_alarms_per_day", one.false_alarms.per_day
         yield "alarm_share", _plain(one.false_alarms.alarm_share)
@@ -91,11 +71,8 @@ def _by_place(name: str, one: DetectorMetrics, swept: dict[str, list[ThresholdRe
     gross = fault_metrics([outcome for outcome in pages.outcomes if outcome.fault.effect >= GROSS])
     yield "recall", pages.overall.recall
     yield "false_pages_per_hour", pages.false_pages_an_hour
-    yield "top_1_of_true_pages", pages.overall.top1
-    yield "top_3_of_true_pages", pages.overall.top3
     yield "top_3_of_true_pages_from_moderate", strong.top3
     yield "delay_snapshots_gross", _plain(None if gross.delay_seconds is None else gross.delay_seconds / STEP_SECONDS)
-    yield "recall_of_resource_faults", pages.resources_only.recall
     yield "incidents_per_found_fault", _plain(_incidents_per_fault(one))
     yield from _notices(one)
     for budget in BUDGETS:
@@ -117,7 +94,6 @@ def _notices(one: DetectorMetrics) -> Iterator[Measured]:
         return
     yield "notice_recall_of_resource_faults", one.notices.resources_only.recall
     yield "recall_with_notices", one.pages_and_notices.overall.recall
-    yield "recall_of_resource_faults_with_notices", one.pages_and_notices.resources_only.recall
     yield "false_pages_and_notices_per_hour", one.pages_and_notices.false_pages_an_hour
 
 
@@ -128,14 +104,6 @@ def _probability(one: DetectorMetrics) -> Iterator[Measured]:
     if one.promise is not None:
         yield "promised_pages_per_day", _plain(one.promise.promised_per_day)
         yield "fault_free_pages_per_day", one.promise.observed_per_day
-
-
-def _due_to_churn(name: str, part: Part) -> Iterator[Measured]:
-    controls = {sheet.name.replace("-muted", "-churn"): sheet.results[name] for sheet in part.controls}
-    lively = [sheet for sheet in part.pool.sheets if sheet.name in controls]
-    over_time = compute_metrics([sheet.results[name] for sheet in lively], [controls[sheet.name] for sheet in lively])
-    if over_time.churn is not None:
-        yield "false_pages_due_to_churn_per_hour", over_time.churn.due_an_hour
 
 
 def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str, Any]:
@@ -151,40 +119,10 @@ def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str
     }
 
 
-def _of_rule(services: int, churn: str, rule: str, found: LocatedMetrics) -> dict[str, Any]:
-    recall = found.overall.recall
-
-    return {
-        "benchmark": "evaluation_set",
-        "services": services,
-        "churn": churn,
-        "rule": rule,
-        "faults": len(found.outcomes),
-        "hours": found.false_pages_an_hour.n,
-        "recall": round(recall.value or 0.0, 2),
-        "recall_low": round(recall.low or 0.0, 2),
-        "recall_high": round(recall.high or 0.0, 2),
-        "false_pages_per_hour": round(found.false_pages_an_hour.value or 0.0, 1),
-        "median_delay_seconds": found.overall.delay_seconds,
-        "top_1": round(found.overall.top1.value or 0.0, 2),
-        "top_3": round(found.overall.top3.value or 0.0, 2),
-        "recall_by_severity": {
-            level: _round(found.by_severity[level].recall.value, 2) if level in found.by_severity else None
-            for level in dict.fromkeys(LEVELS)
-        },
-        "recall_by_effect_sigmas": {
-            f"{low:g} to {high:g}": [int(metrics.recall.n), _round(metrics.recall.value, 2)]
-            for low, high in pairwise((0.0, *BANDS, math.inf))
-            if (metrics := found.by_effect.get(band(low)))
-        },
-        "recall_by_kind": {kind: _round(summary.recall.value, 2) for kind, summary in found.by_kind.items()},
-    }
-
-
 def _plain(value: float | None) -> Estimate | None:
     """Return an estimate without an interval."""
     return None if value is None else Estimate(1, value, None, None)
 
 
-def _round(value: float | None, digits: int = 4) -> float | None:
-    return None if value is None else round(value, digits)
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,10 +1,9 @@
 """Recordings of the simulated evaluation set, which is neither trivial nor hopeless for fair static rules.
 
 Each size has several meshes with high churn and all kinds of faults. Training uses neither their seeds nor their graph
-families. An hour of warm-up is followed by two hours that are judged. Each mesh also has a muted control run: the same
-plans and faults without benign actions. Other meshes have no faults, but telemetry that falls silent at times: every
-alert on them is false. The same seed gives the same recording, so existing recordings are kept until
-the simulator's code changes.
+families. An hour of warm-up is followed by two hours that are judged. Other meshes have no faults, but telemetry that
+falls silent at times: every alert on them is false. The same seed gives the same recording, so existing recordings are
+kept until the simulator's code changes.
 """
 
 import hashlib
@@ -45,22 +44,21 @@ LIVELY: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One mesh: with faults, with or without its benign actions; or without faults and with silences."""
+    """One mesh: with faults, or without faults and with silences."""
 
     services: int
     seed: int
-    muted: bool = False
     silent: bool = False
 
     @property
     def name(self) -> str:
         """Name of its folder."""
-        return f"{self.services}-{self.seed}-{'silence' if self.silent else 'muted' if self.muted else 'churn'}"
+        return f"{self.services}-{self.seed}-{'silence' if self.silent else 'churn'}"
 
 
 def runs(sizes: Sequence[int] = tuple(SEEDS)) -> list[Run]:
     """Return every run with faults of these sizes, the largest first."""
-    made = [Run(n, seed, muted) for n in sorted(sizes, reverse=True) for seed in SEEDS[n] for muted in (False, True)]
+    made = [Run(n, seed) for n in sorted(sizes, reverse=True) for seed in SEEDS[n]]
     assert all(run.seed < FIRST_SEED for run in made), "training uses these seeds"
     return made
 
@@ -94,11 +92,11 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
         minimum_rate=LEAST_RATE,
         churn_per_hour=HIGH_CHURN_PER_SERVICE_HOUR * spec.services,
     )
-    simulator = Simulator(spec, faults, changes, WARM_UP + JUDGED, mute_churn=run.muted)
+    simulator = Simulator(spec, faults, changes, WARM_UP + JUDGED)
     comparison = Comparison(spec, simulator.mesh, faults)
     source = simulator.snapshots()
     if faults:
-        reference = Simulator(spec, (), changes, WARM_UP + JUDGED, mute_churn=run.muted)
+        reference = Simulator(spec, (), changes, WARM_UP + JUDGED)
         source = compare_runs(source, reference.snapshots(), comparison)
     silences = plan_silences(spec, simulator.node_ids, WARM_UP + JUDGED)
     (path / "meta.json").unlink(missing_ok=True)

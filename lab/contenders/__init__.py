@@ -1,7 +1,6 @@
-"""Detectors that TAGAE is compared with. Each is a module that defines the same four names.
+"""Detectors that TAGAE is compared with. Each is a module that defines the same three names.
 
     LABEL                                       its name in tables
-    SUMMARY                                     what it does, in a sentence
     start(interval_seconds, warm_up) -> state   snapshot number ``warm_up``, counted from 1, gets the first verdict
     advance(state, snapshot) -> verdict, state  ``warming_up`` before that; never uses later snapshots
 
@@ -15,29 +14,13 @@ from typing import Any, Protocol, cast
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-NAMES = (
-    "guarded",
-    "own_limit",
-    "n_sigma",
-    "graph_z",
-    "deepest",
-    "adaptive_bands",
-    "robust_bands",
-    "moving_variance",
-    "isolation_forest",
-    "ecod",
-    "pca",
-    "autoencoder",
-    "baro",
-    "microrca",
-)
+NAMES = ("guarded", "own_limit", "n_sigma", "graph_z", "deepest", "ecod")
 
 
 class Contender(Protocol):
     """The interface of a module in this folder."""
 
     LABEL: str
-    SUMMARY: str
 
     def start(self, interval_seconds: float, warm_up: int) -> Any: ...
 

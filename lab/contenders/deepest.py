@@ -14,7 +14,6 @@ from model.verdict import Verdict
 LABEL = "deepest anomaly"
 WINDOW = 120  # snapshots
 LEFT = 1e-3  # share of the score that is left to all other services
-SUMMARY = "pages like N-sigma; first come the anomalous services that call no anomalous service"
 
 
 def start(interval_seconds: float, warm_up: int) -> NSigmaState:

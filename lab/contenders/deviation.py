@@ -32,7 +32,7 @@ class Series:
     """The past of all series of one kind.
 
     Attributes:
-        floors: least spread of each metric; a spread of 0 is 1, as in scikit-learn's RobustScaler.
+        floors: least spread of each metric.
         past: the samples.
         baseline: ``[K, 2 M]`` medians and spreads, NaN where there are too few samples.
         age: frames since the baseline was computed.
@@ -62,7 +62,6 @@ class Series:
         cube = past.cube()
         low, median, high = quantiles(cube, (0.25, 0.5, 0.75))
         spread = np.maximum((high - low) / 1.349, self.floors)
-        spread[spread == 0] = 1.0
         seen = np.isfinite(cube).sum(axis=2) >= LEAST_SEEN
         baseline = np.where(np.tile(seen, 2), np.concatenate([median, spread], axis=1), np.nan)
         return replace(self, past=past, baseline=baseline, age=0)

@@ -15,10 +15,6 @@ from model.verdict import Verdict
 LABEL = "wide z on the graph"
 WINDOW = 720  # snapshots
 LEFT = 1e-3  # share of the score that is left if callees explain it; such services come last, ordered by score
-SUMMARY = (
-    f"errors, latencies and cpu of services and of calls into them {SIGMAS:g} robust sigmas above the median of "
-    f"{WINDOW} snapshots, two in a row; ranked by what callees do not explain"
-)
 
 
 def start(interval_seconds: float, warm_up: int) -> NSigmaState:

@@ -10,10 +10,6 @@ from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.verdict import Verdict
 
 LABEL = "guarded"
-SUMMARY = (
-    "p99 > 500 ms, errors > 5%, cpu > 0.8, memory > 0.9, two in a row; at least 100 requests; without services that "
-    "exceed it in the warm-up"
-)
 LIMITS = {"p99_latency": 0.5, "error_rate": 0.05, "cpu_utilization": 0.8, "memory_utilization": 0.9}
 _LIMITS = np.array([LIMITS.get(name, np.inf) for name in NODE_METRICS])
 

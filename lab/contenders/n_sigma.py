@@ -15,10 +15,6 @@ from model.verdict import Verdict
 LABEL = "N-sigma"
 WINDOW = 120  # snapshots
 SIGMAS = 6.0
-SUMMARY = (
-    f"errors, latencies and cpu of services and of calls into them {SIGMAS:g} robust sigmas above the median of "
-    f"{WINDOW} snapshots, two in a row"
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,6 @@ from model.snapshot import MeshSnapshot, NodeMetric
 from model.verdict import Verdict
 
 LABEL = "own limit"
-SUMMARY = (
-    "1.5 x the service's own 99th percentile in the warm-up of errors, p50, p99, cpu and memory, two in a row; at "
-    "least 100 requests"
-)
 METRICS = [
     NodeMetric.ERROR_RATE,
     NodeMetric.P50_LATENCY,

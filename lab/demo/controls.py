@@ -10,8 +10,6 @@ from lab.simulator.events.faults import CATALOGUE, KINDS, Fault, FaultKind
 from lab.simulator.events.operations import REASONS, BenignChange, ChangeKind
 from lab.simulator.physics.propagation import MeshPhysics
 
-SPEEDS = (1.0, 4.0, 15.0, 30.0, 60.0, 120.0, 240.0)  # times real time; the next step is 0, as fast as possible
-
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -71,55 +69,31 @@ class Controls:
     Attributes:
         speed: times real time; 0 is as fast as possible.
         paused: no snapshot is sent.
-        step: one snapshot is sent although the demo is paused.
         story: auto-play: deploys, scalings and faults start by themselves.
-        hidden: faults are not shown.
         same: events start at the service of the last one where possible, such as a fault after its deploy.
         turn: advances the services that the options offer.
     """
 
     speed: float = 60.0
     paused: bool = False
-    step: bool = False
     story: bool = True
-    hidden: bool = False
     same: bool = False
     turn: int = 0
 
 
-def _faster(speed: float) -> float:
-    return next((step for step in SPEEDS if step > speed), 0.0) if speed else 0.0
-
-
-def _slower(speed: float) -> float:
-    return max((step for step in SPEEDS if step < speed or not speed), default=SPEEDS[0])
-
-
-MYSTERY = "mystery"
 CONTROLS: Mapping[str, Callable[[Controls], Controls]] = {  # by the key that the button sends
-    MYSTERY: lambda c: replace(c, hidden=True),
-    "faults": lambda c: replace(c, hidden=not c.hidden),
     "story": lambda c: replace(c, story=not c.story),
-    "other": lambda c: replace(c, turn=c.turn + 1),
     "same": lambda c: replace(c, same=not c.same),
     "pause": lambda c: replace(c, paused=not c.paused),
-    "step": lambda c: replace(c, paused=True, step=True),
-    "slower": lambda c: replace(c, speed=_slower(c.speed)),
-    "faster": lambda c: replace(c, speed=_faster(c.speed)),
 }
 
 
 def apply_key(controls: Controls, key: str, menu: Sequence[Option]) -> tuple[Controls, Option | None]:
     """Return the controls after a button was pressed, and the option that it starts."""
-    chosen = next((option for option in menu if option.kind == key), None)
-    if key == MYSTERY:
-        faults = [option for option in menu if option.is_fault]
-        chosen = faults[int(np.random.default_rng(controls.turn).integers(len(faults)))]
     if key in CONTROLS:
-        controls = CONTROLS[key](controls)
-    if chosen:
-        controls = replace(controls, turn=controls.turn + 1, story=False)
-    return controls, chosen
+        return CONTROLS[key](controls), None
+    chosen = next((option for option in menu if option.kind == key), None)
+    return (replace(controls, turn=controls.turn + 1, story=False) if chosen else controls), chosen
 
 
 def build_menu(mesh: MeshPhysics, seed: int) -> tuple[Option, ...]:

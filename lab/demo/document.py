@@ -1,4 +1,4 @@
-"""The state of the demo as JSON, for the panel of the page. Hidden faults are left out."""
+"""The state of the demo as JSON, for the panel of the page."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def encode(state: DemoState) -> bytes:
 
 def _document(state: DemoState) -> dict[str, Any]:
     controls = state.controls
-    events = sorted(state.visible_events, key=start_of)[-MOST_EVENTS:]
+    events = sorted(state.events, key=start_of)[-MOST_EVENTS:]
     return {
         "mesh": MESH,
         "title": state.title,
@@ -38,7 +38,6 @@ def _document(state: DemoState) -> dict[str, Any]:
             "speed": controls.speed,
             "paused": controls.paused,
             "story": controls.story,
-            "hidden": controls.hidden,
             "same": controls.same,
         },
         "last_service": state.last_service,
@@ -49,7 +48,7 @@ def _document(state: DemoState) -> dict[str, Any]:
                 "mark": entry.event.kind if entry.event else "",
                 "text": entry.text,
             }
-            for entry in state.visible_log[-MOST_LOG:]
+            for entry in state.log[-MOST_LOG:]
         ],
         "tally": tally(state),
         "judgement": _judgement(state),
@@ -58,7 +57,7 @@ def _document(state: DemoState) -> dict[str, Any]:
 
 
 def _judgement(state: DemoState) -> dict[str, Any] | None:
-    if state.judgement is None or state.controls.hidden:
+    if state.judgement is None:
         return None
     return {"passed": state.judgement.passed, "reason": state.judgement.reason}
 

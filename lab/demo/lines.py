@@ -27,7 +27,7 @@ def print_progress(console: Console, before: DemoState, state: DemoState) -> Non
     if before.snapshots[-1:] == state.snapshots[-1:]:
         return
     newest = state.snapshots[-1]
-    for entry in state.visible_log:
+    for entry in state.log:
         if entry.snapshot.index == newest.index:
             _print(console, newest, entry.label, _text(state, entry))
     status = before.snapshots[-1].verdict.status if before.snapshots else ""

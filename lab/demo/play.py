@@ -37,9 +37,9 @@ def play(client: Client, simulator: Simulator, state: DemoState, seed: int, read
 def _seconds_between(state: DemoState) -> float:
     """Seconds from one snapshot to the next."""
     controls = state.controls
-    if controls.paused and not controls.step:
+    if controls.paused:
         return float("inf")
-    at_once = controls.step or not controls.speed or state.next_index <= WARM_UP
+    at_once = not controls.speed or state.next_index <= WARM_UP
     return 0.0 if at_once else state.interval_seconds / controls.speed
 
 

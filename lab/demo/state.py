@@ -49,14 +49,12 @@ class LogEntry:
         label: kind of line, one of ``lab.demo.lines.STYLES``.
         text: for people.
         event: that begins or ends, if one does.
-        secret: whether it gives a fault away.
     """
 
     snapshot: ScoredSnapshot
     label: str
     text: str
     event: MeshEvent | None = None
-    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +108,6 @@ class DemoState:
         return tuple(event for event in self.events if isinstance(event, Fault))
 
     @property
-    def visible_events(self) -> tuple[MeshEvent, ...]:
-        """Return the events without hidden faults."""
-        return tuple(event for event in self.events if not (self.controls.hidden and isinstance(event, Fault)))
-
-    @property
-    def visible_log(self) -> tuple[LogEntry, ...]:
-        """Return the log without lines that reveal a hidden fault."""
-        return tuple(entry for entry in self.log if not (entry.secret and self.controls.hidden))
-
-    @property
     def used_up(self) -> frozenset[str]:
         """Return the services that take no further event."""
         return used_up_services(self.events)
@@ -131,8 +119,8 @@ class DemoState:
 
     @property
     def last_service(self) -> str | None:
-        """Return the service of the last visible event that began; None: none did."""
-        begun = [event for event in self.visible_events if start_of(event) <= self.next_index]
+        """Return the service of the last event that began; None: none did."""
+        begun = [event for event in self.events if start_of(event) <= self.next_index]
         return max(begun, key=start_of).service if begun else None
 
     def choose_service(self, option: Option) -> str | None:
@@ -182,10 +170,7 @@ def press(state: DemoState, key: str) -> DemoState:
     if service is None:
         return replace(state, notice=f"No service is left for another {option.words}")
     event = option.start(service, state.next_index)
-    if controls.hidden and option.is_fault:
-        notice = "A mystery fault begins"
-    else:
-        notice = f"{event_text(event)} begins: {option.meaning}"
+    notice = f"{event_text(event)} begins: {option.meaning}"
     return replace(state, controls=controls, chapter=None, events=(*state.events, event), notice=notice)
 
 
@@ -201,10 +186,9 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
     chapter, judgement = state.chapter, state.judgement
     if chapter and snapshot.index == chapter.end - 1:
         judgement = judge(chapter, raised, state.interval_seconds)
-        log.append(LogEntry(snapshot, "PASS" if judgement.passed else "FAIL", judgement.reason, secret=True))
+        log.append(LogEntry(snapshot, "PASS" if judgement.passed else "FAIL", judgement.reason))
     return replace(
         state,
-        controls=replace(state.controls, step=False),
         snapshots=(*state.snapshots, snapshot)[-KEPT:],
         log=(*state.log, *log)[-KEPT:],
         raised=raised,
@@ -224,12 +208,13 @@ def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry
     if snapshot.index == 0:
         yield LogEntry(snapshot, "learning", f"TAGAE learns this mesh from {WARM_UP} normal snapshots")
     for event in state.events:
-        is_fault = isinstance(event, Fault)
         if start_of(event) == snapshot.index:
-            label, expected = ("fault", "must raise an alert") if is_fault else ("change", "must not raise an alert")
-            yield LogEntry(snapshot, label, f"{event_text(event)}: {expected}", event, secret=is_fault)
+            label, expected = (
+                ("fault", "must raise an alert") if isinstance(event, Fault) else ("change", "must not raise an alert")
+            )
+            yield LogEntry(snapshot, label, f"{event_text(event)}: {expected}", event)
         if isinstance(event, Fault) and event.end == snapshot.index:
-            yield LogEntry(snapshot, "ended", event_text(event), event, secret=True)
+            yield LogEntry(snapshot, "ended", event_text(event), event)
 
 
 def _log_incidents(new: tuple[RaisedIncident, ...], snapshot: ScoredSnapshot) -> Iterator[LogEntry]:

@@ -4,5 +4,5 @@ inputs      matches files of verdicts with recordings
 load        reads labels and verdicts
 measures    the measures; reads no file
 run         every detector on every recording
-report      the measures as tables, charts, JSON and HTML
+report      the measures as tables and JSON
 """

@@ -16,7 +16,7 @@ def verdict_files(given: Sequence[str], recordings: Sequence[Path]) -> dict[str,
 
     Args:
         given: ``NAME=FILE`` or ``NAME=FOLDER``.
-        recordings: their folders; controls come last.
+        recordings: their folders.
 
     Raises:
         BadVerdicts: not of this form, or the wrong number of files.

@@ -80,8 +80,6 @@ def form_of(incidents: Sequence[LabelledIncident]) -> Form:
     columns = incidents[0].details.keys()
     if "segment_start" in columns:
         return Form.SEGMENTS
-    if "normal_first" in columns:
-        return Form.CASES
     return Form.LOCATED if columns >= LOCATED else Form.STREAM
 
 

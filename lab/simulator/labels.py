@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.simulator.events.faults import SPECS, Fault, possible_culprits
+from lab.simulator.events.faults import CATALOGUE, Fault, possible_culprits
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.physics.propagation import MeshPhysics
 from lab.simulator.physics.queueing import Floats
@@ -225,7 +225,7 @@ def incidents(
             "user_sigmas": round(effects[fault].user_sigmas, 1),
             "root_cause_service": fault.service.split("/", 1)[1],
             "root_cause_namespace": fault.service.split("/", 1)[0],
-            "root_cause_metric": SPECS[fault.kind].metric,
+            "root_cause_metric": CATALOGUE[fault.kind].metric,
             "candidates": [mesh.topology.node_ids[i] for i in possible_culprits(mesh, position, fault)],
             "affected": list(effects[fault].affected),
         }

@@ -36,13 +36,10 @@ from lab.simulator.physics.load import (
 )
 from lab.simulator.physics.propagation import Conditions, MeshPhysics, Response, respond
 from lab.simulator.physics.queueing import Floats
-from lab.simulator.telemetry.gaps import Losses, draw_losses, restarted_share, undercount
-from lab.simulator.telemetry.gaps import slot_ticks as losses_ticks
 from lab.simulator.telemetry.measurement import Coverage, draw_coverage, measure, memory_now
 from lab.simulator.telemetry.silence import PlannedSilence, draw_silences, silence, silence_slot
-from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric, PlannedChange
+from model.snapshot import MeshSnapshot, PlannedChange
 
-RESETS = 8  # random stream for the times at which counters restart
 BURN_IN = 20  # ticks before the first snapshot
 
 
@@ -53,7 +50,6 @@ class MeshRun:
     fleet: Fleet
     noise: Noise
     attempts: Floats
-    restarted: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,6 @@ class Simulator:
         faults: Sequence[Fault] = (),
         changes: Sequence[BenignChange] = (),
         snapshots: int | None = None,
-        mute_churn: bool = False,
         others: Sequence[TrafficShift | Work] = (),
     ) -> None:
         """
@@ -85,7 +80,6 @@ class Simulator:
             spec: the mesh.
             faults, changes: events, by snapshot index.
             snapshots: length of the run; None for an endless run.
-            mute_churn: leave out changes, flash crowds and batches; mesh, noise, faults and autoscaler stay the same.
             others: shifts of the traffic, and work beside the requests.
 
         Raises:
@@ -100,12 +94,10 @@ class Simulator:
         self._coverage: Coverage = draw_coverage(
             spec, len(self.mesh.topology.node_ids), len(self.mesh.topology.source), spec.stream(3)
         )
-        self._mute = mute_churn
         self._crowds: dict[int, tuple[Crowd, ...]] = {}  # of the latest hour
         self._batches = draw_batches(spec, self.mesh, spec.stream(9))
         self._calls = Calls.of(self.mesh.topology)
         self._wiring: tuple[BenignChange, ...] = ()
-        self._losses = draw_losses(spec, len(self.mesh.topology.node_ids), 0)
         self._silences: dict[int, tuple[PlannedSilence, ...]] = {}  # of the latest slot
         self._faults: tuple[Fault, ...] = ()
         self._changes: dict[int, tuple[BenignChange, ...]] = {}
@@ -149,7 +141,7 @@ class Simulator:
         self._faults += tuple(e for e in events if isinstance(e, Fault))
         self._shifts += tuple(e for e in events if isinstance(e, TrafficShift))
         self._work += tuple(e for e in events if isinstance(e, Work))
-        for change in (e for e in events if isinstance(e, BenignChange) and not self._mute):
+        for change in (e for e in events if isinstance(e, BenignChange)):
             check(self.mesh, change, self._position[change.service], self._wiring)
             if change.kind in WIRING_KINDS:
                 self._wiring = tuple(sorted((*self._wiring, change), key=lambda c: c.at))
@@ -166,7 +158,6 @@ class Simulator:
             first_fleet(self.mesh, noise_rng),
             first_noise(self.mesh.topology, noise_rng),
             np.ones(len(self.mesh.topology.source)),
-            np.zeros(len(self.node_ids)),
         )
         index = -BURN_IN
         announced: tuple[BenignChange, ...] = ()
@@ -176,23 +167,15 @@ class Simulator:
             run, now, truth, replicas = self._tick(run, index, changes, noise_rng)
             if index >= 0:
                 snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
-                if not self._losses_at(index).lost[index - self._losses.first]:
-                    for one in self._silences_at(index):
-                        snapshot = silence(snapshot, one.services, one.reporter)
-                    yield Instant(snapshot, self._desired_replicas(run.fleet, snapshot))
-                    announced = ()
+                for one in self._silences_at(index):
+                    snapshot = silence(snapshot, one.services, one.reporter)
+                yield Instant(snapshot, self._desired_replicas(run.fleet, snapshot))
+                announced = ()
             index += 1
 
     def _desired_replicas(self, fleet: Fleet, snapshot: MeshSnapshot) -> dict[str, int]:
         desired = np.where(fleet.due > 0, fleet.ordered, fleet.replicas)
         return {name: round(float(desired[self._position[name]])) for name in snapshot.node_ids}
-
-    def _losses_at(self, index: int) -> Losses:
-        """Losses of telemetry in the hour of a snapshot."""
-        slot = index // losses_ticks(self.spec)
-        if self._losses.first != slot * losses_ticks(self.spec):
-            self._losses = draw_losses(self.spec, len(self.node_ids), slot)
-        return self._losses
 
     def _silences_at(self, index: int) -> tuple[PlannedSilence, ...]:
         """The silences in progress at a snapshot."""
@@ -213,7 +196,6 @@ class Simulator:
         replicas, speed, stall = effective_capacity(
             fleet, ColdStart(self.spec.cold_strength, self.spec.cold_seconds), self.interval_seconds
         )
-        began = restarted_share(fleet)
         usual = usual_conditions(self.mesh)
         pace = speed * np.exp(self._variation.service * noise.service)
         # Cold starts and hiccups add time but use no capacity.
@@ -228,17 +210,16 @@ class Simulator:
             attempts=run.attempts,
             injected_errors=version_errors(fleet),
         )
-        if not self._mute:
-            slot = index // slot_ticks(self.spec)
-            if slot not in self._crowds:
-                self._crowds = {slot: draw_crowds(self.spec, self.mesh, slot)}
-            now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
+        slot = index // slot_ticks(self.spec)
+        if slot not in self._crowds:
+            self._crowds = {slot: draw_crowds(self.spec, self.mesh, slot)}
+        now = surge(self.mesh, self._crowds[slot], self._batches, index, now)
         now = rewire(self.mesh, self._calls, self._wiring, index, self._position, now)
         now = do_work(self.mesh.topology, self._work, index, self._position, now)
         now = apply_faults(self._faults, index, self.mesh, self._position, now)
         truth = respond(self.mesh, now)
         fleet = advance(self.mesh, fleet, truth.utilisation, self.interval_seconds)
-        return MeshRun(fleet, noise, truth.attempts, began), now, truth, replicas
+        return MeshRun(fleet, noise, truth.attempts), now, truth, replicas
 
     def _observe(
         self,
@@ -252,15 +233,6 @@ class Simulator:
     ) -> MeshSnapshot:
         memory = np.minimum(memory_now(self.mesh, run.fleet, self._variation, run.noise) + now.leak, 0.995)
         nodes, edges = measure(self.mesh, now, truth, replicas, memory, self._coverage, self.spec, rng)
-        losses = self._losses_at(index)
-        nodes[losses.dark[index - losses.first]] = np.nan
-        if self.spec.counter_resets:
-            share, u = run.restarted, self.spec.stream_of(RESETS, index).random(len(nodes))
-            received, made = NodeMetric.REQUEST_RATE, EdgeMetric.REQUESTS_PER_SECOND
-            nodes[:, received] = undercount(nodes[:, received], share, u)
-            source = self.mesh.topology.source
-            counted = undercount(edges[:, made], share[source], u[source])
-            edges[:, made] = np.where(np.isnan(counted), 0.0, counted)  # the rate of a call is always known
         source, destination = self._edge_index
         present = now.alive[source] & now.alive[destination] & (now.carried > 0)
         row = np.cumsum(now.alive) - 1

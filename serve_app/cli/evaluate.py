@@ -24,20 +24,9 @@ def evaluate(
         ),
     ],
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures as JSON; - is stdout.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write all figures and charts to one HTML page.")
-    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The detector to compare the others with. Default: the first one."),
-    ] = None,
-    control: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="RECORDING",
-            help="The muted control of each recording (tagae simulate --mute-churn), in their order. Give the verdicts "
-            "on the controls after the verdicts on the recordings.",
-        ),
     ] = None,
     guard: Annotated[
         float | None,
@@ -59,20 +48,16 @@ def evaluate(
     \b
     Example:
       tagae score out/shop -o out/tagae.jsonl
-      tagae evaluate out/shop --verdicts tagae=out/tagae.jsonl --html out/shop.html
+      tagae evaluate out/shop --verdicts tagae=out/tagae.jsonl
       tagae evaluate out/shop out/bank -v tagae=out/verdicts/tagae -v rules=out/verdicts/rules --json -
     """
     from lab.evaluation.inputs import verdict_files
     from lab.evaluation.report import documents, terminal
-    from lab.evaluation.report import html as page
     from lab.evaluation.run import EvaluationOptions, evaluate_all, pool_by_form
     from serve_app.errors import BadVerdicts
     from serve_app.settings import load
 
-    controls = control or []
-    if controls and len(controls) != len(recording):
-        raise BadVerdicts(f"--control: expected one for each of {len(recording)} recordings, got {len(controls)}")
-    files = verdict_files(verdicts, [*recording, *controls])
+    files = verdict_files(verdicts, recording)
     chosen = reference or next(iter(files))
     if chosen not in files:
         raise BadVerdicts(f"--reference: expected one of {', '.join(files)}, got {chosen!r}")
@@ -81,14 +66,12 @@ def evaluate(
         None if guard is None else timedelta(seconds=guard),
         timedelta(seconds=begin_after),
     )
-    sheets = evaluate_all(recording, files, rules, controls=controls, draw=page.draw_charts if html else None)
+    sheets = evaluate_all(recording, files, rules)
     found = pool_by_form(list(progress(sheets, "evaluating", len(recording))))
     if json is None or str(json) != "-":
         terminal.print_results(found, chosen, Console(highlight=False))
     if json is not None:
         _write(json, documents.text(found, chosen))
-    if html is not None:
-        _write(html, page.page(found, chosen))
 
 
 def _write(path: Path, text: str) -> None:

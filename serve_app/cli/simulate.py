@@ -76,26 +76,6 @@ def simulate(
     cold_seconds: Annotated[
         float, typer.Option(metavar="S", min=0, help="Seconds for which a new process is slow.", rich_help_panel=BENIGN)
     ] = 15.0,
-    mute_churn: Annotated[
-        bool,
-        typer.Option(
-            "--mute-churn",
-            help="Same mesh and faults without benign changes, crowds and batches.",
-            rich_help_panel=BENIGN,
-        ),
-    ] = False,
-    scrape_gaps_per_day: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Periods without any snapshot, per day.", rich_help_panel=LOSSES)
-    ] = 0.0,
-    blackouts_per_day: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            min=0,
-            help="Periods without the metrics of a service, per day and service.",
-            rich_help_panel=LOSSES,
-        ),
-    ] = 0.0,
     silences_per_hour: Annotated[
         float,
         typer.Option(
@@ -114,10 +94,6 @@ def simulate(
         list[str] | None,
         typer.Option(metavar="NAME", help="A metric that no call has. Repeatable.", rich_help_panel=LOSSES),
     ] = None,
-    counter_resets: Annotated[
-        bool,
-        typer.Option("--counter-resets", help="Undercount rates when processes restart.", rich_help_panel=LOSSES),
-    ] = False,
 ) -> None:
     """Record a simulated mesh with labelled faults and benign changes.
 
@@ -130,7 +106,6 @@ def simulate(
       tagae simulate out/shop --services 60 --seed 7
       tagae simulate out/quiet --no-faults --snapshots 2000
       tagae simulate out/storm --fault retry_storm --severity critical --first-fault 100
-      tagae simulate out/control --churn-per-hour 60 --mute-churn
       tagae simulate out/silent --no-faults --silences-per-hour 10
     """
     from lab.simulator.events.faults import KINDS, LEVELS
@@ -158,12 +133,9 @@ def simulate(
             hiccups_per_hour=hiccups_per_hour,
             cold_strength=cold_strength,
             cold_seconds=cold_seconds,
-            scrape_gaps_per_day=scrape_gaps_per_day,
-            blackouts_per_day=blackouts_per_day,
             silences_per_hour=silences_per_hour,
             missing_metrics=tuple(missing_metric or ()),
             missing_call_metrics=tuple(missing_call_metric or ()),
-            counter_resets=counter_resets,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -178,20 +150,19 @@ def simulate(
             churn_per_hour=churn_per_hour,
             levels=[level for level in LEVELS if not severity or level in severity],
         )
-        simulator = Simulator(spec, injected, changes, snapshots, mute_churn=mute_churn)
+        simulator = Simulator(spec, injected, changes, snapshots)
         comparison = Comparison(spec, simulator.mesh, injected)
     if faults and not injected:
         print_note(_explain_no_fault(first_fault, snapshots))
     source = simulator.snapshots()
     if injected:  # the labels compare with a second run without faults
-        without = Simulator(spec, (), changes, snapshots, mute_churn=mute_churn)
+        without = Simulator(spec, (), changes, snapshots)
         source = compare_runs(source, without.snapshots(), comparison)
     silences = plan_silences(spec, simulator.node_ids, snapshots)
     meta = {
         "source": "tagae simulate",
         "services": services,
         "seed": seed,
-        "mute_churn": mute_churn,
         "silences": [one.to_json(spec) for one in silences],
     }
     with RecordingWriter(folder, interval, meta) as writer:

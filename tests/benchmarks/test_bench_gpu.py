@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -12,13 +11,10 @@ import torch
 
 from benchmarks import bench_gpu
 from benchmarks.bench_gpu import Run, measure, ops
-from benchmarks.gpu import buckets
 from benchmarks.gpu.meshes import NEIGHBOURS, first_of_each, random_task
-from benchmarks.gpu.passes import CudaGraphs, compile_pass, crop, forward, plain
 from benchmarks.gpu.timing import milliseconds, summary
 from model.checkpoint import load
-from model.network.contract import MeshNetwork
-from model.scoring.score import batch_tasks, score
+from model.scoring.score import score
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
@@ -48,70 +44,6 @@ def test_it_needs_few_packages() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(("services", "calls"), [(1, 1), (5, 3), (100, 400), (300, 2000)])
-def test_a_padded_graph_has_the_results_of_the_graph(services: int, calls: int) -> None:
-    network, graph = load().network, batch_tasks([random_task(services, calls)], CPU)
-    bucket = buckets.bucket_of(graph)
-    padded = buckets.pad(graph, bucket)
-    assert (len(padded.nodes), len(padded.edges)) == (bucket.nodes, bucket.edges)
-    for side in (padded.callers, padded.callees):
-        assert len(side.indices) == len(side.edges) == int(side.indptr[-1]) == bucket.slots
-        spare = side.indptr.diff()[services:]
-        assert int(spare.max()) - int(spare.min()) <= 1, "no service has all the slots that were added"
-    with torch.inference_mode():
-        found, wanted = crop(forward(network, padded), graph), forward(network, graph)
-    for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    again = buckets.graph_of(*buckets.tensors_of(graph))
-    assert all(a is b for a, b in zip(buckets.tensors_of(again), buckets.tensors_of(graph), strict=True))
-
-
-@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 100, 1000, 12345])
-def test_sizes_of_buckets_are_few_and_close(count: int) -> None:
-    size = buckets.round_up(count)
-    assert count <= size <= max(count + 1, 1.25 * count)
-    assert buckets.round_up(size) == size
-    assert len({buckets.round_up(n) for n in range(64, 4096)}) <= 4 * 6 + 1
-
-
-def test_a_network_through_torch_compile_has_the_same_results() -> None:
-    torch._dynamo.reset()
-    network, graph = load().network, batch_tasks([random_task(50, 200)], CPU)
-    with torch.inference_mode():
-        wanted = forward(network, graph)
-    padded = buckets.pad(graph, buckets.bucket_of(graph))
-    found = crop(compile_pass(network, "default", backend="eager")(padded), graph)
-    for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
-def test_a_way_that_cannot_run_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_gpu, "GRAPHED", ["20x60"])
-
-    def fail(network: MeshNetwork, mode: str) -> NoReturn:
-        raise RuntimeError(f"no compiler for {mode}\nand more")
-
-    monkeypatch.setattr(bench_gpu, "compile_pass", fail)
-    rows = list(bench_gpu.graphs(Run(CPU, 1, 0.0)))
-    assert [row["way"] for row in rows][:2] == ["plain", "plain_padded"]
-    assert all(row["4_meshes_p50_ms"] > 0 for row in rows[:2])
-    assert rows[-1]["error"] == "RuntimeError: no compiler for reduce-overhead"
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cuda_graphs_give_the_results_of_plain_launches() -> None:
-    device = torch.device("cuda")
-    network = load(device=device).network
-    ways = CudaGraphs(network), compile_pass(network, "reduce-overhead")
-    for seed in range(3):
-        graph = batch_tasks([random_task(100 + seed, 400 + seed, seed)], device)
-        padded = buckets.pad(graph, buckets.bucket_of(graph))
-        for way in ways:
-            for ours, theirs in zip(crop(way(padded), graph), plain(network, graph), strict=True):
-                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_random_meshes_are_ready_to_be_scored() -> None:

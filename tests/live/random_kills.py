@@ -9,20 +9,24 @@ from dataclasses import dataclass
 
 import psutil
 
-from benchmarks.bench_recovery import ROLES
 from tests.live.loaded_cluster import Cluster
 from tests.live.programs import NotReady, Program
 
 DOWN_SECONDS = 2.0  # before a node or the Redis starts again
 CHECK_SECONDS = 0.2
 HEAD, WORKER, REDIS = "head node", "worker node", "redis"
-REPLICAS = {
-    **{role: ROLES[role] for role in ("proxy", "ingress", "session", "scorer", "meta", "controller")},
+REPLICAS = {  # text in the command line or title of a process
+    "proxy": "ray::ProxyActor",
+    "ingress": "ray::ServeReplica:tagae:Ingress",
+    "session": "ray::ServeReplica:tagae:MeshSession",
+    "scorer": "ray::ServeReplica:tagae:Scorer",
+    "meta": "ray::ServeReplica:tagae:MetaModel",
+    "controller": "ray::ServeController",
     "collector": "ray::ServeReplica:tagae:Collector",
     "notifier": "ray::ServeReplica:tagae:Notifier",
 }
 # Without one of these a node ends, and the head does not live without the Redis, where its state is.
-RAYS = {role: ROLES[role] for role in ("agent", "raylet", "gcs")}
+RAYS = {"agent": "ray::DashboardAgent", "raylet": "/raylet/raylet ", "gcs": "/gcs_server "}
 ENDS_A_NODE = (HEAD, WORKER, REDIS, *RAYS)
 BAG = (*REPLICAS, *REPLICAS, *ENDS_A_NODE)  # what is drawn before anything comes again: replicas twice
 

@@ -2,7 +2,6 @@
 
 const POLL_MS = 1000;
 const AFTER_PRESS_MS = [120, 450]; // the demo reads a button within a tenth of a second and sends its state with the next call
-const MYSTERY = "mystery";
 const FIRST = "error_burst"; // selected at first: its alert comes soonest
 
 function element(tag, properties = {}, ...children) {
@@ -62,17 +61,11 @@ function button(key, words, meaning) {
 
 const controls = {
   pause: button("pause", "Pause", "Stop sending snapshots, or resume."),
-  step: button("step", "Step", "Pause, and send one snapshot."),
-  mystery: button(MYSTERY, "Mystery fault", "Start a fault of any kind at any service. Find it before the detector does."),
-  faults: button("faults", "Reveal faults", "Show or hide which faults are active."),
   story: button("story", "Auto-play", "Changes and faults start by themselves until you press a button."),
-  other: button("other", "Other service", "Start the next fault or change at another service."),
-  slower: button("slower", "Slower", "Slow down simulated time."),
   speed: element("output", { className: "speed" }),
-  faster: button("faster", "Faster", "Speed up simulated time."),
 };
-const { pause, step, ...others } = controls;
-parts.row.append(pause, step);
+const { pause, ...others } = controls;
+parts.row.append(pause);
 parts.controls.append(...Object.values(others));
 parts.start.addEventListener("click", () => press(parts.event.value));
 parts.event.addEventListener("change", () => explainEvent());
@@ -114,9 +107,8 @@ function showPlace({ controls: { same }, last_service: last }) {
   again.disabled = !last;
 }
 
-function showControls({ speed, paused, story, hidden }) {
+function showControls({ speed, paused, story }) {
   pause.textContent = paused ? "Resume" : "Pause";
-  controls.faults.textContent = hidden ? "Reveal faults" : "Hide faults";
   controls.story.setAttribute("aria-pressed", String(story));
   pause.setAttribute("aria-pressed", String(paused));
   controls.speed.textContent = speed ? `${speed}× real time` : "full speed";
@@ -124,8 +116,7 @@ function showControls({ speed, paused, story, hidden }) {
 
 function enable(show) {
   for (const one of parts.section.querySelectorAll("button, select")) {
-    const starts = one === parts.start || one.dataset.key === MYSTERY;
-    one.disabled = !show || (starts && (show.warming_up || !options.get(parts.event.value)?.service));
+    one.disabled = !show || (one === parts.start && (show.warming_up || !options.get(parts.event.value)?.service));
   }
 }
 
@@ -135,9 +126,8 @@ function eventRow({ at, text, outcome, right }) {
   return element("li", {}, when, element("span", { className: "text", textContent: text }), result);
 }
 
-function showEvents({ deeds, controls: { hidden }, warming_up: warmingUp }) {
+function showEvents({ deeds, warming_up: warmingUp }) {
   const rows = deeds.toReversed().map(eventRow);
-  if (hidden) rows.unshift(element("li", { className: "none", textContent: "Active faults are hidden." }));
   if (!rows.length && !warmingUp)
     rows.push(element("li", { className: "none", textContent: "No fault or change active yet." }));
   const text = rows.map((row) => row.textContent).join();
@@ -146,7 +136,7 @@ function showEvents({ deeds, controls: { hidden }, warming_up: warmingUp }) {
     parts.events.replaceChildren(...rows);
   }
   const newest = deeds.at(-1),
-    news = newest && !hidden ? `More. ${newest.text}: ${newest.outcome}` : "More";
+    news = newest ? `More. ${newest.text}: ${newest.outcome}` : "More";
   if (parts.newest.textContent !== news) parts.newest.textContent = news;
 }
 

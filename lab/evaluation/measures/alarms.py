@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.evaluation.measures.series import MERGE_GAP
-from lab.evaluation.measures.truth import NORMAL, Flags, Floats, GroundTruth, Ints
+from lab.evaluation.measures.truth import Flags, Floats, GroundTruth, Ints
 
 BUDGETS = (1, 3, 6)  # strict false-alarm events allowed in the threshold sweep
 THRESHOLDS = 400  # most thresholds in the sweep, besides the peaks of the incidents
@@ -94,20 +94,6 @@ def delays(truth: GroundTruth, alarm: Flags) -> tuple[int | None, ...]:
     return tuple(_delay(window.wide, alarm) for window in truth.windows)
 
 
-def onsets(truth: GroundTruth, alarm: Flags) -> tuple[bool, ...]:
-    """Return whether an alarm event begins in each window. An alarm that is already on does not count."""
-    begins = np.zeros(len(alarm), np.bool_)
-    begins[runs(alarm, truth.breaks).first] = True
-    return tuple(bool(begins[window.wide].any()) for window in truth.windows)
-
-
-def chance_of_finding(truth: GroundTruth, alarm: Flags) -> tuple[float, ...]:
-    """Return the probability of finding each incident by random alarms with the alarm share of labelled normal time."""
-    normal = truth.labels == NORMAL
-    share = float(alarm[normal].mean()) if normal.any() else 0.0
-    return tuple(1.0 - (1.0 - share) ** len(window.wide) for window in truth.windows)
-
-
 def found_at_budgets(truth: GroundTruth, score: Floats, normal: Flags) -> Mapping[int, tuple[bool, ...]]:
     """Return which incidents are found at the best threshold on the score with at most this many strict false-alarm
     events.
@@ -124,14 +110,6 @@ def found_at_budgets(truth: GroundTruth, score: Floats, normal: Flags) -> Mappin
             if strict <= budget and found.sum() > best[budget].sum():
                 best[budget] = found
     return {budget: tuple(found.tolist()) for budget, found in best.items()}
-
-
-def found_in_segments(truth: GroundTruth, score: Floats) -> Mapping[int, tuple[bool, ...]]:
-    """Return the same for segments, in which a normal first row above the threshold is a false alarm."""
-    normal = np.sort(score[truth.first_rows])[::-1]
-    peaks = np.array([score[window.wide].max() for window in truth.windows])
-    over = {budget: normal[budget] if budget < len(normal) else -np.inf for budget in BUDGETS}
-    return {budget: tuple((peaks > threshold).tolist()) for budget, threshold in over.items()}
 
 
 def _thresholds(score: Floats, peaks: Floats) -> NDArray[np.float64]:

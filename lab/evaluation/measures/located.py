@@ -7,7 +7,7 @@ to ``GRACE`` after its recovery, and names, as suspect or affected, a service th
 root cause. Every other alert is false. By time alone, any alarm in a large mesh would look right.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -17,7 +17,6 @@ from lab.evaluation.measures.intervals import Estimate, bursty_rate, share
 from lab.evaluation.measures.ranking import place, within
 
 GRACE = timedelta(minutes=2)
-BANDS = (5.0, 20.0, 100.0)  # bounds of the bands of effect, sigmas
 USERS_SUFFER = 5.0  # least effect on errors or latencies, sigmas
 BLOCK = timedelta(minutes=15)  # false alerts come in bursts, so their rate is resampled in blocks
 
@@ -115,14 +114,12 @@ class FaultOutcome:
         page: its first true alert; None: not found.
         delay: of the alert; one step early counts as no delay.
         place: rank of the root cause in the alert; None: not named.
-        blamed: rank of the first service that counts as correct; None: not named.
     """
 
     fault: LocatedFault
     page: AlertRecord | None
     delay: timedelta | None
     place: int | None
-    blamed: int | None
 
     @property
     def cluster(self) -> tuple[str, str]:
@@ -138,15 +135,12 @@ class FaultMetrics:
         recall: share found.
         delay_seconds: median.
         top1, top3: share of the found ones whose alert names the root cause first, and among the first three.
-        blamed1, blamed3: the same for any service that counts as correct.
     """
 
     recall: Estimate
     delay_seconds: float | None
     top1: Estimate
     top3: Estimate
-    blamed1: Estimate
-    blamed3: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +149,7 @@ class LocatedMetrics:
 
     Attributes:
         outcomes: of each fault.
-        overall, by_kind, by_severity, by_effect: of the faults; ``by_effect`` in bands of sigmas.
+        overall, by_kind: of the faults.
         resources_only: of the faults that harm resources only.
         pages, false_pages: number of alerts, and of false ones.
         false_pages_an_hour: over all evaluated time.
@@ -166,8 +160,6 @@ class LocatedMetrics:
     outcomes: tuple[FaultOutcome, ...]
     overall: FaultMetrics
     by_kind: dict[str, FaultMetrics]
-    by_severity: dict[str, FaultMetrics]
-    by_effect: dict[str, FaultMetrics]
     resources_only: FaultMetrics
     pages: int
     false_pages: int
@@ -192,23 +184,6 @@ def false_pages(run: LocatedRun) -> tuple[AlertRecord, ...]:
     return tuple(page for page in run.pages if not any(is_true(page, f, run.step) for f in run.faults))
 
 
-def added_by_churn(run: LocatedRun, control: LocatedRun) -> tuple[AlertRecord, ...]:
-    """Return the false alerts that the muted control, the same run without benign changes, does not have.
-
-    The control has an alert if one of its false alerts begins within ``GRACE`` and names a service in common.
-    """
-    others = false_pages(control)
-
-    def is_known(page: AlertRecord) -> bool:
-        return any(
-            abs(page.begin - other.begin) <= GRACE
-            and _touch({*page.suspects, *page.affected}, {*other.suspects, *other.affected})
-            for other in others
-        )
-
-    return tuple(page for page in false_pages(run) if not is_known(page))
-
-
 def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
     """Compute the metrics over runs.
 
@@ -217,14 +192,13 @@ def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
     """
     runs = list(located_runs)
     found = [outcome for run in runs for outcome in fault_outcomes(run)]
+    kinds = sorted({outcome.fault.kind for outcome in found})
     pages, false = sum(len(run.pages) for run in runs), sum(len(false_pages(run)) for run in runs)
     hits = sum(outcome.page is not None for outcome in found)
     return LocatedMetrics(
         outcomes=tuple(found),
         overall=fault_metrics(found),
-        by_kind=_apart(found, lambda fault: fault.kind),
-        by_severity=_apart(found, lambda fault: fault.severity),
-        by_effect=_apart(found, lambda fault: band(fault.effect)),
+        by_kind={kind: fault_metrics([one for one in found if one.fault.kind == kind]) for kind in kinds},
         resources_only=fault_metrics([outcome for outcome in found if outcome.fault.harms_resources_only]),
         pages=pages,
         false_pages=false,
@@ -239,38 +213,18 @@ def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
     clusters = [o.cluster for o in hits]
     delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
 
-    def place_share(places: Iterable[int | None], first: int) -> Estimate:
-        return share([within(place, first) for place in places], clusters)
-
     return FaultMetrics(
         share([o.page is not None for o in found], [o.cluster for o in found]),
         float(np.median(delays)) if delays else None,
-        *(place_share((o.place for o in hits), first) for first in (1, 3)),
-        *(place_share((o.blamed for o in hits), first) for first in (1, 3)),
+        *(share([within(o.place, first) for o in hits], clusters) for first in (1, 3)),
     )
-
-
-def band(effect: float) -> str:
-    """Return the band of an effect in sigmas."""
-    if np.isnan(effect):
-        return "unknown"
-    place = int(np.searchsorted(BANDS, effect, side="right"))
-    if place == 0:
-        return f"below {BANDS[0]:g}"
-    return f"{BANDS[place - 1]:g} to {BANDS[place]:g}" if place < len(BANDS) else f"from {BANDS[-1]:g}"
 
 
 def _outcome(fault: LocatedFault, page: AlertRecord | None) -> FaultOutcome:
     if page is None:
-        return FaultOutcome(fault, None, None, None, None)
-    blamed = next((i for i, name in enumerate(page.suspects, 1) if name in fault.blamable), None)
+        return FaultOutcome(fault, None, None, None)
     delay = max(timedelta(0), page.begin - fault.start)
-    return FaultOutcome(fault, page, delay, place(fault.culprit, page.suspects), blamed)
-
-
-def _apart(found: Sequence[FaultOutcome], key: Callable[[LocatedFault], str]) -> dict[str, FaultMetrics]:
-    names = sorted({key(outcome.fault) for outcome in found})
-    return {name: fault_metrics([o for o in found if key(o.fault) == name]) for name in names}
+    return FaultOutcome(fault, page, delay, place(fault.culprit, page.suspects))
 
 
 def _touch(one: Iterable[str], other: Iterable[str]) -> bool:

@@ -7,22 +7,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lab.evaluation.measures.alarms import (
-    BUDGETS,
     SECONDS_PER_DAY,
     AlarmCount,
-    chance_of_finding,
     delays,
     false_alarms,
     found_at_budgets,
-    found_in_segments,
-    onsets,
 )
-from lab.evaluation.measures.curves import auroc, average_precision, vus_pr
+from lab.evaluation.measures.curves import auroc
 from lab.evaluation.measures.located import LocatedRun, false_pages, is_true
-from lab.evaluation.measures.ranking import place, place_of_twin
+from lab.evaluation.measures.ranking import place
 from lab.evaluation.measures.series import MISSING, VerdictSeries
-from lab.evaluation.measures.truth import FAULT, NORMAL, TAIL, Flags, Floats, Form, GroundTruth, Span, microseconds
-from model.verdict import Status
+from lab.evaluation.measures.truth import FAULT, NORMAL, Flags, Floats, Form, GroundTruth, Span, microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +27,16 @@ class IncidentOutcome:
     Attributes:
         span: its label.
         delay: snapshots until it was found; None: not found.
-        onset: whether an alarm event began in it.
-        by_chance: probability of finding it with random alarms.
-        cold: whether the detector was warming up all the time.
-        place, twin_place: rank of the root cause among the suspects, from 1; None: not named.
+        place: rank of the root cause among the suspects, from 1; None: not named.
         scores: in it, ``[K]``.
-        at_budget, at_budget_with_tail: whether it is found with at most this many strict false-alarm events; the same
-            with the tail as normal time.
+        at_budget: whether it is found with at most this many strict false-alarm events.
     """
 
     span: Span
     delay: int | None
-    onset: bool
-    by_chance: float
-    cold: bool
     place: int | None
-    twin_place: int | None
     scores: Floats
     at_budget: Mapping[int, bool] = field(default_factory=dict)
-    at_budget_with_tail: Mapping[int, bool] = field(default_factory=dict)
 
     @property
     def found(self) -> bool:
@@ -91,10 +77,8 @@ class RecordingResult:
         notes: remarks for the reader.
         outcomes: one per incident.
         normal_scores: of labelled normal snapshots, ``[M]``.
-        auroc, average_precision: of the labelled span.
-        vus_pr, auroc_against_tail: of streams.
-        labelled, tail: false alarms in labelled normal time, and after the last incident.
-        first_row_alarms, first_rows_cold: alarms on the normal rows of segments, and how many rows are not evidence.
+        auroc: of the labelled span.
+        labelled: false alarms in labelled normal time.
         probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
         fault_free: alerts in time without faults.
         silent_time: alerts while telemetry was missing; None if it never was.
@@ -110,13 +94,7 @@ class RecordingResult:
     outcomes: tuple[IncidentOutcome, ...]
     normal_scores: Floats
     auroc: float | None
-    average_precision: float | None
-    vus_pr: float | None
-    auroc_against_tail: float | None
     labelled: AlarmCount | None
-    tail: AlarmCount | None
-    first_row_alarms: tuple[bool, ...]
-    first_rows_cold: int
     probabilities: Floats
     incident: Flags
     fault_free: FaultFree | None
@@ -132,15 +110,14 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         series: its verdicts.
         pages_per_day: budget of false alerts for a mesh of this size.
     """
-    alarm, score = series.alarm, series.score
+    score = series.score
     normal = truth.labels == NORMAL
     timed = truth.form in (Form.STREAM, Form.LOCATED)
     faulty_scores, normal_scores = score[truth.labels == FAULT], score[normal]
     if truth.form is Form.SEGMENTS and np.ptp(normal_scores) == 0:
         normal_scores = normal_scores[:0]
-    scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(alarm)
+    scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(normal)
     scored &= series.on_duty & ~np.isnan(series.probability)
-    ranked = truth.form is not Form.CASES
     run = located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None
     return RecordingResult(
         recording=truth.name,
@@ -151,14 +128,8 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         notes=_notes(truth, series),
         outcomes=_outcomes(truth, series),
         normal_scores=normal_scores,
-        auroc=auroc(faulty_scores, normal_scores) if ranked else None,
-        average_precision=average_precision(faulty_scores, normal_scores) if ranked else None,
-        vus_pr=_vus_pr(truth, score) if timed else None,
-        auroc_against_tail=auroc(faulty_scores, score[truth.labels == TAIL]),
+        auroc=auroc(faulty_scores, normal_scores),
         labelled=_labelled_false_alarms(truth, series),
-        tail=false_alarms(truth, alarm, truth.labels == TAIL) if truth.form is Form.STREAM else None,
-        first_row_alarms=tuple(alarm[truth.first_rows].tolist()),
-        first_rows_cold=int((~series.on_duty[truth.first_rows]).sum()),
         probabilities=series.probability[scored],
         incident=truth.labels[scored] == FAULT,
         fault_free=_fault_free(truth, series, pages_per_day),
@@ -179,34 +150,20 @@ def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
 
 
 def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcome, ...]:
-    alarm, score = series.alarm, series.score
-    late, onset, chance = delays(truth, alarm), onsets(truth, alarm), chance_of_finding(truth, alarm)
+    late = delays(truth, series.alarm)
     budgets: Mapping[int, tuple[bool, ...]] = {}
-    with_tail: Mapping[int, tuple[bool, ...]] = {}
-    normal = truth.labels == NORMAL
     if truth.form is Form.STREAM:
-        budgets = found_at_budgets(truth, score, normal)
-        with_tail = found_at_budgets(truth, score, normal | (truth.labels == TAIL))
-    if truth.form is Form.SEGMENTS and np.ptp(score[normal]) > 0:
-        budgets = found_in_segments(truth, score)
-    outcomes = []
-    for i, window in enumerate(truth.windows):
-        suspects = series.suspects_in(window)
-        outcomes.append(
-            IncidentOutcome(
-                span=window.span,
-                delay=late[i],
-                onset=onset[i],
-                by_chance=chance[i],
-                cold=all(series.status[at] == Status.WARMING_UP for at in window.wide),
-                place=place(window.span.culprit, suspects),
-                twin_place=place_of_twin(window.span.culprit, suspects),
-                scores=score[window.inside],
-                at_budget={budget: budgets[budget][i] for budget in BUDGETS if budgets},
-                at_budget_with_tail={budget: with_tail[budget][i] for budget in BUDGETS if with_tail},
-            )
+        budgets = found_at_budgets(truth, series.score, truth.labels == NORMAL)
+    return tuple(
+        IncidentOutcome(
+            span=window.span,
+            delay=late[i],
+            place=place(window.span.culprit, series.suspects_in(window)),
+            scores=series.score[window.inside],
+            at_budget={budget: found[i] for budget, found in budgets.items()},
         )
-    return tuple(outcomes)
+        for i, window in enumerate(truth.windows)
+    )
 
 
 def _labelled_false_alarms(truth: GroundTruth, series: VerdictSeries) -> AlarmCount | None:
@@ -218,15 +175,8 @@ def _labelled_false_alarms(truth: GroundTruth, series: VerdictSeries) -> AlarmCo
     return None
 
 
-def _vus_pr(truth: GroundTruth, score: Floats) -> float | None:
-    span = truth.labels != TAIL
-    place_in_span = np.where(span, np.cumsum(span) - 1, -1)
-    windows = [place_in_span[window.inside] for window in truth.windows]
-    return vus_pr(score[span], [window[window >= 0] for window in windows])
-
-
 def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float) -> FaultFree | None:
-    if truth.form in (Form.SEGMENTS, Form.CASES):
+    if truth.form is Form.SEGMENTS:
         return None
     free = (truth.labels == NORMAL) & series.on_duty
     times = set(truth.times[free].tolist())
@@ -257,9 +207,6 @@ def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:
     unknown = sum(window.span.culprit not in truth.services for window in truth.windows)
     if unknown:
         notes.append(f"{unknown} incidents have a culprit that is not among the services, so no detector can name it")
-    cold = int((~series.on_duty[truth.first_rows]).sum())
-    if cold:
-        notes.append(f"{cold} of {len(truth.first_rows)} normal rows are warming up: no evidence of silence")
     if truth.form is Form.SEGMENTS and np.ptp(series.score[truth.first_rows]) == 0:
-        notes.append("scores of the normal rows are all alike: AUROC, precision and recall at a budget say nothing")
+        notes.append("scores of the normal rows are all alike: AUROC says nothing")
     return tuple(notes)

@@ -24,7 +24,7 @@ class VerdictSeries:
     Attributes:
         status: one of :class:`~model.verdict.Status`, or ``missing``.
         score: the mesh score; the lowest of all if there is none.
-        probability, threshold: NaN if there is none.
+        probability: NaN if there is none.
         suspects: names and scores, best first.
         pages: the alerts, one per incident.
         notices: incidents while they raised no alert.
@@ -34,7 +34,6 @@ class VerdictSeries:
     status: tuple[str, ...]
     score: Floats
     probability: Floats
-    threshold: Floats
     suspects: tuple[tuple[tuple[str, float], ...], ...]
     pages: tuple[AlertRecord, ...]
     notices: tuple[AlertRecord, ...]
@@ -77,7 +76,6 @@ def align_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSe
         status=tuple(MISSING if v is None else v.status.value for v in chosen),
         score=_finite(np.array([np.nan if v is None else v.mesh_score for v in chosen], np.float64)),
         probability=np.array([np.nan if v is None else v.probability for v in chosen], np.float64),
-        threshold=np.array([np.nan if v is None else v.threshold for v in chosen], np.float64),
         suspects=tuple(() if v is None else tuple((s.service, s.score) for s in v.suspects) for v in chosen),
         pages=alert_records(known),
         notices=notice_records(known),

@@ -24,14 +24,12 @@ class Form(StrEnum):
     """The form of a recording: it decides what can be measured.
 
     ``STREAM``: one application, incidents in continuous time. ``SEGMENTS``: pieces whose first snapshot is normal, the
-    second ambiguous and the others faulty; detection there proves nothing. ``CASES``: every snapshot belongs to an
-    incident, so only ranking can be measured. ``LOCATED``: incidents that name the affected services. ``NORMAL``: no
-    incident.
+    second ambiguous and the others faulty; detection there proves nothing. ``LOCATED``: incidents that name the
+    affected services. ``NORMAL``: no incident.
     """
 
     STREAM = "stream"
     SEGMENTS = "segments"
-    CASES = "cases"
     LOCATED = "located"
     NORMAL = "normal"
 

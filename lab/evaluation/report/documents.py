@@ -98,7 +98,6 @@ def _incidents(result: RecordingResult) -> list[dict[str, Any]]:
                 "notice": noticed.page and noticed.page.id,
                 "delay_seconds": outcome.delay,
                 "place": outcome.place,
-                "blamed": outcome.blamed,
             }
             for outcome, noticed in zip(
                 fault_outcomes(result.run), fault_outcomes(result.run.with_notices_alone()), strict=True

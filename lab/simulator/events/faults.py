@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lab.simulator.events.traffic import entries_of
 from lab.simulator.mesh.topology import Ints
 from lab.simulator.physics.propagation import Conditions, MeshPhysics
 from lab.simulator.physics.queueing import Floats
@@ -22,8 +21,6 @@ FaultKind = Literal[
     "misroute",
     "hub_degradation",
     "grey_edge",
-    "traffic_loss",
-    "traffic_surge",
 ]
 Level = Literal["minor", "major", "critical"]
 LEVELS: tuple[Level, ...] = ("minor", "major", "critical")
@@ -95,16 +92,8 @@ CATALOGUE: dict[FaultKind, FaultSpec] = {
         share=False,
     ),
 }
-# Outside the random mix, so that plans of all other kinds stay the same: a person schedules them.
-TRAFFIC: dict[FaultKind, FaultSpec] = {
-    "traffic_loss": FaultSpec((0.5, 0.8, 1.0), "request_rate", "a share of the requests from outside does not arrive"),
-    "traffic_surge": FaultSpec(
-        (2.0, 4.0, 6.0), "request_rate", "this multiple of the usual requests arrives from outside", share=False
-    ),
-}
 KINDS: tuple[FaultKind, ...] = tuple(CATALOGUE)
-SPECS: dict[FaultKind, FaultSpec] = CATALOGUE | TRAFFIC
-DEFAULT_SEVERITY: dict[FaultKind, float] = {kind: known.sizes[1] for kind, known in SPECS.items()}
+DEFAULT_SEVERITY: dict[FaultKind, float] = {kind: known.sizes[1] for kind, known in CATALOGUE.items()}
 UNLIMITED = 1e9
 GREY_LOSS = 0.02  # share of attempts that a grey edge loses per median that it adds, at most a quarter
 NEARLY_FULL = 0.8  # memory use above which garbage collection takes time
@@ -116,14 +105,12 @@ class Fault:
     """A fault at one service, the culprit.
 
     Attributes:
-        kind: kind of fault; see ``CATALOGUE`` and ``TRAFFIC``.
-        service: node id of the culprit; for a grey edge the callee, for a misroute one of the callers, for a fault of
-            traffic an entry point.
+        kind: kind of fault; see ``CATALOGUE``.
+        service: node id of the culprit; for a grey edge the callee, for a misroute one of the callers.
         start, end: the fault is active in the snapshots start <= index < end.
         severity: None for the default of its kind.
         other: second service of a grey edge (the caller) or of a misroute (the other caller). Empty for the busiest
-            caller, or for the caller whose call can be swapped. For a fault of traffic its scope, ``*`` for the mesh or
-            ``namespace/*``; empty for the entry point alone.
+            caller, or for the caller whose call can be swapped.
     """
 
     kind: FaultKind
@@ -134,13 +121,13 @@ class Fault:
     other: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in SPECS:
-            raise ValueError(f"kind: expected one of {', '.join(SPECS)}, got {self.kind!r}")
+        if self.kind not in CATALOGUE:
+            raise ValueError(f"kind: expected one of {', '.join(CATALOGUE)}, got {self.kind!r}")
         if self.start >= self.end:
             raise ValueError(f"end: expected a snapshot after start {self.start}, got {self.end}")
         if self.severity is None:
             object.__setattr__(self, "severity", DEFAULT_SEVERITY[self.kind])
-        share = SPECS[self.kind].share
+        share = CATALOGUE[self.kind].share
         if self.size <= 0 or (share and self.size > 1):
             expected = "a share above 0 up to 1" if share else "a number above 0"
             raise ValueError(f"severity: expected {expected} for {self.kind}, got {self.size}")
@@ -153,7 +140,7 @@ class Fault:
     @property
     def level(self) -> Level:
         """The highest of ``LEVELS`` whose size it reaches; ``minor`` if it reaches none."""
-        reached = sum(self.size >= 0.99 * size for size in SPECS[self.kind].sizes)
+        reached = sum(self.size >= 0.99 * size for size in CATALOGUE[self.kind].sizes)
         return LEVELS[max(0, reached - 1)]
 
 
@@ -175,7 +162,7 @@ def apply_faults(
     for fault in faults:
         if fault.start <= index < fault.end:
             progress = (index - fault.start + 1) / (fault.end - fault.start)
-            other = position[fault.other] if fault.other and fault.kind not in TRAFFIC else -1
+            other = position[fault.other] if fault.other else -1
             now = _EFFECTS[fault.kind](_ActiveFault(mesh, fault, position[fault.service], other, progress), now)
     return now
 
@@ -183,14 +170,12 @@ def apply_faults(
 def candidates(mesh: MeshPhysics, kind: FaultKind, minimum_rate: float = 5.0) -> Ints:
     """Positions of services at which a fault of this kind has an effect; empty if there is none.
 
-    All need traffic, and faults of traffic need an entry point. The culprit of a retry storm also needs a callee that
+    All need traffic. The culprit of a retry storm also needs a callee that
     it can nearly overload. It must not be able to take down a shared service or the entry of a third of the traffic,
     because the whole mesh would fail. If no service qualifies, any service with calls is a candidate.
     """
     topology = mesh.topology
     busy = mesh.usual_rate >= min(minimum_rate, float(mesh.usual_rate.max()))
-    if kind in TRAFFIC:
-        return np.flatnonzero((mesh.services.entry > 0) & ~topology.latent)
     if kind == "retry_storm":
         return _storm_candidates(mesh, busy)
     callers = np.bincount(topology.destination, ~topology.latent_calls, len(busy))
@@ -216,8 +201,6 @@ def possible_culprits(mesh: MeshPhysics, position: Mapping[str, int], fault: Fau
         return np.unique(np.concatenate([topology.source[calls], topology.destination[calls]]))
     if fault.kind == "grey_edge":
         return np.unique([at, topology.source[_grey_call(mesh, at, position.get(fault.other, -1))]])
-    if fault.kind in TRAFFIC:
-        return np.flatnonzero(entries_of(topology, fault.other or fault.service))
     if fault.kind == "partial_partition":
         return np.unique(np.append(topology.source[_partitioned_calls(mesh, at)], at))
     return np.array([at])
@@ -311,19 +294,6 @@ def _slow_one_call(active: _ActiveFault, now: Conditions) -> Conditions:
     )
 
 
-def _lose_traffic(active: _ActiveFault, now: Conditions) -> Conditions:
-    return _multiply_traffic(active, 1.0 - active.fault.size, now)
-
-
-def _raise_traffic(active: _ActiveFault, now: Conditions) -> Conditions:
-    return _multiply_traffic(active, active.fault.size, now)
-
-
-def _multiply_traffic(active: _ActiveFault, factor: float, now: Conditions) -> Conditions:
-    entries = entries_of(active.mesh.topology, active.fault.other or active.fault.service)
-    return replace(now, entry=np.where(entries, now.entry * factor, now.entry))
-
-
 _EFFECTS: dict[FaultKind, Callable[[_ActiveFault, Conditions], Conditions]] = {
     "latency_injection": _delay,
     "error_burst": _fail,
@@ -335,8 +305,6 @@ _EFFECTS: dict[FaultKind, Callable[[_ActiveFault, Conditions], Conditions]] = {
     "misroute": _misroute,
     "hub_degradation": _degrade,
     "grey_edge": _slow_one_call,
-    "traffic_loss": _lose_traffic,
-    "traffic_surge": _raise_traffic,
 }
 
 

@@ -42,16 +42,11 @@ class MeshSpec:
         dropout: probability that one value of one snapshot is missing.
         missing_metrics: metrics of services that no service in the mesh reports.
         missing_call_metrics: metrics of calls that no call in the mesh reports.
-        scrape_gaps_per_day: gaps per day of one to four missing snapshots.
-        blackouts_per_day: periods per day and service without any metric.
         silences_per_hour: periods per hour without the telemetry of one service, a group, a scrape shard or all.
-        counter_resets: whether rates are too low, or missing, when a deploy restarts processes.
         latent: services that can appear later (newcomers, canaries) over N; 0 for none.
         crowds_per_day: flash crowds per day and namespace, within capacity; benign.
         batches: calls over N that multiply on a schedule for half a minute; benign.
         hiccups_per_hour: short slowdowns (garbage collection, noisy neighbours) per hour and service; benign.
-        hiccup_seconds: mean duration of a slowdown.
-        hiccup_strength: largest extra service time of a slowdown, as a factor.
         cold_strength: extra service time of a new process, as a factor; benign.
         cold_seconds: duration of that extra time.
         day_amplitude: of the load over a day, 0 to 1; drawn from 0.12 to 0.32 if None. ``physics.load.day_amplitude``
@@ -74,13 +69,8 @@ class MeshSpec:
     dropout: float = 0.002
     missing_metrics: tuple[str, ...] = ()
     missing_call_metrics: tuple[str, ...] = ()
-    scrape_gaps_per_day: float = 0.0
-    blackouts_per_day: float = 0.0
     silences_per_hour: float = 0.0
-    counter_resets: bool = False
     hiccups_per_hour: float = 0.05
-    hiccup_seconds: float = 22.5
-    hiccup_strength: float = 1.0
     cold_strength: float = 0.5
     cold_seconds: float = 15.0
     latent: float = 0.08

@@ -12,6 +12,7 @@ from lab.simulator.physics.queueing import Floats
 DAY = 86_400.0  # s
 HIGHEST, LOWEST = 0.7023, -0.9838  # of the shape of a day in :func:`entry_factor`, before its amplitude
 WEEKEND_CENTRE, WEEKEND_HALF, WEEKEND_CHANGE = 144.0, 24.0, 6.0  # h since Monday 0:00, h, h from one level to the other
+HICCUP_SECONDS, HICCUP_STRENGTH = 22.5, 1.0  # mean duration of a slowdown; its largest extra time, as a factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,6 @@ class Variation:
         memory_of_noise: correlation of the slow noise with its value one tick before.
         hiccup: probability per tick that a slowdown of a service begins.
         hiccup_ends: probability per tick that it ends.
-        hiccup_strength: largest extra service time, as a factor.
     """
 
     day_amplitude: Floats
@@ -39,7 +39,6 @@ class Variation:
     memory_of_noise: float
     hiccup: float
     hiccup_ends: float
-    hiccup_strength: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,7 @@ def draw_variation(spec: MeshSpec, topology: Topology, rng: np.random.Generator)
         entry_fast=0.015 * restless,
         memory_of_noise=math.exp(-spec.interval_seconds / (minutes * 60.0)),
         hiccup=min(spec.hiccups_per_hour * spec.interval_seconds / 3600.0, 1.0),
-        hiccup_ends=min(1.0, spec.interval_seconds / spec.hiccup_seconds),
-        hiccup_strength=spec.hiccup_strength,
+        hiccup_ends=min(1.0, spec.interval_seconds / HICCUP_SECONDS),
     )
 
 
@@ -93,7 +91,7 @@ def next_noise(variation: Variation, noise: Noise, rng: np.random.Generator) -> 
     call = rng.standard_normal(calls)
     begins, ends, size = rng.random((3, services))
     hiccup = np.where(ends < variation.hiccup_ends, 1.0, noise.hiccup)
-    hiccup = np.where(begins < variation.hiccup, 1.1 + variation.hiccup_strength * size * size, hiccup)
+    hiccup = np.where(begins < variation.hiccup, 1.1 + HICCUP_STRENGTH * size * size, hiccup)
     return Noise(
         keep * noise.entry + new * entry,
         keep * noise.service + new * service,

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from lab.demo.controls import CONTROLS, SPEEDS, Controls, Option, apply_key, build_menu
+from lab.demo.controls import CONTROLS, Controls, Option, apply_key, build_menu
 from lab.demo.state import WARM_UP, DemoState, advance_story, press
 from lab.demo.story import chapters, start_of
 from lab.simulator.events.faults import KINDS, Fault, candidates
@@ -64,40 +64,20 @@ def test_an_option_rotates_and_avoids_busy_services() -> None:
 @pytest.mark.parametrize(
     ("key", "changed"),
     [
-        ("other", {"turn": 1}),
-        ("faults", {"hidden": True}),
         ("story", {"story": False}),
         ("same", {"same": True}),
         ("pause", {"paused": True}),
-        ("step", {"paused": True, "step": True}),
-        ("faster", {"speed": 120.0}),
-        ("slower", {"speed": 30.0}),
         ("latency_injection", {"turn": 1, "story": False}),
         ("deploy", {"turn": 1, "story": False}),
-        ("mystery", {"turn": 1, "story": False, "hidden": True}),
         ("unknown", {}),
     ],
 )
 def test_each_button_changes_what_its_label_names(key: str, changed: dict[str, object]) -> None:
     controls, option = apply_key(Controls(), key, MENU)
     assert controls == replace(Controls(), **changed)  # type: ignore[arg-type]
-    assert (option is not None) == (key in ("latency_injection", "deploy", "mystery"))
-    if option and key != "mystery":
+    assert (option is not None) == (key in ("latency_injection", "deploy"))
+    if option:
         assert option.kind == key
-
-
-def test_speeds_end_at_real_time_and_at_full_speed() -> None:
-    fast = slow = Controls()
-    for _ in range(len(SPEEDS) + 1):
-        fast, _ = apply_key(fast, "faster", MENU)
-        slow, _ = apply_key(slow, "slower", MENU)
-    assert (fast.speed, slow.speed) == (0.0, 1.0)
-    assert apply_key(fast, "slower", MENU)[0].speed == SPEEDS[-1]
-
-
-def test_mystery_faults_are_of_all_kinds() -> None:
-    kinds = {option.kind for turn in range(100) if (option := apply_key(Controls(turn=turn), "mystery", MENU)[1])}
-    assert kinds == set(KINDS)
 
 
 # state
@@ -126,8 +106,6 @@ def test_a_fault_can_hit_the_service_of_the_last_change() -> None:
     broken = press(press(deployed, "same"), "error_burst")
     assert broken.events[-1] == Fault("error_burst", change.service, broken.next_index, broken.events[-1].end)  # type: ignore[union-attr]
     assert press(deployed, "error_burst").events[-1].service != change.service
-    hidden = replace(broken, controls=replace(broken.controls, hidden=True))
-    assert hidden.last_service == change.service, "a hidden fault gives nothing away"
 
 
 def test_no_event_begins_before_the_mesh_is_warmed_up() -> None:

@@ -62,24 +62,12 @@ def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
         "speed": 0.0,
         "paused": True,
         "story": True,
-        "hidden": False,
         "same": False,
     }
     assert [(row["key"], row["kind"], row["is_fault"]) for row in late["menu"]] == [
         (option.kind, option.kind, option.is_fault) for option in MENU
     ]
     assert all(row["meaning"] and row["service"] for row in late["menu"])
-
-
-def test_a_hidden_fault_is_not_in_the_document() -> None:
-    show = press(known_state(), "mystery")
-    (fault,) = show.faults
-    hidden = decode_state(replace(add_verdict(show, scored_snapshot(fault.start)), menu=()))
-    assert hidden["controls"]["hidden"]
-    assert fault.service not in json.dumps(hidden)
-    assert fault.kind.replace("_", " ") not in json.dumps(hidden)
-    (event,) = decode_state(press(add_verdict(show, scored_snapshot(fault.start)), "faults"))["deeds"]
-    assert (event["service"], event["is_fault"], event["right"]) == (fault.service, True, None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Traffic from outside: days, weekends, shifts and faults of traffic."""
+"""Traffic from outside: days, weekends and shifts."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -6,9 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from lab.simulator.events.faults import KINDS, TRAFFIC, Fault, FaultKind, candidates, possible_culprits
 from lab.simulator.events.traffic import TrafficShift, entries_of
-from lab.simulator.labels import AFFECTED, Comparison, compare_runs, incidents
 from lab.simulator.mesh.parameters import build_mesh
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.physics.load import day_amplitude, draw_variation, entry_factor, first_noise, week_factor
@@ -118,25 +116,3 @@ def test_a_wrong_parameter_is_refused(name: str) -> None:
         replace(SPEC, **{name: 0.0})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"day_amplitude: expected 0 to 1, got 1\.5"):
         replace(SPEC, day_amplitude=1.5)
-
-
-def test_faults_of_traffic_are_outside_the_random_mix() -> None:
-    assert not TRAFFIC.keys() & set(KINDS)
-
-
-@pytest.mark.parametrize("kind", TRAFFIC)
-@pytest.mark.parametrize("scope", ["", "*", f"{SPACE}/*"])
-def test_a_fault_of_traffic_is_labelled(kind: FaultKind, scope: str) -> None:
-    fault = Fault(kind, BUSIEST, 20, 30, other=scope)
-    comparison = Comparison(SPEC, MESH, [fault])
-    run, without = (Simulator(SPEC, faults, snapshots=40).snapshots() for faults in ([fault], []))
-    assert len(list(compare_runs(run, without, comparison))) == 40
-    (row,) = incidents([fault], SPEC, MESH, comparison.effects())
-    assert (row["kind"], row["severity"], row["root_cause_metric"]) == (kind, "major", "request_rate")
-    assert row["effect_sigmas"] > AFFECTED
-    assert BUSIEST in row["affected"]
-    entries = [NAMES[i] for i in candidates(MESH, kind)]
-    assert set(row["candidates"]) <= set(entries)
-    assert (len(row["candidates"]) == len(entries)) is (scope == "*")
-    position = {name: i for i, name in enumerate(NAMES)}
-    assert [NAMES[i] for i in possible_culprits(MESH, position, fault)] == row["candidates"]

@@ -203,7 +203,7 @@ def test_services_that_were_not_measured_keep_their_level_over_a_gap() -> None:
     assert state.node_filters[CENTRE, STORE, P50] == SETTLED.node_filters[CENTRE, STORE, P50]
 
 
-SPEC = MeshSpec(services=24, calls_per_service=3.0, seed=31, scrape_gaps_per_day=0.0)
+SPEC = MeshSpec(services=24, calls_per_service=3.0, seed=31)
 CALM, BEFORE, AFTER = 100, 16, 20  # snapshots: calm, of the incident before the gap, after it
 BEGINS, GAP = CALM, CALM + BEFORE
 GAPS = (1, 2, 5, 20, 100, 160, 470)

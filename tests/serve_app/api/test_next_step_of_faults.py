@@ -5,10 +5,13 @@ A row for each kind of fault, on small meshes. Faults that show little may be mi
 
 import random
 import re
+from collections.abc import Iterable
 
+import numpy as np
 import pytest
 
-from lab.simulator.events.faults import CATALOGUE, SPECS, TRAFFIC, Fault, FaultKind, candidates
+from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind, candidates
+from lab.simulator.events.traffic import TrafficShift
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
@@ -31,8 +34,10 @@ STEPS: dict[FaultKind, str] = {  # how the right step begins
     "misroute": r"Correct the routing of the calls from",
     "hub_degradation": r"(Find what else uses the CPU of the host of \S+|Scale \S+ out)",
     "grey_edge": r"Check the network and the policies between",
-    "traffic_loss": r"Check the load balancer, DNS",
-    "traffic_surge": r"(Find where the requests|Scale \S+ out, or limit its callers)",
+}
+SHIFTS = {  # factor on the traffic from outside, and how the right step begins
+    0.2: r"Check the load balancer, DNS",
+    4.0: r"(Find where the requests|Scale \S+ out, or limit its callers)",
 }
 
 
@@ -41,36 +46,57 @@ def checkpoint() -> Checkpoint:
     return load()
 
 
-def worst_incident(checkpoint: Checkpoint, kind: FaultKind, seed: int) -> tuple[Incident, Verdict]:
-    """Return the worst incident of the last verdict with one that is not recovering, while a fault lasts."""
+def simulated_fault(kind: FaultKind, seed: int) -> Simulator:
+    """Return a mesh with a fault that lasts to its end."""
     begins, lasts = (LEAK_BEGINS, LEAK_LASTS) if kind == "slow_leak" else (BEGINS, LASTS)
     simulator = Simulator(MeshSpec(services=40 + seed % 3 * 20, seed=seed), snapshots=begins + lasts)
     able = candidates(simulator.mesh, kind)
     # A multiple of a few milliseconds harms no one.
     places = list(able[simulator.mesh.usual_p50[able] >= 0.02] if kind in MULTIPLES else able)
     culprit = simulator.node_ids[random.Random(seed * 100 + 7).choice(places)]
-    severity = SPECS[kind].sizes[-1] if kind in MULTIPLES else None
+    severity = CATALOGUE[kind].sizes[-1] if kind in MULTIPLES else None
     simulator.schedule(Fault(kind, culprit, begins, begins + lasts + 4, severity))
+    return simulator
+
+
+def simulated_shift(factor: float, seed: int) -> Simulator:
+    """Return a mesh with a shift of the traffic at one entry point that lasts to its end."""
+    simulator = Simulator(MeshSpec(services=40 + seed % 3 * 20, seed=seed), snapshots=BEGINS + LASTS)
+    entries = np.flatnonzero((simulator.mesh.services.entry > 0) & ~simulator.mesh.topology.latent)
+    place = simulator.node_ids[random.Random(seed * 100 + 7).choice(list(entries))]
+    simulator.schedule(TrafficShift(factor, BEGINS, BEGINS + LASTS + 4, scope=place))
+    return simulator
+
+
+def worst_incident(checkpoint: Checkpoint, simulator: Simulator) -> tuple[Incident, Verdict]:
+    """Return the worst incident of the last verdict with one that is not recovering."""
     mesh, found = Mesh(), None
     for snapshot in simulator.snapshots():
         verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
         active = [one for one in verdict.alerts or verdict.notices if not one.recovering]
         if active:
             found = max(active, key=lambda one: one.score), verdict
-    assert found, f"{kind} at {culprit}, seed {seed}: no incident"
+    assert found, f"{simulator.spec}: no incident"
     return found
 
 
 def test_every_kind_of_fault_has_a_right_step() -> None:
-    assert STEPS.keys() == SPECS.keys() == (CATALOGUE | TRAFFIC).keys()
+    assert STEPS.keys() == CATALOGUE.keys()
+
+
+def require_right_step(checkpoint: Checkpoint, simulators: Iterable[Simulator], right: str) -> None:
+    found = (worst_incident(checkpoint, simulator) for simulator in simulators)
+    steps = [next_step(incident, verdict.alerts) for incident, verdict in found]
+    assert sum(re.match(right, step) is not None for step in steps) >= len(SEEDS) - 1, steps
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", STEPS)
 def test_the_next_step_is_right(checkpoint: Checkpoint, kind: FaultKind) -> None:
-    steps = []
-    for seed in SEEDS:
-        incident, verdict = worst_incident(checkpoint, kind, seed)
-        steps.append(next_step(incident, verdict.alerts))
-    right = [step for step in steps if re.match(STEPS[kind], step)]
-    assert len(right) >= len(SEEDS) - 1, steps
+    require_right_step(checkpoint, (simulated_fault(kind, seed) for seed in SEEDS), STEPS[kind])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("factor", SHIFTS)
+def test_the_next_step_after_a_shift_of_the_traffic_is_right(checkpoint: Checkpoint, factor: float) -> None:
+    require_right_step(checkpoint, (simulated_shift(factor, seed) for seed in SEEDS), SHIFTS[factor])

@@ -150,21 +150,6 @@ def test_simulate_lists_the_silences_in_meta_and_in_no_event(tmp_path: Path) -> 
             assert not snapshot.node_observed[rows].any()
 
 
-def test_muted_churn_is_the_same_mesh_plan_and_faults(tmp_path: Path) -> None:
-    arguments = ("--services", 20, "--calls-per-service", 2, "--snapshots", 150, "--first-fault", 5)
-    churned, muted = tmp_path / "churned", tmp_path / "muted"
-    assert tagae("simulate", churned, *arguments, "--churn-per-hour", 60).exit_code == 0
-    assert tagae("simulate", muted, *arguments, "--churn-per-hour", 60, "--mute-churn").exit_code == 0
-    one, other = RecordingReader(churned), RecordingReader(muted)
-    assert one.changes()
-    assert other.changes() == []
-
-    def faults(reader: RecordingReader) -> list[tuple[Any, ...]]:
-        return [(i.start, i.end, i.kind, i.root_cause_service, i.details["severity"]) for i in reader.incidents()]
-
-    assert faults(one) == faults(other) != []
-
-
 def test_simulate_can_run_without_faults(tmp_path: Path) -> None:
     assert tagae("simulate", tmp_path / "calm", "--services", 20, "--calls-per-service", 2, "--snapshots", 3,
                  "--no-faults", "--churn-per-hour", 0).exit_code == 0  # fmt: skip

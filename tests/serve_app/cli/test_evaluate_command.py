@@ -1,9 +1,6 @@
 """``tagae evaluate``: scored recordings, several detectors, tables and JSON, clear refusals."""
 
-import base64
 import json
-import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +44,11 @@ def write_verdicts(recording: Path, path: Path, right: bool) -> None:
 
 @pytest.fixture(scope="module")
 def meshes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two meshes with faults, the muted control of one of them, and a quiet one, with verdicts of two detectors."""
+    """Two meshes with faults, and a quiet one, with verdicts of two detectors."""
     folder = tmp_path_factory.mktemp("evaluate")
     made = {
         "one": ("--seed", 1),
         "two": ("--seed", 2),
-        "one-muted": ("--seed", 1, "--mute-churn"),
         "quiet": ("--seed", 3, "--no-faults"),
     }
     for name, options in made.items():
@@ -85,57 +81,6 @@ def test_two_detectors_on_meshes_with_faults_and_a_quiet_one(meshes: Path) -> No
     assert [row["place"] for row in incidents] == [1] * len(incidents)
 
 
-class Elements(HTMLParser):
-    """Every element of a page with its attributes and depth."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.feed(text)
-        assert self.open == [], "every element must be closed"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-        if tag not in ("meta", "img"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def of(self, tag: str, class_: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.found if (name, attributes.get("class")) == (tag, class_)]
-
-
-@pytest.mark.parametrize("detector", ["right", "wrong"])
-def test_the_page_has_charts_with_descriptions(meshes: Path, tmp_path: Path, detector: str) -> None:
-    target = tmp_path / "report.html"
-    given = meshes / "one", meshes / "quiet", "-v", f"{detector}={meshes / detector}"
-    assert tagae("evaluate", *given, "--html", target).exit_code == 0
-    text = target.read_text()
-    assert not re.search(r"<script|<link|@import|url\(|href=|https?:", text)
-    seen = Elements(text)
-    images = [attributes for tag, attributes in seen.found if tag == "img"]
-    assert len(images) == 4, "two of scores, one of suspects, one of reliability"
-    start = "data:image/svg+xml;base64,"
-    for image in images:
-        source = image["src"] or ""
-        assert source.startswith(start)
-        assert b"<svg" in base64.b64decode(source.removeprefix(start))
-    alts = " ".join(image["alt"] or "" for image in images)
-    faults = len(RecordingReader(meshes / "one").incidents())
-    found = f"{faults} of {faults}" if detector == "right" else f"0 of {faults}"
-    assert f"{found} incidents found" in alts
-    (suspects,) = (image["alt"] or "" for image in images if (image["alt"] or "").startswith("Suspects on"))
-    shares = [int(share) for share in re.findall(r": (\d+)%", suspects)]
-    assert len(shares) == faults
-    assert min(shares) > 50 if detector == "right" else max(shares) == 0
-    assert len(seen.of("tr", "missed")) == (0 if detector == "right" else faults)
-
-
 def test_notices_are_evaluated_separately(tmp_path: Path) -> None:
     """Write verdicts with an alert for the first fault, and notices for the other faults."""
     recording = tmp_path / "faults"
@@ -146,7 +91,7 @@ def test_notices_are_evaluated_separately(tmp_path: Path) -> None:
         incident["severity"] = "notice"
     (tmp_path / "shy.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
     given = "evaluate", recording, "-v", f"shy={tmp_path / 'shy.jsonl'}", "-v", f"right={tmp_path / 'right.jsonl'}"
-    result = tagae(*given, "--json", tmp_path / "found.json", "--html", tmp_path / "found.html")
+    result = tagae(*given, "--json", tmp_path / "found.json")
     assert result.exit_code == 0, result.stderr
     found = json.loads((tmp_path / "found.json").read_text())["recordings"][f"{tmp_path.name}/faults"]
     shy, right = found["shy"], found["right"]
@@ -160,11 +105,8 @@ def test_notices_are_evaluated_separately(tmp_path: Path) -> None:
     assert shy["pages_and_notices"]["overall"]["recall"]["value"] == 1.0
     assert shy["pages_and_notices"]["pages_a_found_fault"] == right["pages"]["pages_a_found_fault"] == 1.0
     assert right["notices"] is None
-    page = (tmp_path / "found.html").read_text()
     for words in ("notices, by time and place", "alerts and notices together", "incidents per fault found; 1 is right"):
-        assert words in page
         assert words in result.stdout
-    assert "by a notice, after" in page
 
 
 def test_alerts_while_telemetry_is_missing_have_a_row(tmp_path: Path) -> None:
@@ -198,16 +140,6 @@ def test_the_budget_of_the_settings_is_shown(meshes: Path) -> None:
     assert promise["days"] == pytest.approx((SNAPSHOTS - 20) * 15 / 86_400, abs=1e-5)
 
 
-def test_false_alerts_that_the_muted_control_also_has_are_not_due_to_churn(meshes: Path) -> None:
-    result = tagae(
-        "evaluate", meshes / "one", "--control", meshes / "one-muted", "-v", f"wrong={meshes / 'wrong'}", "--json", "-"
-    )
-    assert result.exit_code == 0, result.stderr
-    churn = json.loads(result.stdout)["pooled"]["located"]["wrong"]["churn"]
-    assert churn["false_pages"] >= 1
-    assert (churn["control_false_pages"], churn["due"]) == (churn["false_pages"], 0), "the same alerts, to the second"
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -218,8 +150,6 @@ def test_false_alerts_that_the_muted_control_also_has_are_not_due_to_churn(meshe
         (["one", "-v", "a={m}/nowhere"], "expected a readable file of verdict lines"),
         (["one", "two", "-v", "a={m}/two"], "a: expected {m}/two/"),
         (["one", "-v", "a={m}/right", "--reference", "b"], "--reference: expected one of a, got 'b'"),
-        (["one", "two", "--control", "{m}/one-muted", "-v", "a={m}/right"], "--control: expected one for each of 2"),
-        (["quiet", "--control", "{m}/one-muted", "-v", "a={m}/right"], "leave out --control"),
         (["right", "-v", "a={m}/right/one.jsonl"], "it is not a recording"),
     ],
 )

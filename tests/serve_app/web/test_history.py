@@ -271,7 +271,7 @@ def test_the_service_that_became_slow_differs_most(watched_mesh: Watched, verdic
 
 def test_two_quiet_periods_hardly_differ() -> None:
     """At most ten of about 900 series are listed, and none differs as much as in a fault."""
-    quiet = list(Simulator(SPEC, snapshots=60, mute_churn=True).snapshots())
+    quiet = list(Simulator(SPEC, snapshots=60).snapshots())
     rows = differing(quiet[:30], quiet[30:])
     assert len(rows) <= 10
     assert all(abs(row.strength) < 5 for row in rows)

@@ -46,7 +46,7 @@ def culprit() -> str:
 def recording(snapshots: int, *faults: tuple[int, int]) -> list[MeshSnapshot]:
     """A mesh in which the same service fails in these spans."""
     events = [Fault("error_burst", culprit(), begin, end, 0.9) for begin, end in faults]
-    return list(Simulator(SPEC, events, snapshots=snapshots, mute_churn=True).snapshots())
+    return list(Simulator(SPEC, events, snapshots=snapshots).snapshots())
 
 
 def later(snapshots: Sequence[MeshSnapshot], days: float) -> list[MeshSnapshot]:

@@ -46,7 +46,7 @@ MESH = "shop"
 
 
 def recording(snapshots: int, *faults: Fault, changes: tuple[BenignChange, ...] = ()) -> list[MeshSnapshot]:
-    return list(Simulator(SPEC, faults, changes, snapshots=snapshots, mute_churn=not changes).snapshots())
+    return list(Simulator(SPEC, faults, changes, snapshots=snapshots).snapshots())
 
 
 @pytest.fixture
