@@ -18,7 +18,7 @@ import msgspec
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.kubernetes.watch import WatchState
-from serve_app.collect.prometheus.refusals import MOST_DETAIL
+from serve_app.collect.prometheus.replies import MOST_DETAIL
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     DeadlineExceeded,
