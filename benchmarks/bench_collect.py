@@ -37,7 +37,8 @@ import numpy as np
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.exporter import PAGES, scrape_config, start_exporter
 from tests.live.monitor import Monitor

@@ -15,10 +15,9 @@ from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, s
 from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
 from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
 from serve_app.collect.prometheus.owners import OwnerLabels
-from serve_app.collect.prometheus.plan import SeriesScope
-from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
 from serve_app.collect.prometheus.signals import Queues
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
+from serve_app.collect.prometheus.source import Poll, PrometheusSource, Role
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
@@ -54,8 +53,7 @@ class MeshSource:
     ) -> None:
         self._origin = mesh.endpoint(mesh.prometheus_url).origin
         self._prometheus = prometheus or open_prometheus(Prometheus, mesh, collector)
-        self._options = _query_options(collector)
-        self._scope = SeriesScope(Match(mesh.match), mesh.cluster_label)
+        self._options = _query_options(mesh, collector)
         self._clock = clock
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         dialect = configured_dialect(mesh)
@@ -76,13 +74,13 @@ class MeshSource:
     def _detect(self, at: datetime) -> Poll:
         """The first poll of a mesh whose kind is not known yet."""
         within = self._options.within_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, self._scope.match)
-        if dialect is None and self._scope.match:  # the source says what is wrong with the matchers
+        dialect, answers = detect_dialect(self._prometheus, at, within, self._options.match)
+        if dialect is None and self._options.match:  # the source says what is wrong with the matchers
             dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
-            late = None if failed else find_late(self._prometheus, at, within, self._scope.match)
-            return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._scope.match))
+            late = None if failed else find_late(self._prometheus, at, within, self._options.match)
+            return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._options.match))
         self._detected_at, self._source = at, self._open(dialect)
         return self._poll(self._source, at)
 
@@ -90,7 +88,7 @@ class MeshSource:
         """Poll with queries for the histograms that the mesh has."""
         poll = source.poll(at)
         within = self._options.within_seconds
-        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within, self._scope.match):
+        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within, self._options.match):
             source.switch(other)
             return source.poll(at)
         return poll
@@ -105,7 +103,7 @@ class MeshSource:
         source = self._source
         if source is None or abs((at - self._detected_at).total_seconds()) < apart:
             return False
-        dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds, self._scope.match)
+        dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds, self._options.match)
         if dialect is None or any(answer.failed for answer in answers.values()):
             return False
         self._detected_at = at
@@ -129,7 +127,7 @@ class MeshSource:
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
         """Whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
-        text = " or ".join(f"count({self._scope.match.apply(one)})" for one in selectors)
+        text = " or ".join(f"count({self._options.match.apply(one)})" for one in selectors)
         answer = self._prometheus.ask({"requests": text}, at, self._options.within_seconds)["requests"]
         return None if answer.failed else len(answer.samples) > 0
 
@@ -140,7 +138,6 @@ class MeshSource:
             dialect,
             self._options,
             self._queues,
-            scope=self._scope,
             clock=self._clock,
             owner_labels=self._owner_labels,
         )
@@ -153,7 +150,7 @@ class MeshSource:
     def gaps(self, at: datetime) -> list[FoundGap]:
         """The gaps in the configuration of this mesh's sources; of all sources if none is known."""
         dialects = [self._histograms.dialect] if self._source else KNOWN.values()
-        return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._scope.match)
+        return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._options.match)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -288,7 +285,7 @@ def _token_source(mesh: MeshSettings) -> TokenSource | None:
     return GoogleTokens() if mesh.google else None
 
 
-def _query_options(collector: CollectorSettings) -> QueryOptions:
+def _query_options(mesh: MeshSettings, collector: CollectorSettings) -> QueryOptions:
     return QueryOptions(
         collector.interval_seconds,
         collector.window_seconds,
@@ -298,4 +295,6 @@ def _query_options(collector: CollectorSettings) -> QueryOptions:
         collector.behind_seconds,
         follows_scrapes="window_seconds" not in collector.model_fields_set,
         follows_lag="behind_seconds" not in collector.model_fields_set,
+        match=Match(mesh.match),
+        cluster_label=mesh.cluster_label,
     )

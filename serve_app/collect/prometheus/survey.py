@@ -5,8 +5,9 @@ of queries every ten minutes, whose answers are as long as the list of services.
 """
 
 import math
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
@@ -28,7 +29,7 @@ from serve_app.collect.prometheus.clusters import (
     restrict,
     varying_labels,
 )
-from serve_app.collect.prometheus.freshness import Freshness, measure
+from serve_app.collect.prometheus.freshness import Clock, Freshness, follow, measure
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
     JOB,
@@ -46,7 +47,7 @@ from serve_app.collect.prometheus.groups import (
     weigh,
 )
 from serve_app.collect.prometheus.match import EVERYTHING, Match, escape, matched_metrics, range_selectors
-from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.query import Query, QueryOptions
 
 AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
@@ -107,56 +108,123 @@ class Survey:
     is_certain: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a mesh is polled: as the settings want it, and as its series need it.
+
+    Attributes:
+        match: matchers of all queries.
+        window_seconds: rate window of the mesh.
+        container_window_seconds: rate window of containers, which have scrape jobs of their own.
+        behind_seconds: how old the newest snapshot should be because data arrive late; 0: as in the settings.
+    """
+
+    match: Match
+    window_seconds: float
+    container_window_seconds: float
+    behind_seconds: float = 0.0
+
+
+def make_plan(options: QueryOptions, survey: Survey | None) -> Plan:
+    """The plan of a mesh; without a survey, as in the settings."""
+    given = options.window_seconds
+    if survey is None:
+        return Plan(options.match, given, given)
+    windows = [follow(given, one) if options.follows_scrapes else given for one in (survey.mesh, survey.containers)]
+    is_later = survey.lag_seconds and options.follows_lag
+    return Plan(survey.match, windows[0], windows[1], options.behind_seconds + survey.lag_seconds if is_later else 0.0)
+
+
 class Surveyor:
-    """Looks at the series of one mesh.
+    """Looks at the series of one mesh every ten minutes, and sooner if they are not known well or change.
 
     Args:
         prometheus: client of the mesh's Prometheus.
-        match: matchers of the settings.
-        cluster_label: label whose value is a part of each namespace, of the settings; empty: none.
-        usual_age: age of the newest snapshot by the settings, s.
+        options: of the settings.
+        clock: Unix time, s.
+
+    Attributes:
+        survey: the newest result; None before the first.
+        plan: that follows from it.
     """
 
-    def __init__(
-        self, prometheus: Prometheus, match: Match = EVERYTHING, cluster_label: str = "", usual_age: float = 15.0
-    ) -> None:
-        self._prometheus, self._match = prometheus, match
-        self._cluster_label, self._usual_age = cluster_label, usual_age
+    def __init__(self, prometheus: Prometheus, options: QueryOptions, clock: Clock = time.time) -> None:
+        self._prometheus, self._options, self._clock = prometheus, options, clock
+        self._match, self._cluster_label = options.match, options.cluster_label
+        self._looked_at: datetime | None = None  # even without a result
+        self._failures = 0  # in a row
+        self.survey: Survey | None = None
+        self.plan = make_plan(options, None)
 
-    def look(
-        self, queries: SurveyedQueries, at: datetime, now: float, within: float, before: Survey | None
-    ) -> Survey | None:
-        """Survey the series.
+    def update(self, queries: SurveyedQueries, at: datetime) -> bool:
+        """Look at the series if it is time. Returns whether the plan is another one now."""
+        known = self.survey is not None and self.survey.is_certain
+        soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
+        changed = self.look(queries, at, AGAIN_SECONDS if known else soon)
+        return self._watch_servers(queries, at) or changed
+
+    def look(self, queries: SurveyedQueries, at: datetime, apart: float = SOON_SECONDS) -> bool:
+        """Look at the series unless the last time was less than ``apart`` s ago. Returns whether the plan is another
+        one now.
 
         Args:
             queries: of the mesh.
             at: instant of the snapshot. For a recent one, the series of now are surveyed, because they show the lag.
-            now: Unix time.
-            within: deadline of each round of queries, s.
-            before: the previous result; what is read stays the same if possible.
-
-        Returns:
-            The result; None if a query failed.
+            apart: s.
         """
-        look = _Look(_newest(at, now), within)
+        if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < apart:
+            return False
+        self._looked_at = at
+        now = self._clock()
         try:
-            return self._survey(queries, look, before, is_live=_is_live(at, now))
+            survey = self._survey(queries, _newest(at, now), self.survey, is_live=_is_live(at, now))
         except _QueryFailed:
-            return None
+            self._failures += 1
+            return False
+        self._failures = 0
+        before, self.survey = self.plan, survey
+        self.plan = make_plan(self._options, survey)
+        return replace(before, behind_seconds=self.plan.behind_seconds) != self.plan
 
-    def _survey(self, queries: SurveyedQueries, look: "_Look", before: Survey | None, *, is_live: bool) -> Survey:
+    def forget(self) -> None:
+        """Start again, for other queries."""
+        self.survey, self._looked_at = None, None
+
+    def _watch_servers(self, queries: SurveyedQueries, at: datetime) -> bool:
+        """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
+        replicas = self.survey.replicas if self.survey else None
+        if replicas is None or self._looked_at == at:
+            return False
+        newest = " or ".join(
+            f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))"
+            for one in range_selectors(queries.services.promql)
+        )
+        # Data stop now before they stop in snapshots.
+        asked = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
+        samples = asked["newest"].samples
+        servers = [one.get(replicas.label, "") for one in label_values(samples, (replicas.label,))]
+        return replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True))) and self.look(
+            queries, at, 0.0
+        )
+
+    @property
+    def _within(self) -> float:
+        """Deadline of each round of queries, s."""
+        return self._options.within_seconds / 2
+
+    def _survey(self, queries: SurveyedQueries, at: datetime, before: Survey | None, *, is_live: bool) -> Survey:
         match = self._match
-        groups = self._groups(queries, match, look)
+        groups = self._groups(queries, match, at)
         absent: tuple[str, ...] = ()
         unmatched: dict[str, tuple[str, ...]] = {}
         if match and not groups.services:
-            absent, unmatched = self._why_unmatched(queries.services, look)
+            absent, unmatched = self._why_unmatched(queries.services, at)
             if absent:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
-                groups = self._groups(queries, match, look)
-        clusters, replicas = self._origins(queries, match, groups.services, look, before)
+                groups = self._groups(queries, match, at)
+        clusters, replicas = self._origins(queries, match, groups.services, at, before)
         whole = restrict(self._match, clusters, replicas)
-        lacking, nowhere = self._lacking(queries, whole, groups.services, look)
+        lacking, nowhere = self._lacking(queries, whole, groups.services, at)
         if mistaken := nowhere & set(absent):  # a typing error: no metric has the label
             absent = tuple(label for label in absent if label not in mistaken)
             unmatched |= dict.fromkeys(mistaken, ())
@@ -165,12 +233,12 @@ class Surveyor:
         chosen = restrict(match, clusters, replicas)
 
         def arrival(of: Iterable[SeriesGroup]) -> Freshness:
-            return measure([group for group in of if fits(group, chosen)], look.at.timestamp(), self._usual_age)
+            return measure([group for group in of if fits(group, chosen)], at.timestamp(), self._options.behind_seconds)
 
         mesh = arrival((*groups.services, *groups.calls))
         lag = _lag(mesh, before) if is_live else 0.0
         return Survey(
-            look.at,
+            at,
             mesh,
             arrival(groups.containers),
             clusters,
@@ -185,34 +253,18 @@ class Surveyor:
             _is_certain(queries, mesh, lag, is_live=is_live),
         )
 
-    def newest_by_server(
-        self, query: Query, replicas: ServerPair, at: datetime, now: float, within: float
-    ) -> dict[str, float]:
-        """Time of the newest sample of each server of a pair, Unix; empty if the query failed.
-
-        ``at`` and ``now`` as in :meth:`look`: data stop now before they stop in snapshots.
-        """
-        newest = " or ".join(
-            f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))" for one in range_selectors(query.promql)
-        )
-        answer = self._prometheus.ask({"newest": newest}, _newest(at, now), within)["newest"]
-        servers = label_values(answer.samples, (replicas.label,))
-        return {
-            one.get(replicas.label, ""): time for one, time in zip(servers, answer.samples.values.tolist(), strict=True)
-        }
-
-    def _ask(self, queries: Mapping[str, str], look: "_Look") -> dict[str, QueryAnswer]:
+    def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
         """The answers.
 
         Raises:
             _QueryFailed: one of the queries failed.
         """
-        answers = self._prometheus.ask(queries, look.at, look.within) if queries else {}
+        answers = self._prometheus.ask(queries, at, self._within) if queries else {}
         if any(answer.failed for answer in answers.values()):
             raise _QueryFailed
         return answers
 
-    def _groups(self, queries: SurveyedQueries, match: Match, look: "_Look") -> "_Groups":
+    def _groups(self, queries: SurveyedQueries, match: Match, at: datetime) -> "_Groups":
         kinds = {
             "services": (queries.services, match),
             "calls": (queries.calls, match),
@@ -222,7 +274,7 @@ class Surveyor:
 
         def ask(fact: str, matches: Mapping[str, Match]) -> None:
             texts = {kind: group_query(kinds[kind][0], one, fact) for kind, one in matches.items()}
-            asked = self._ask({kind: text for kind, text in texts.items() if text}, look)
+            asked = self._ask({kind: text for kind, text in texts.items() if text}, at)
             for kind, answer in asked.items():
                 answers[kind][fact] = answer
 
@@ -246,14 +298,14 @@ class Surveyor:
             weigh(groups)
         return _Groups(found["services"], found["calls"], found["containers"])
 
-    def _why_unmatched(self, query: Query, look: "_Look") -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
         """The labels of the setting that no series of the mesh has, and the values of the others."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
         if not selectors:
             return (), {}
         text = " or ".join(f"count by ({', '.join(labels)}) ({one})" for one in selectors)
-        rows = label_values(self._ask({"values": text}, look)["values"].samples, labels)
+        rows = label_values(self._ask({"values": text}, at)["values"].samples, labels)
         if not rows:
             return (), {}
         values = {label: tuple(sorted({row[label] for row in rows if label in row})) for label in labels}
@@ -267,7 +319,7 @@ class Surveyor:
         queries: SurveyedQueries,
         match: Match,
         groups: Sequence[SeriesGroup],
-        look: "_Look",
+        at: datetime,
         before: Survey | None,
     ) -> tuple[Clusters | None, ServerPair | None]:
         """The clusters and the servers whose series are read."""
@@ -276,12 +328,12 @@ class Surveyor:
         questions = doubled_queries(queries.services, match, servers) if servers else {}
         if varying_labels(groups, cluster_labels):
             questions["calls"] = calls_between_query(queries.calls, match)
-        answers = self._ask(questions, look)
+        answers = self._ask(questions, at)
         replicas: ServerPair | None = None
         if servers and _share(answers["doubled"], answers["distinct"]) >= LEAST_DOUBLED:
             label = servers[0]
             if agree(groups, label):
-                replicas = find_replicas(groups, label, look.at.timestamp(), before.replicas if before else None)
+                replicas = find_replicas(groups, label, at.timestamp(), before.replicas if before else None)
             else:  # the same names with other traffic: the label tells clusters apart
                 cluster_labels.append(label)
         once = [group for group in groups if fits(group, restrict(EVERYTHING, None, replicas))]
@@ -295,7 +347,7 @@ class Surveyor:
         return find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
     def _lacking(
-        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], look: "_Look"
+        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], at: datetime
     ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
         """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
         without a known value in any of these metrics.
@@ -311,7 +363,7 @@ class Surveyor:
             return {}, frozenset(labels)
         pattern = escape("|".join(metrics))
         text = f'group by (__name__, {", ".join(labels)}) ({{__name__=~"{pattern}"}})'
-        rows = label_values(self._ask({"labels": text}, look)["labels"].samples, ("__name__", *labels))
+        rows = label_values(self._ask({"labels": text}, at)["labels"].samples, ("__name__", *labels))
         known = {
             label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
             for label in labels
@@ -331,14 +383,6 @@ class Surveyor:
 
 class _QueryFailed(Exception):
     """A query of a survey failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """When the queries of a survey are evaluated, and the deadline of each round of them, s."""
-
-    at: datetime
-    within: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
 from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES, OwnerLabels
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
-from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
-from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role
+from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Role
 from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
 
