@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray
-from pydantic import PrivateAttr
 from ray import serve
 from ray.exceptions import RayTaskError
 from ray.serve import Application, Deployment
@@ -27,7 +26,7 @@ from serve_app.runtime.environment import MOST_FAILED_STARTS
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
-from serve_app.settings import FormerTable, ScoringPlace, ServeSettings, Settings, former_tables
+from serve_app.settings import ScoringPlace, ServeSettings, Settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
 
@@ -55,16 +54,8 @@ IN_TURN = "ray.serve.experimental.round_robin_router.RoundRobinRouter"
 class Arguments(Settings):
     """The settings as Ray's command line gives them: dotted names (``scorer.num_replicas=4``) or nested values."""
 
-    _given: dict[str, Any] = PrivateAttr(default_factory=dict)
-
     def __init__(self, **values: Any) -> None:
-        given = nest(values)
-        super().__init__(**given)
-        self._given = given
-
-    def former_tables(self) -> list[FormerTable]:
-        """The former tables of meshes that these settings use."""
-        return former_tables(overrides=self._given)
+        super().__init__(**nest(values))
 
 
 def build(args: Arguments) -> Application:
@@ -77,8 +68,6 @@ def build(args: Arguments) -> Application:
     logs.install()
     settings = Settings.model_construct(**dict(args))
     _choose_log(settings)
-    for former in args.former_tables():
-        log.warning(former)
     has_own_ray = local.connect(settings)
     if has_own_ray and settings.scorer.device == "cuda":  # nodes of another cluster may have GPUs, or join later
         _require_gpu()

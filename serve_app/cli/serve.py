@@ -1,6 +1,5 @@
 """``tagae serve``: runs the service on this machine."""
 
-import logging
 from functools import partial
 from typing import Annotated
 
@@ -8,8 +7,6 @@ import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Steps, print_state, spinner, write_json
-
-log = logging.getLogger(__name__)
 
 
 def serve(
@@ -28,14 +25,12 @@ def serve(
       tagae serve
       tagae serve --port 9000 --set scorer.device=cpu
     """
-    from serve_app.settings import former_tables, load
+    from serve_app.settings import load
 
     given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     chosen = load(config, given)
     if chosen.logs.format == "json":
         write_json("serve")
-    for former in former_tables(config, given):
-        log.warning(former)
     steps = Steps()
     steps("loading the program")
     from serve_app.runtime import fork_server

@@ -15,8 +15,6 @@ from serve_app.cli.mesh_options import UNNAMED, Collected, PrometheusUrl, select
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.logs import stderr_handler
 
-log = logging.getLogger(__name__)
-
 
 def sidecar(
     prometheus: PrometheusUrl = None,
@@ -40,7 +38,7 @@ def sidecar(
       tagae sidecar --prometheus http://127.0.0.1:9090
       TAGAE_WINDOW_SIZE=60 TAGAE_ANOMALY_PERCENTILE=99.5 tagae sidecar --socket /run/tagae/verdicts.sock
     """
-    from serve_app.settings import former_tables, load
+    from serve_app.settings import load
     from serve_app.sidecar.process import run
 
     flags = {"host": host, "port": port, "socket": socket, "metrics_port": metrics_port}
@@ -55,8 +53,6 @@ def sidecar(
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     for package in ("serve_app", "model"):
         logging.getLogger(package).setLevel(logging.INFO)
-    for former in former_tables(config, given):
-        log.warning(former)
 
     def print_ready(addresses: list[str]) -> None:
         source = f"polls {selected.prometheus}" if selected else "waits for snapshots"

@@ -21,7 +21,7 @@ from serve_app.access import is_loopback
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.provider import check_provider
 from serve_app.errors import BadSettings
-from serve_app.settings import Settings, former_tables, sources
+from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
 from serve_app.settings.plugins import STORES
@@ -52,7 +52,7 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         settings = load_settings(config, overrides)
         changed = [o for o in sources(config, overrides) if o.origin != "default"]
         where = ", ".join(f"{o.name} from {o.origin}" for o in changed) or "all defaults"
-        about = [Finding("settings", "ok", where), *_former_tables(config, overrides)]
+        about = [Finding("settings", "ok", where)]
     except BadSettings as error:
         settings = Settings.model_construct()
         remedy = "correct the setting; the other checks assume the defaults"
@@ -72,11 +72,6 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         _ray,
     )
     return [*about, *(finding for check in checks for finding in check(settings))]
-
-
-def _former_tables(config: Path | None, overrides: Mapping[str, Any] | None) -> Iterator[Finding]:
-    for former in former_tables(config, overrides):
-        yield Finding("former settings", "warning", f"{former.name}, which still works", former.remedy)
 
 
 def _python(_: Settings) -> Iterator[Finding]:

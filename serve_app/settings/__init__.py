@@ -2,10 +2,9 @@
 
 from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.collector import CollectorSettings
-from serve_app.settings.former import FormerTable
 from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
-from serve_app.settings.loading import Origin, former_tables, load, sources
+from serve_app.settings.loading import Origin, load, sources
 from serve_app.settings.meshes import MeshSettings, ServiceSettings
 from serve_app.settings.model import ModelSettings
 from serve_app.settings.scorer import ScorerSettings, ScoringPlace
@@ -20,7 +19,6 @@ __all__ = [
     "PLAIN_NAMES",
     "AlertSettings",
     "CollectorSettings",
-    "FormerTable",
     "GenericSettings",
     "LimitSettings",
     "LinkSettings",
@@ -36,7 +34,6 @@ __all__ = [
     "SidecarSettings",
     "SlaSettings",
     "StoreSettings",
-    "former_tables",
     "load",
     "sources",
 ]

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from serve_app.errors import BadSettings
-from serve_app.settings.former import FormerTable, find_former_tables
 from serve_app.settings.settings import Layer, Settings, read_layers, setting_names
 
 
@@ -52,15 +51,6 @@ def sources(config: Path | None = None, overrides: Mapping[str, Any] | None = No
     return [Origin(path, value, _origin(path, layers)) for path, value in _leaves(values)]
 
 
-def former_tables(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[FormerTable]:
-    """The former tables of meshes that are in use, each with the lines to write instead; arguments as in :func:`load`.
-
-    Raises:
-        BadSettings: a source cannot be read, or it gives a setting two values.
-    """
-    return find_former_tables({layer.origin: layer.tables for layer in read_layers(_arguments(config, overrides))})
-
-
 def _arguments(config: Path | None, overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     return {**(overrides or {}), **({} if config is None else {"config": config})}
 
@@ -80,7 +70,7 @@ def _origin(path: tuple[str, ...], layers: list[Layer]) -> str:
 
 
 def _layer_of(path: tuple[str, ...], layers: list[Layer]) -> Layer | None:
-    return next((layer for layer in reversed(layers) if _has(layer.tables.values, path)), None)
+    return next((layer for layer in reversed(layers) if _has(layer.values, path)), None)
 
 
 def _has(values: Any, path: tuple[str, ...]) -> bool:
@@ -97,8 +87,7 @@ def _describe(error: ErrorDetails, layers: list[Layer]) -> str:
     # A setting that is missing, or part of a list, is named after the group or the list that lacks or has it.
     above = (path[:end] for end in range(len(path), 0, -1))
     layer = next(filter(None, (_layer_of(one, layers) for one in above)), None)
-    name = ".".join(layer.tables.as_written(path) if layer else path)
-    subject = f"{name} (from {layer.origin if layer else 'default'})"
+    subject = f"{'.'.join(path)} (from {layer.origin if layer else 'default'})"
     if error["type"] == "extra_forbidden":
         return f"{subject}: no such setting; expected one of {setting_names(_group(path))}"
     message = error["msg"].removeprefix("Value error, ")

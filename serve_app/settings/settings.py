@@ -28,7 +28,6 @@ from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.audit import AuditSettings
 from serve_app.settings.base import Location, MeshName
 from serve_app.settings.collector import CollectorSettings
-from serve_app.settings.former import MovedTables, move_former_tables
 from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings, Priority
@@ -109,43 +108,15 @@ class Settings(BaseSettings):
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """The layers in the order of pydantic-settings, where the first one wins."""
-        return tuple(
-            InitSettingsSource(settings_cls, layer.tables.values) for layer in reversed(read_layers(init_settings()))
-        )
-
-
-class _WithMeshes(BaseModel):
-    """A former table, as :mod:`serve_app.settings.former` moves it. It only says which variables are JSON."""
-
-    meshes: dict[MeshName, MeshSettings]
-
-
-class _FormerModel(ModelSettings, _WithMeshes):
-    pass
-
-
-class _FormerAlert(AlertSettings, _WithMeshes):
-    pass
-
-
-class _FormerCollector(CollectorSettings, _WithMeshes):
-    pass
-
-
-class _Environment(Settings):
-    """All names that environment variables may have."""
-
-    model: _FormerModel
-    alert: _FormerAlert
-    collector: _FormerCollector
+        return tuple(InitSettingsSource(settings_cls, layer.values) for layer in reversed(read_layers(init_settings())))
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested values from one source, with the tables of meshes at their new place."""
+    """Nested values from one source."""
 
     origin: str
-    tables: MovedTables
+    values: dict[str, Any]
 
 
 def read_layers(overrides: dict[str, Any]) -> list[Layer]:
@@ -157,7 +128,7 @@ def read_layers(overrides: dict[str, Any]) -> list[Layer]:
         "environment": environment,
         "override": overrides,
     }
-    return [Layer(origin, move_former_tables(values, origin)) for origin, values in layers.items()]
+    return [Layer(origin, values) for origin, values in layers.items()]
 
 
 def _file(path: Path) -> dict[str, Any]:
@@ -177,7 +148,7 @@ def _environment() -> dict[str, Any]:
                 f"{name}: no such group of settings: {group!r}; expected one of {setting_names(Settings)}"
             )
     try:
-        values: dict[str, Any] = EnvSettingsSource(_Environment)()
+        values: dict[str, Any] = EnvSettingsSource(Settings)()
     except SettingsError as error:
         raise BadSettings(f"environment: {error}; expected JSON for a group; set single settings instead") from error
     plain = [(place, os.environ.get(name)) for name, place in PLAIN_NAMES.items()]

@@ -103,6 +103,7 @@ class QueryAnswer:
         failed: why the query failed; empty if it succeeded, even with an empty result.
         detail: description of the failure, for the log.
         seconds: time until the result was complete.
+        size: size of the reply, bytes.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -110,6 +111,7 @@ class QueryAnswer:
     failed: Failure | Literal[""] = ""
     detail: str = ""
     seconds: float = 0.0
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,7 +243,7 @@ class Prometheus:
             return _failed(error, time.monotonic() - began)
         values = np.fromiter((_number(one) for one in found), np.float64, len(found))
         samples = Samples([bytes(one.metric) for one in found], values)
-        return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began)
+        return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began, size=found.size)
 
     def _send(self, until: float, ask: Callable[[PrometheusConnect, float], Result]) -> Result:
         """Send a query. Gateways that allow only one of POST and GET refuse the other in several ways. The one that

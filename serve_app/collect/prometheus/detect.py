@@ -14,7 +14,7 @@ from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, scraped_jobs
 from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
 from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
-from serve_app.collect.prometheus.owners import OwnerLabels
+from serve_app.collect.prometheus.owners import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, Role
@@ -58,7 +58,7 @@ class MeshSource:
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         dialect = configured_dialect(mesh)
         self._queues = Queues(mesh.queues, mesh.queue_query)
-        self._owner_labels = OwnerLabels(mesh.team_labels, mesh.contact_labels)
+        self._owner_labels = OwnerLabels(mesh.team_labels, CONTACT_LABELS)
         self._source = self._open(dialect) if dialect else None
 
     def poll(self, at: datetime) -> Poll:
@@ -192,19 +192,14 @@ def generic_dialect(settings: GenericSettings) -> Dialect:
     """The dialect with the queries of the settings."""
     services, calls = (
         {
-            role: Query(query.promql, labels, query.unit, "max" if role in SHARES else "sum")
-            for role, query in queries.items()
+            role: Query(
+                promql, labels, settings.bucket_unit if role == "buckets" else 1.0, "max" if role in SHARES else "sum"
+            )
+            for role, promql in queries.items()
         }
         for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
-    return Dialect(
-        "generic",
-        services,
-        calls,
-        (),
-        frozenset(settings.external),
-        in_flight_of_durations="long_requests" in services,
-    )
+    return Dialect("generic", services, calls, (), in_flight_of_durations="long_requests" in services)
 
 
 def detect_dialect(
@@ -277,7 +272,6 @@ def _token_source(mesh: MeshSettings) -> TokenSource | None:
                 mesh.oauth2.token_url,
                 mesh.oauth2.client_id,
                 mesh.oauth2.client_secret_file,
-                mesh.oauth2.scopes,
                 mesh.oauth2.parameters,
                 mesh.oauth2.ca_file,
             )
@@ -290,9 +284,8 @@ def _query_options(mesh: MeshSettings, collector: CollectorSettings) -> QueryOpt
         collector.interval_seconds,
         collector.window_seconds,
         collector.deadline_seconds,
-        collector.keep_seconds,
-        collector.recorded_from_calls,
-        collector.behind_seconds,
+        recorded_from_calls=collector.recorded_from_calls,
+        behind_seconds=collector.behind_seconds,
         follows_scrapes="window_seconds" not in collector.model_fields_set,
         follows_lag="behind_seconds" not in collector.model_fields_set,
         match=Match(mesh.match),

@@ -11,6 +11,7 @@ from serve_app.collect.prometheus.kubernetes import WORKLOAD, ServiceMapping, by
 from serve_app.collect.prometheus.query import Query
 
 OWNERS_OF_SERVICES = "service_owners"  # role of the query
+CONTACT_LABELS = ("tagae.io/contact", "contact", "a8r.io/chat")  # name the place at which to reach a team
 _WORKLOADS = {kind: kind for kind in ("deployment", "statefulset", "daemonset", "cronjob")} | {"job": "job_name"}
 
 

@@ -159,7 +159,7 @@ class QueryOptions:
     interval_seconds: float = 15.0
     window_seconds: float = 60.0
     within_seconds: float = 10.0
-    keep_seconds: float = 45.0
+    keep_seconds: float = 45.0  # three snapshots; after that, old values would hide a fault
     recorded_from_calls: float = 2000
     behind_seconds: float = 15.0
     follows_scrapes: bool = False

@@ -90,9 +90,10 @@ class _Body(msgspec.Struct):
 
 
 class Result(list[Series]):
-    """The series of a reply, and what the store said about the query."""
+    """The series of a reply, what the store said about the query, and the size of the reply, bytes."""
 
     warnings: tuple[str, ...] = ()
+    size = 0
 
 
 class Reply(requests.Response):
@@ -129,7 +130,7 @@ class Reply(requests.Response):
         if missing:
             raise QueryFailed("incomplete", "; ".join(missing)[:MOST_DETAIL], warnings=said)
         result = Result(one for one in data.result or () if one is not None)
-        result.warnings = said
+        result.warnings, result.size = said, len(self.content)
         return {"data": {"result": result}}
 
 

@@ -34,11 +34,12 @@ def query_once(behaviour: Behaviour, within: float = 2.0, **endpoint: object) ->
         return prometheus.ask({"q": "up"}, AT, within)["q"]
 
 
-def test_a_vector_comes_with_its_warnings() -> None:
+def test_a_vector_comes_with_its_warnings_and_size() -> None:
     hint = 'PromQL warning: bucket label "le" is missing or has a malformed value of "" for metric name "x" (1:1)'
     answer = query_once(standin.respond_with([({"a": "b"}, "1.5")], warnings=[hint]))
     assert (answer.failed, answer.warnings) == ("", (hint,))
     assert (answer.samples.label_sets, answer.samples.values.tolist()) == ([b'{"a": "b"}'], [1.5])
+    assert answer.size > 50
     assert 0 < answer.seconds < 2
 
 
