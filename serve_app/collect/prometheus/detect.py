@@ -13,7 +13,7 @@ from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.freshness import Clock
 from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, scraped_jobs
 from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
-from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
+from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.owners import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
 from serve_app.collect.prometheus.signals import Queues
@@ -42,8 +42,6 @@ class MeshSource:
         prometheus: client of its Prometheus; None: one for the present.
     """
 
-    _histograms: HistogramForm  # of the dialect in use
-
     def __init__(
         self,
         mesh: MeshSettings,
@@ -65,10 +63,10 @@ class MeshSource:
         """Poll the snapshot of one instant."""
         if self._source is None:
             return self._detect(at)
-        poll = self._poll(self._source, at)
+        poll = self._source.poll(at)
         is_lost = poll.snapshot is None and not any(answer.failed for answer in poll.answers.values())
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return self._poll(self._source, at)
+            return self._source.poll(at)
         return poll
 
     def _detect(self, at: datetime) -> Poll:
@@ -82,16 +80,7 @@ class MeshSource:
             late = None if failed else find_late(self._prometheus, at, within, self._options.match)
             return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._options.match))
         self._detected_at, self._source = at, self._open(dialect)
-        return self._poll(self._source, at)
-
-    def _poll(self, source: PrometheusSource, at: datetime) -> Poll:
-        """Poll with queries for the histograms that the mesh has."""
-        poll = source.poll(at)
-        within = self._options.within_seconds
-        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within, self._options.match):
-            source.switch(other)
-            return source.poll(at)
-        return poll
+        return self._source.poll(at)
 
     def _look_again(self, at: datetime, apart: float) -> bool:
         """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
@@ -120,7 +109,6 @@ class MeshSource:
             ", ".join(sorted(now)),
             "have more" if has_series else "have ended",
         )
-        self._histograms = HistogramForm(dialect)
         source.switch(dialect)
         return True
 
@@ -132,7 +120,6 @@ class MeshSource:
         return None if answer.failed else len(answer.samples) > 0
 
     def _open(self, dialect: Dialect) -> PrometheusSource:
-        self._histograms = HistogramForm(dialect)
         return PrometheusSource(
             self._prometheus,
             dialect,
@@ -149,7 +136,7 @@ class MeshSource:
 
     def gaps(self, at: datetime) -> list[FoundGap]:
         """The gaps in the configuration of this mesh's sources; of all sources if none is known."""
-        dialects = [self._histograms.dialect] if self._source else KNOWN.values()
+        dialects = [self._source.dialect] if self._source else KNOWN.values()
         return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._options.match)
 
     @property
@@ -157,7 +144,7 @@ class MeshSource:
         """The sources that are read, as in the settings; empty if none is known."""
         if self._source is None:
             return ()
-        dialect = self._histograms.dialect
+        dialect = self._source.dialect
         return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
 
     def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:

@@ -27,7 +27,6 @@ from serve_app.collect.prometheus.workloads import WorkloadServices
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
-FIND_AGAIN = 600.0  # s between two looks for series
 LEAST_THROTTLED = 0.01  # share of CPU periods that is sent
 LEAST_CANCELLED = 0.01  # share of requests that is sent
 FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance

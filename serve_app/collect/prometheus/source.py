@@ -1,7 +1,7 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,7 +35,7 @@ from serve_app.collect.prometheus.kubernetes import (
     read_controllers,
 )
 from serve_app.collect.prometheus.long_requests import Border
-from serve_app.collect.prometheus.native import SUFFIX
+from serve_app.collect.prometheus.native import SUFFIX, count_buckets, count_native, native
 from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES, OwnerLabels, read_owners, with_owners
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
@@ -44,7 +44,6 @@ from serve_app.collect.prometheus.reporters import RowJoiner
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
-    FIND_AGAIN,
     LONGEST_SINCE,
     PODS,
     Queues,
@@ -148,14 +147,13 @@ class PrometheusSource:
         self.options = options or QueryOptions()
         self._queues = queues or Queues()
         self._owner_labels = owner_labels or OwnerLabels()
-        self._signal_sources: frozenset[str] | None = None  # None before the first look for them
-        self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
         self._surveyor = Surveyor(prometheus, self.options, clock)
         self._seen = 0  # services of the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: list[RecordingRules] = []
         self._read_rules: RecordingRules | None = None
+        self._is_native = False
         self._open(dialect)
         self._coverage: PodCoverage | None = None
         self._workloads: WorkloadState | None = None  # None before the first poll
@@ -193,6 +191,7 @@ class PrometheusSource:
     def switch(self, dialect: Dialect) -> None:
         """Continue with another dialect of the same mesh. What is known about its workloads stays."""
         before, now = self._given.serves, dialect.serves
+        self._is_native = False
         self._open(dialect)
         if before and now and before.labels == now.labels:
             self._forget_labels()  # the same workloads, whose services keep their names
@@ -202,12 +201,10 @@ class PrometheusSource:
 
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
-        if self._surveyor.update(self._surveyed, at):
-            self._follow_plan()
+        self._survey(self._surveyor.update, at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
-        if 2 * services < max(self._seen, 1) and self._surveyor.look(self._surveyed, at):
-            self._follow_plan()
+        if 2 * services < max(self._seen, 1) and self._survey(self._surveyor.look, at):
             poll = self._poll(at)  # the look has found out why, and what to read instead
             services = poll.snapshot.num_nodes if poll.snapshot else 0
         self._seen = services or self._seen
@@ -220,13 +217,27 @@ class PrometheusSource:
             behind_seconds=self._plan.behind_seconds,
         )
 
+    def _survey(self, look: Callable[[SurveyedQueries, datetime], bool], at: datetime) -> bool:
+        """Look at the series, and poll what they need from now on. Returns whether that has changed."""
+        changed = look(self._surveyed, at)
+        survey = self._surveyor.survey
+        if survey is not None and survey.is_native not in (None, self._is_native):
+            self._is_native, changed = bool(survey.is_native), True
+            self._open(self._classic)
+            self._forget_labels()  # the workloads are the same, and their services keep their names
+            self._surveyor.look(self._surveyed, at, 0.0)
+        if changed:
+            self._follow_plan()
+        return changed
+
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
             self._forget_labels()
         self._read_rules = self._find_rules(at)
-        self._look_for_signals(at, until)
-        signals = signal_queries(self._signal_sources or frozenset(), self._queues)
+        survey = self._surveyor.survey
+        sources = survey.signal_sources if survey else None
+        signals = signal_queries(sources or (), self._queues)
         queries = {
             **self._queries_to_read(),
             **{(KUBERNETES, role): self._name_clusters(query) for role, query in signals.items()},
@@ -243,7 +254,7 @@ class PrometheusSource:
             stale,
             masked,
             recorded=bool(self._read_rules),
-            signal_sources=self._signal_sources,
+            signal_sources=sources,
             dropped=self._labels.dropped_series(answers),
         )
         if self._workloads is None:
@@ -270,8 +281,9 @@ class PrometheusSource:
         )
 
     def _open(self, dialect: Dialect) -> None:
-        """Prepare the queries of a dialect."""
-        self._given = self._dialect = dialect
+        """Prepare the queries of a dialect, for the histograms that the mesh has."""
+        self._classic = dialect
+        self._given = self._dialect = dialect = native(dialect) if self._is_native else dialect
         if self.options.cluster_label:
             self._dialect = name_clusters_of(dialect, self.options.cluster_label)
         self._combination = Combination(self._dialect) if dialect.beside else None
@@ -283,7 +295,10 @@ class PrometheusSource:
             dialect.services["requests"],
             dialect.calls["requests"],
             replace(USAGE_QUERIES["cpu_usage"], labels=NAMESPACE),
-            [*(query for role, query in self._queries.items() if role[0] == KUBERNETES), search_query()],
+            [query for role, query in self._queries.items() if role[0] == KUBERNETES],
+            search_query(),
+            count_buckets(self._classic),
+            count_native(self._classic),
         )
         self._prepare_rules()
 
@@ -329,18 +344,6 @@ class PrometheusSource:
         plan = self._plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
         return query.at(window, since_seconds, plan.match)
-
-    def _look_for_signals(self, at: datetime, until: float) -> None:
-        """Find out which sources of signals exist, every ``FIND_AGAIN`` seconds. If the query fails, the next poll
-        repeats it."""
-        if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
-            return
-        query = search_query()
-        text = self._text((KUBERNETES, "signals"), query)
-        answer = self._prometheus.ask({"signals": text}, at, max(until - time.monotonic(), 0.0))["signals"]
-        if not answer.failed:
-            column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
-            self._signal_sources, self._looked_at = frozenset(key[0] for key in column.keys), at
 
     def _since(self, at: datetime) -> float:
         """Seconds since the last successful query of events, so that each event is counted once."""

@@ -65,12 +65,17 @@ class SurveyedQueries:
         services, calls: requests of the mesh.
         containers: CPU of containers, which has a scrape job of its own.
         others: further queries with ``$match``.
+        signals: finds the sources of signals; a sample for each, with its name in the label ``queue``.
+        buckets, native: number of histograms of either form; None: none are read.
     """
 
     services: Query
     calls: Query
     containers: Query
-    others: Sequence[Query] = ()
+    others: Sequence[Query]
+    signals: Query
+    buckets: Query | None
+    native: Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class Survey:
         unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
+        signal_sources: sources of signals that exist; None: unknown.
+        is_native: whether histograms are native ones; None: unknown.
         is_certain: whether the next look may wait.
     """
 
@@ -105,6 +112,8 @@ class Survey:
     unlabelled: tuple[str, ...] = ()
     unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
+    signal_sources: frozenset[str] | None = None
+    is_native: bool | None = None
     is_certain: bool = False
 
 
@@ -230,7 +239,8 @@ class Surveyor:
             unmatched |= dict.fromkeys(mistaken, ())
             lacking = {name: labels - mistaken for name, labels in lacking.items()}
         of_mesh = dict.fromkeys(_metrics(queries.services, queries.calls), frozenset(absent))
-        chosen = restrict(match, clusters, replicas)
+        chosen, whole = restrict(match, clusters, replicas), Match(whole.values, {**lacking, **of_mesh})
+        sources = self._find_signals(queries.signals, whole, at, before)
 
         def arrival(of: Iterable[SeriesGroup]) -> Freshness:
             return measure([group for group in of if fits(group, chosen)], at.timestamp(), self._options.behind_seconds)
@@ -245,12 +255,14 @@ class Surveyor:
             replicas,
             () if JOB in match.values else jobs_with_same_rates(one for one in groups.services if fits(one, chosen)),
             None if clusters or self._match else _clusters_of(groups.containers),
-            Match(whole.values, {**lacking, **of_mesh}),
+            whole,
             absent,
             tuple(name for name, labels in lacking.items() if self._cluster_label in labels),
             unmatched,
             lag,
-            _is_certain(queries, mesh, lag, is_live=is_live),
+            sources,
+            self._find_form(queries, whole, at, before),
+            sources is not None and _is_certain(queries, mesh, lag, is_live=is_live),
         )
 
     def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
@@ -346,6 +358,26 @@ class Surveyor:
         known = before.clusters if before else None
         return find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
+    def _find_signals(self, query: Query, match: Match, at: datetime, before: Survey | None) -> frozenset[str] | None:
+        """The sources of signals that exist; if the query failed, those that were known."""
+        answer = self._prometheus.ask({"signals": query.at(0, match=match)}, at, self._within)["signals"]
+        if answer.failed:
+            return before.signal_sources if before else None
+        return frozenset(one.get("queue", "") for one in label_values(answer.samples, ("queue",)))
+
+    def _find_form(self, queries: SurveyedQueries, match: Match, at: datetime, before: Survey | None) -> bool | None:
+        """Whether the mesh has native histograms, and no buckets. Where both exist, buckets are read."""
+        known = before.is_native if before else None
+        for query, is_native in ((queries.buckets, False), (queries.native, True)):
+            if query is None:
+                return None
+            answer = self._prometheus.ask({"histograms": query.at(0, match=match)}, at, self._within)["histograms"]
+            if len(answer.samples):
+                return is_native
+            if answer.failed and not is_native:
+                return known
+        return known
+
     def _lacking(
         self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], at: datetime
     ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
@@ -358,7 +390,7 @@ class Surveyor:
         """
         labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
         mesh = set(_metrics(queries.services, queries.calls))
-        metrics = [name for name in _metrics(queries.containers, *queries.others) if name not in mesh]
+        metrics = [name for name in _metrics(queries.containers, *queries.others, queries.signals) if name not in mesh]
         if not labels or not metrics:
             return {}, frozenset(labels)
         pattern = escape("|".join(metrics))
