@@ -179,10 +179,7 @@ class MeshCollector:
     """Collects one mesh.
 
     Args:
-        mesh: name of the mesh.
-        source: source of its snapshots.
         push: sends a snapshot to the service; raises the service's error if it is refused.
-        schedule: when to poll.
         is_owner: whether this process collects the mesh now; another one may.
     """
 

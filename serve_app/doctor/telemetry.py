@@ -10,9 +10,8 @@ from model.names import list_first
 from model.snapshot import MeshSnapshot
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import split_role
-from serve_app.collect.prometheus.detect import DETECTION, MeshSource
-from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob
-from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES
+from serve_app.collect.prometheus.detect import DETECTION, FoundGap, MeshSource, ScrapedJob
+from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role

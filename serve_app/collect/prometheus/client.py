@@ -142,7 +142,6 @@ class Prometheus:
     """A client of one Prometheus. Queries run in a few threads; a thread ends soon after its query's deadline.
 
     Args:
-        endpoint: address and credentials.
         at_once: concurrent queries.
         most_bytes: largest reply, decompressed.
         compressed: whether to ask for gzip: a tenth of the bytes, but more CPU time at both ends.
@@ -181,7 +180,6 @@ class Prometheus:
 
         Args:
             queries: PromQL by name; the caller chooses the names.
-            at: the instant.
             within: deadline for all queries together, s. Queries without a result by then are ``late``.
 
         Returns:
@@ -203,9 +201,7 @@ class Prometheus:
         """Evaluate a query at many instants.
 
         Args:
-            query: PromQL.
             instants: at most 11,000, the limit of Prometheus.
-            within: deadline, s.
         """
         begin, end = (datetime.fromtimestamp(at, UTC) for at in (instants.begin, instants.end))
         step = f"{instants.step:.3f}"

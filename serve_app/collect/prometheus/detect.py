@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TypeVar
@@ -10,12 +11,19 @@ from typing import TypeVar
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.freshness import Clock
-from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, scraped_jobs
-from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
+from serve_app.collect.prometheus.groups import Clock, label_values
+from serve_app.collect.prometheus.kubernetes import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.native import SUFFIX, native
-from serve_app.collect.prometheus.owners import CONTACT_LABELS, OwnerLabels
-from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
+from serve_app.collect.prometheus.query import (
+    EVERYTHING,
+    Dialect,
+    Gap,
+    Match,
+    Query,
+    QueryOptions,
+    matched_metrics,
+    range_selectors,
+)
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, Role
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
@@ -32,13 +40,33 @@ LOOKBACK_SECONDS, LATEST_SECONDS = 300, 3600  # of an instant query of Prometheu
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundGap:
+    """A gap in the telemetry of a mesh.
+
+    Attributes:
+        source: name of the dialect.
+        gap: what is missing, what you lose, and what to configure.
+        series: number of series that cannot be used.
+    """
+
+    source: str
+    gap: Gap
+    series: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedJob:
+    """A scrape job of a Prometheus: number of its targets, and of those whose last scrape succeeded."""
+
+    targets: int
+    up: int
+
+
 class MeshSource:
     """Polls the snapshots of one configured mesh.
 
     Args:
-        mesh: settings of the mesh.
-        collector: settings of all meshes.
-        clock: Unix time, s.
         prometheus: client of its Prometheus; None: one for the present.
     """
 
@@ -135,9 +163,20 @@ class MeshSource:
         return self._source.workload_services if self._source else {}
 
     def gaps(self, at: datetime) -> list[FoundGap]:
-        """The gaps in the configuration of this mesh's sources; of all sources if none is known."""
-        dialects = [self._source.dialect] if self._source else KNOWN.values()
-        return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._options.match)
+        """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
+        nothing."""
+        gaps = {
+            f"{part.name}/{gap.name}": (part.name, gap)
+            for dialect in ([self._source.dialect] if self._source else KNOWN.values())
+            for parts in [(dialect, *dialect.beside)]
+            for part in parts
+            for gap in part.gaps
+            if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
+        }
+        texts = {key: Query(gap.promql, ()).at(0, match=self._options.match) for key, (_, gap) in gaps.items()}
+        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
+        counts = {key: round(answer.samples.values.sum()) for key, answer in answers.items() if not answer.failed}
+        return [FoundGap(*gaps[key], count) for key, count in counts.items() if count]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -148,8 +187,20 @@ class MeshSource:
         return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
 
     def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:
-        """The targets of this Prometheus, by job; None if it does not answer."""
-        return scraped_jobs(self._prometheus, at, self._options.within_seconds)
+        """The targets of this Prometheus, by job, those with most targets first; None if it does not answer."""
+        texts = {"targets": "count by (job) (up)", "up": "sum by (job) (up)"}
+        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
+        if any(answer.failed for answer in answers.values()):
+            return None
+        targets, up = (
+            {
+                row.get("job", ""): round(value)
+                for row, value in zip(label_values(one.samples, ("job",)), one.samples.values.tolist(), strict=True)
+            }
+            for one in answers.values()
+        )
+        most_first = sorted(targets, key=lambda job: (-targets[job], job))
+        return {job: ScrapedJob(targets[job], up.get(job, 0)) for job in most_first}
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""

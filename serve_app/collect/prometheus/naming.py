@@ -8,8 +8,7 @@ for each key.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serve_app.collect.prometheus.match import escape
-from serve_app.collect.prometheus.query import MILLISECONDS, Query, by
+from serve_app.collect.prometheus.query import MILLISECONDS, Query, by, escape
 from serve_app.settings.roles import Role
 
 SEPARATOR = r"\x1f"  # between joined labels; no name contains it

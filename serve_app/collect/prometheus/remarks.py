@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from model.names import list_first
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
-from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
+from serve_app.collect.prometheus.groups import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.survey import Survey, make_plan
 

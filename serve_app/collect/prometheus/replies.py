@@ -180,9 +180,7 @@ def missing_parts(
     """A store's statements about missing parts of its answer; empty if the answer is complete.
 
     Args:
-        warnings: of the answer.
         headers: of the reply; names in any case.
-        is_partial: ``isPartial`` of VictoriaMetrics.
         harmless: texts; a statement that contains one of them does not count.
     """
     said = [warning for warning in warnings if not is_hint(warning)]

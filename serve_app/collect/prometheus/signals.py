@@ -153,12 +153,7 @@ def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
 
 
 def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
-    """Signals of pods as signals of their workloads. Without ``pods`` they are unknown.
-
-    Args:
-        columns: by role, including columns of other queries.
-        pods: the pods of the cluster; None: unknown.
-    """
+    """Signals of pods as signals of their workloads. Without ``pods`` they are unknown."""
     combined = {PODS: np.add, DISK: np.maximum}
     others = {role: column for role, column in columns.items() if role not in combined}
     if pods is None:
@@ -177,8 +172,6 @@ def read_signals(
     Args:
         columns: by role and workload; a role that is missing was not asked, or its query failed.
         workload_services: services of each workload; a workload that is missing serves the service of its own name.
-        services: of the mesh. Signals of others are left out.
-        queues: of the settings.
 
     Returns:
         The signals; and a description of each queue that belongs to no service of the mesh.
@@ -217,8 +210,6 @@ def read_cancellations(
 
     Args:
         cancelled, requests: 1/s by service; None: the mesh does not tell cancelled requests apart.
-        services: of the mesh. Signals of others are left out.
-        window_seconds: rate window, s.
     """
     if cancelled is None:
         return []

@@ -24,19 +24,22 @@ from serve_app.collect.prometheus.frames import (
     read_column,
     read_quantiles,
 )
-from serve_app.collect.prometheus.freshness import Clock
+from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     AUTOSCALERS,
     CONTROLLERS,
+    OWNERS_OF_SERVICES,
     WORKLOAD,
+    OwnerLabels,
     ServiceMapping,
     read_annotations,
     read_controllers,
+    read_owners,
+    with_owners,
 )
 from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.native import SUFFIX, count_buckets, count_native, native
-from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES, OwnerLabels, read_owners, with_owners
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
 from serve_app.collect.prometheus.remarks import Remark, explain_empty, remark
@@ -126,11 +129,6 @@ class PrometheusSource:
     recorded series are read instead of counters and buckets.
 
     Args:
-        prometheus: client of the mesh's Prometheus.
-        dialect: queries for this kind of mesh.
-        options: options of the queries.
-        queues: which service reads which queue.
-        clock: Unix time, s.
         owner_labels: name the owners of services; None: no owners are read.
     """
 

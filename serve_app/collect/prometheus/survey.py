@@ -29,7 +29,6 @@ from serve_app.collect.prometheus.clusters import (
     restrict,
     varying_labels,
 )
-from serve_app.collect.prometheus.freshness import Clock, Freshness, follow, measure
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
     JOB,
@@ -39,15 +38,26 @@ from serve_app.collect.prometheus.groups import (
     REPLICA_LABELS,
     REQUESTS,
     SHORT,
+    Clock,
+    Freshness,
     SeriesGroup,
+    follow,
     group_query,
     label_values,
+    measure,
     read_groups,
     some_of_each_part,
     weigh,
 )
-from serve_app.collect.prometheus.match import EVERYTHING, Match, escape, matched_metrics, range_selectors
-from serve_app.collect.prometheus.query import Query, QueryOptions
+from serve_app.collect.prometheus.query import (
+    EVERYTHING,
+    Match,
+    Query,
+    QueryOptions,
+    escape,
+    matched_metrics,
+    range_selectors,
+)
 
 AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
@@ -147,11 +157,6 @@ def make_plan(options: QueryOptions, survey: Survey | None) -> Plan:
 class Surveyor:
     """Looks at the series of one mesh every ten minutes, and sooner if they are not known well or change.
 
-    Args:
-        prometheus: client of the mesh's Prometheus.
-        options: of the settings.
-        clock: Unix time, s.
-
     Attributes:
         survey: the newest result; None before the first.
         plan: that follows from it.
@@ -177,9 +182,7 @@ class Surveyor:
         one now.
 
         Args:
-            queries: of the mesh.
             at: instant of the snapshot. For a recent one, the series of now are surveyed, because they show the lag.
-            apart: s.
         """
         if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < apart:
             return False

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from serve_app.collect.prometheus.clusters import Clusters, Part, ServerPair
-from serve_app.collect.prometheus.freshness import Freshness, ScrapedPart
-from serve_app.collect.prometheus.match import Match
+from serve_app.collect.prometheus.groups import Freshness, ScrapedPart
 from serve_app.collect.prometheus.pods import PodCoverage
-from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.query import Match, QueryOptions
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.arrival import arrival_findings

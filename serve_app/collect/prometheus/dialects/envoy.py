@@ -1,7 +1,6 @@
 """Envoy's own metrics, for sidecars without a mesh."""
 
-from serve_app.collect.prometheus.match import escape
-from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, by, rate_queries
+from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, by, escape, rate_queries
 from serve_app.settings.roles import Role
 
 

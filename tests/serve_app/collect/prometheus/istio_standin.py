@@ -8,8 +8,14 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
-from serve_app.collect.prometheus.owners import CONTACT_LABELS, OWNERS_OF_SERVICES, OwnerLabels
+from serve_app.collect.prometheus.kubernetes import (
+    ANNOTATIONS,
+    AUTOSCALERS,
+    CONTACT_LABELS,
+    CONTROLLERS,
+    OWNERS_OF_SERVICES,
+    OwnerLabels,
+)
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
