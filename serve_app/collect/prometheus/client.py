@@ -32,9 +32,9 @@ from serve_app.collect.prometheus.replies import (
     QUERY_PATH,
     Failure,
     QueryFailed,
-    Reply,
     Result,
-    Series,
+    StoreReply,
+    StoreSeries,
     refusal,
 )
 from serve_app.net.endpoint import Endpoint, SecretUnreadable
@@ -282,7 +282,7 @@ class _Session(requests.Session):
             own = str(endpoint.certificate_file)
             self.cert = (own, str(endpoint.key_file)) if endpoint.key_file else own
 
-    def request(self, method: str, url: str, **options: Any) -> Reply:  # type: ignore[override]
+    def request(self, method: str, url: str, **options: Any) -> StoreReply:  # type: ignore[override]
         """Send a query; ``timeout`` covers the whole reply, s.
 
         Raises:
@@ -298,7 +298,7 @@ class _Session(requests.Session):
             raise refusal(reply, method)
         return reply
 
-    def _send(self, method: str, url: str, until: float, options: Mapping[str, Any]) -> Reply:
+    def _send(self, method: str, url: str, until: float, options: Mapping[str, Any]) -> StoreReply:
         """Send a request and read the whole reply."""
         limits = {"timeout": max(until - time.monotonic(), 0.001), "stream": True, "allow_redirects": False}
         reply = super().request(method, url, **{**options, **limits})
@@ -309,7 +309,7 @@ class _Session(requests.Session):
                 raise requests.ReadTimeout(str(error)) from error
             except urllib3.exceptions.HTTPError as error:
                 raise requests.exceptions.ContentDecodingError(str(error)) from error
-        whole = Reply()
+        whole = StoreReply()
         whole.status_code, whole.headers, whole.url = reply.status_code, reply.headers, reply.url
         whole.request, whole._content, whole.harmless = reply.request, content, self._harmless
         return whole
@@ -379,7 +379,7 @@ def _limit(left: float) -> dict[str, str]:
     return {"timeout": f"{left:.3f}"}
 
 
-def _number(series: Series) -> float:
+def _number(series: StoreSeries) -> float:
     return np.nan if series.value is None or series.value.value is None else series.value.value
 
 

@@ -60,24 +60,24 @@ _TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
 
 # A reply can hold hundreds of thousands of these. gc=False is safe, because none can be part of a cycle.
 # Any part may be null: some stores and gateways write null for an empty list.
-class Point(msgspec.Struct, array_like=True, gc=False):
+class TimedValue(msgspec.Struct, array_like=True, gc=False):
     """The time and the value of a sample."""
 
     at: float | None
     value: float | None  # sent as text
 
 
-class Series(msgspec.Struct, gc=False):
+class StoreSeries(msgspec.Struct, gc=False):
     """A series of a reply: ``value`` at an instant, or ``values`` of a range. A native histogram has neither."""
 
     metric: msgspec.Raw
-    value: Point | None = None
-    values: list[Point] | None = None
+    value: TimedValue | None = None
+    values: list[TimedValue] | None = None
 
 
 class _Data(msgspec.Struct):
     resultType: str | None = None  # noqa: N815 - Prometheus' name
-    result: list[Series | None] | None = None
+    result: list[StoreSeries | None] | None = None
 
 
 class _Body(msgspec.Struct):
@@ -89,14 +89,14 @@ class _Body(msgspec.Struct):
     isPartial: bool | None = None  # noqa: N815 - VictoriaMetrics' name
 
 
-class Result(list[Series]):
+class Result(list[StoreSeries]):
     """The series of a reply, what the store said about the query, and the size of the reply, bytes."""
 
     warnings: tuple[str, ...] = ()
     size = 0
 
 
-class Reply(requests.Response):
+class StoreReply(requests.Response):
     """A reply that was read to its end.
 
     Attributes:
