@@ -34,7 +34,6 @@ from serve_app.collect.prometheus.groups import (
     JOB,
     LONG,
     NEWEST,
-    ORIGIN_LABELS,
     REPLICA_LABELS,
     REQUESTS,
     SHORT,
@@ -306,8 +305,7 @@ class Surveyor:
         ask(LONG, some)
         young = {kind: some[kind] for kind in some if not len(answers[kind][LONG].samples)}
         ask(SHORT, young)
-        if self._cluster_label or varying_labels(found["services"], ORIGIN_LABELS):
-            ask(REQUESTS, {"services": match})
+        ask(REQUESTS, {"services": match})
         found = read()
         for groups in found.values():
             weigh(groups)
