@@ -35,13 +35,13 @@ def open_client(behaviour: Behaviour, path: str = "", **endpoint: Any) -> Iterat
             prometheus.close()
 
 
-def query(prometheus: Prometheus, text: str = "up") -> QueryAnswer:
-    return prometheus.ask({"q": text}, AT, 5.0)["q"]
+def query(prometheus: Prometheus, text: str = "up", within: float = 5.0) -> QueryAnswer:
+    return prometheus.ask({"q": text}, AT, within)["q"]
 
 
-def query_once(behaviour: Behaviour, path: str = "", **endpoint: Any) -> QueryAnswer:
+def query_once(behaviour: Behaviour, path: str = "", within: float = 5.0, **endpoint: Any) -> QueryAnswer:
     with open_client(behaviour, path, **endpoint) as prometheus:
-        return query(prometheus)
+        return query(prometheus, within=within)
 
 
 # POST and GET
