@@ -225,16 +225,3 @@ def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
     names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
     return ", ".join((*names, *more))
-
-
-def rate_queries(
-    labels: tuple[str, ...], requests: str, failures: tuple[str, ...], bucket: str, unit: float
-) -> dict[Role, Query]:
-    """The queries that all meshes share. Requests and failures are separate queries: a service without failures has no
-    failure series, so a ratio in PromQL would be missing instead of zero."""
-    failed = " or ".join(f"rate({series}[$window])" for series in failures)
-    return {
-        "requests": Query(f"sum by ({by(labels)}) (rate({requests}[$window]))", labels),
-        "failures": Query(f"sum by ({by(labels)}) ({failed}) > 0", labels),  # drop the many series without failures
-        "buckets": Query(f"sum by ({by(labels, 'le')}) (rate({bucket}[$window]))", labels, unit),
-    }
