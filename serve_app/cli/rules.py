@@ -57,8 +57,8 @@ def rules(
     """
     from serve_app.collect.prometheus.clusters import name_clusters_of
     from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
-    from serve_app.collect.prometheus.match import Match
     from serve_app.collect.prometheus.native import SUFFIX, native
+    from serve_app.collect.prometheus.query import Match
     from serve_app.collect.prometheus.rules import render_rules
     from serve_app.settings import load
 
@@ -84,8 +84,8 @@ def _objective_rules(settings: "Settings", source: Sequence[str]) -> str:
     """The rules for the objectives of all meshes that have some."""
     from serve_app.collect.prometheus.clusters import name_clusters_of
     from serve_app.collect.prometheus.dialects.known import KNOWN
-    from serve_app.collect.prometheus.match import Match
     from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules
+    from serve_app.collect.prometheus.query import Match
     from serve_app.errors import BadSettings
 
     chosen = []

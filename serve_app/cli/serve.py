@@ -1,6 +1,5 @@
 """``tagae serve``: runs the service on this machine."""
 
-import logging
 from functools import partial
 from typing import Annotated
 
@@ -8,8 +7,6 @@ import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Steps, print_state, spinner, write_json
-
-log = logging.getLogger(__name__)
 
 
 def serve(

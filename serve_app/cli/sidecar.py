@@ -15,8 +15,6 @@ from serve_app.cli.mesh_options import UNNAMED, Collected, PrometheusUrl, select
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.logs import stderr_handler
 
-log = logging.getLogger(__name__)
-
 
 def sidecar(
     prometheus: PrometheusUrl = None,

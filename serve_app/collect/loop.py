@@ -18,7 +18,7 @@ import msgspec
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.kubernetes.watch import WatchState
-from serve_app.collect.prometheus.refusals import MOST_DETAIL
+from serve_app.collect.prometheus.replies import MOST_DETAIL
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     DeadlineExceeded,
@@ -179,10 +179,7 @@ class MeshCollector:
     """Collects one mesh.
 
     Args:
-        mesh: name of the mesh.
-        source: source of its snapshots.
         push: sends a snapshot to the service; raises the service's error if it is refused.
-        schedule: when to poll.
         is_owner: whether this process collects the mesh now; another one may.
     """
 

@@ -17,11 +17,7 @@ ROLE = ("source", "snapshot")  # in place of a query of Prometheus
 
 
 class OtherSource:
-    """Polls the source of another package; the same methods as :class:`MeshSource` has for the collector.
-
-    Args:
-        source: of the package.
-    """
+    """Polls the source of another package; the same methods as :class:`MeshSource` has for the collector."""
 
     workload_services: WorkloadServices = {}  # noqa: RUF012  # services are named by the source
 
@@ -49,10 +45,6 @@ OpenedSource = MeshSource | OtherSource
 
 def open_source(mesh: MeshSettings, collector: CollectorSettings) -> OpenedSource:
     """Open the source of a collected mesh.
-
-    Args:
-        mesh: its settings.
-        collector: settings of all meshes.
 
     Raises:
         BadSettings: the kind of source does not exist, or its package is broken.

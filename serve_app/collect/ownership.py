@@ -30,9 +30,7 @@ class Leases(Protocol):
         """Take the lease of a mesh if it is free, or extend it if this process has it.
 
         Args:
-            mesh: name.
             note: for the processes that do not have the lease.
-            seconds: after which it ends.
 
         Returns:
             None: this process has it. The note of the owner: another process has it.
@@ -49,10 +47,8 @@ class Ownership:
     """The meshes that this process collects. Use it from one event loop.
 
     Args:
-        meshes: all that are configured.
         leases: None: there is one collector, which owns all.
         note: what the owner of a mesh says to other collectors.
-        lease_seconds, renewal_seconds: see above.
     """
 
     def __init__(

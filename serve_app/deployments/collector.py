@@ -54,7 +54,7 @@ class Collector:
         self._deadline_seconds = settings.serve.deadline_seconds
         self._sessions = connect(sessions)
         self._watches = {
-            name: EventWatch(name, mesh.kubernetes.endpoint(mesh.kubernetes.url), mesh.kubernetes.namespace)
+            name: EventWatch(name, mesh.kubernetes.endpoint, mesh.kubernetes.namespace)
             for name, mesh in collected.items()
             if mesh.kubernetes
         }

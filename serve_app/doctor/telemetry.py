@@ -10,10 +10,9 @@ from model.names import list_first
 from model.snapshot import MeshSnapshot
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import split_role
-from serve_app.collect.prometheus.completeness import is_hint
-from serve_app.collect.prometheus.detect import DETECTION, MeshSource
-from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob
-from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES
+from serve_app.collect.prometheus.detect import DETECTION, FoundGap, MeshSource, ScrapedJob
+from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
+from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
 from serve_app.doctor.arrival import arrival_findings
@@ -21,77 +20,57 @@ from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
-COSTS: dict[Role, str] = {
-    (SERVICES, "requests"): "without them there is no mesh",
-    (SERVICES, "failures"): "errors are visible only in calls",
-    (SERVICES, "cancelled"): "requests that callers gave up on are not visible",
-    (SERVICES, "long_requests"): "requests in flight are wrong while long requests end; load the rules again",
-    (SERVICES, "buckets"): "latency of a service is visible only in calls to it",
-    (SERVICES, "p50"): "latency of a service is visible only in calls to it",
-    (SERVICES, "p99"): "rare slow requests are not visible",
-    (SERVICES, "connections"): "requests in flight are used instead, if available",
-    (SERVICES, "in_flight"): "growing queues are not visible",
-    (CALLS, "requests"): "without them there is no graph",
-    (CALLS, "failures"): "the failure of a dead service is not visible at its callers",
-    (CALLS, "buckets"): "slowness is traced through services alone: the root cause is found less often",
-    (CALLS, "p50"): "slowness is traced through services alone: the root cause is found less often",
-    (CALLS, "p99"): "rare slow calls are not visible",
-    (KUBERNETES, "cpu_usage"): "CPU is not monitored; cAdvisor provides it",
-    (
-        KUBERNETES,
-        "cpu_limits",
-    ): "CPU is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
-    (
-        KUBERNETES,
-        "cpu_requests",
-    ): "pods without CPU limits are measured against their nodes; kube-state-metrics provides requests",
-    (
-        KUBERNETES,
-        "cpu_allocatable",
-    ): "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
-    (KUBERNETES, "memory_usage"): "memory is not monitored; cAdvisor provides it",
-    (
-        KUBERNETES,
-        "memory_limits",
-    ): "memory is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
-    (
-        KUBERNETES,
-        "memory_requests",
-    ): "pods without memory limits are measured against their nodes; kube-state-metrics provides requests",
-    (
-        KUBERNETES,
-        "memory_allocatable",
-    ): "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
-    (
-        KUBERNETES,
-        "owners",
-    ): "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
-    (
-        KUBERNETES,
-        "parents",
-    ): "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics provides them",
-    (
-        KUBERNETES,
-        "nodes",
-    ): "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
-    (KUBERNETES, "ended"): "pods that have ended still count until their series end; kube_pod_status_phase identifies "
-    "them",
-    (
-        KUBERNETES,
-        "desired",
-    ): "planned scaling and removal are unknown and may raise alerts; kube-state-metrics provides them",
-    (KUBERNETES, "generation"): "planned deploys are unknown and raise more alerts; kube-state-metrics provides them",
-    (KUBERNETES, "annotations"): "annotations for mutes and sensitivity are unknown; kube-state-metrics provides them",
-    (KUBERNETES, "pod_annotations"): "annotations of pods are unknown; kube-state-metrics provides them",
-    (KUBERNETES, OWNERS_OF_SERVICES): "teams are known only from settings; kube-state-metrics exports labels of "
-    "workloads with --metric-labels-allowlist",
-    (KUBERNETES, "autoscaled"): "scaling by an autoscaler looks like any other scaling",
-    (KUBERNETES, "cordoned"): "planned node drains are unknown; kube-state-metrics provides them",
-    (KUBERNETES, "serves"): "each workload is assigned to the service with its name",
-    (KUBERNETES, PODS): "CPU throttling, OOM kills, restarts and pending pods are unknown",
-    (KUBERNETES, DISK): "full volumes and nodes with disk pressure are unknown",
-    (KUBERNETES, QUEUES): "the depth of queues is unknown",
+_COSTS: dict[str, dict[str, str]] = {  # by level and role
+    SERVICES: {
+        "requests": "without them there is no mesh",
+        "failures": "errors are visible only in calls",
+        "cancelled": "requests that callers gave up on are not visible",
+        "long_requests": "requests in flight are wrong while long requests end; load the rules again",
+        "buckets": "latency of a service is visible only in calls to it",
+        "p50": "latency of a service is visible only in calls to it",
+        "p99": "rare slow requests are not visible",
+        "connections": "requests in flight are used instead, if available",
+        "in_flight": "growing queues are not visible",
+    },
+    CALLS: {
+        "requests": "without them there is no graph",
+        "failures": "the failure of a dead service is not visible at its callers",
+        "buckets": "slowness is traced through services alone: the root cause is found less often",
+        "p50": "slowness is traced through services alone: the root cause is found less often",
+        "p99": "rare slow calls are not visible",
+    },
+    KUBERNETES: {
+        "cpu_usage": "CPU is not monitored; cAdvisor provides it",
+        "cpu_limits": "CPU is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
+        "cpu_requests": "pods without CPU limits are measured against their nodes; kube-state-metrics provides "
+        "requests",
+        "cpu_allocatable": "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
+        "memory_usage": "memory is not monitored; cAdvisor provides it",
+        "memory_limits": "memory is measured against requests or nodes; kube-state-metrics provides limits, if pods "
+        "have any",
+        "memory_requests": "pods without memory limits are measured against their nodes; kube-state-metrics provides "
+        "requests",
+        "memory_allocatable": "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+        "owners": "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
+        "parents": "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics "
+        "provides them",
+        "nodes": "pods without limits and requests are left out, node drains are unknown; kube_pod_info provides it",
+        "ended": "pods that have ended still count until their series end; kube_pod_status_phase identifies them",
+        "desired": "planned scaling and removal are unknown and may raise alerts; kube-state-metrics provides them",
+        "generation": "planned deploys are unknown and raise more alerts; kube-state-metrics provides them",
+        "annotations": "annotations for mutes and sensitivity are unknown; kube-state-metrics provides them",
+        "pod_annotations": "annotations of pods are unknown; kube-state-metrics provides them",
+        OWNERS_OF_SERVICES: "teams are known only from settings; kube-state-metrics exports labels of workloads with "
+        "--metric-labels-allowlist",
+        "autoscaled": "scaling by an autoscaler looks like any other scaling",
+        "cordoned": "planned node drains are unknown; kube-state-metrics provides them",
+        "serves": "each workload is assigned to the service with its name",
+        PODS: "CPU throttling, OOM kills, restarts and pending pods are unknown",
+        DISK: "full volumes and nodes with disk pressure are unknown",
+        QUEUES: "the depth of queues is unknown",
+    },
 }
+COSTS: dict[Role, str] = {(level, role): cost for level, costs in _COSTS.items() for role, cost in costs.items()}
 # Of signals: what a missing source costs. Meshes without volumes or brokers miss nothing.
 SIGNAL_COSTS = {
     THROTTLING: "CPU throttling is not monitored; cAdvisor provides it for containers with a CPU limit",
@@ -119,20 +98,13 @@ SIGNALS_OF = {CADVISOR: {THROTTLING}, STATE_METRICS: {RESTARTS, PENDING}}
 QUEUES_SHOWN = JOBS_SHOWN = 20
 TEAMLESS_SHOWN = 5
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
-MAY_BE_EMPTY = {  # no failures, cancelled or long requests, annotations, autoscalers or drained nodes
-    (SERVICES, "failures"),
-    (CALLS, "failures"),
-    (SERVICES, "cancelled"),
-    (SERVICES, "long_requests"),
-    (KUBERNETES, "autoscaled"),
-    (KUBERNETES, "cordoned"),
-    (KUBERNETES, "ended"),
-    (KUBERNETES, "annotations"),
-    (KUBERNETES, "pod_annotations"),
-    (KUBERNETES, OWNERS_OF_SERVICES),
-    (KUBERNETES, PODS),
-    (KUBERNETES, DISK),
-    (KUBERNETES, QUEUES),
+# No failures, cancelled or long requests, annotations, autoscalers or drained nodes.
+MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures"), (SERVICES, "cancelled"), (SERVICES, "long_requests")} | {
+    (KUBERNETES, role)
+    for role in (
+        *("autoscaled", "cordoned", "ended", "annotations", "pod_annotations"),
+        *(OWNERS_OF_SERVICES, PODS, DISK, QUEUES),
+    )
 }
 
 

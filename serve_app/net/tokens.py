@@ -94,15 +94,13 @@ class OAuth2Client:
         token_url: of the issuer; its query may hold a secret, so it is never logged.
         client_id: name of the client.
         client_secret_file: its secret.
-        scopes: requested scopes.
-        parameters: further parameters of the request.
+        parameters: further parameters of the request, such as ``scope``.
         ca_file: certificates to trust instead of the system's.
     """
 
     token_url: str
     client_id: str
     client_secret_file: Path
-    scopes: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     ca_file: Path | None = None
 
@@ -132,8 +130,6 @@ class OAuth2Tokens(CachedTokens):
     def _request(self, secret: str, *, in_body: bool) -> requests.Response:
         client = self._client
         form = {"grant_type": "client_credentials", **client.parameters}
-        if client.scopes:
-            form["scope"] = " ".join(client.scopes)
         headers = {"Accept": "application/json"}
         if in_body:
             form |= {"client_id": client.client_id, "client_secret": secret}

@@ -21,7 +21,6 @@ class CollectorSettings(SettingsGroup):
         description="rate window; at least four scrape intervals; if it is not set, longer where scrapes are rarer",
     )
     deadline_seconds: float = Field(10.0, gt=0, description="deadline of all queries of a snapshot together")
-    keep_seconds: float = Field(45.0, ge=0, description="how long the last values stand in for a failed query")
     behind_seconds: float = Field(
         15.0,
         ge=0,

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from serve_app.net.endpoint import Endpoint
 from serve_app.settings.base import AccessSettings, Address, Location, ServiceId, SettingsGroup
 from serve_app.settings.plugins import SOURCES
 from serve_app.settings.roles import Role
@@ -16,6 +17,8 @@ LabelValues = Annotated[
     Field(min_length=1),
     BeforeValidator(lambda given: (given,) if isinstance(given, str) else given),
 ]
+
+PromQL = Annotated[str, Field(min_length=1)]
 
 AUTO, GENERIC = "auto", "generic"
 
@@ -33,17 +36,6 @@ def _known_sources(given: object) -> object:
     return given
 
 
-class QuerySettings(SettingsGroup):
-    """One query for a mesh of another kind."""
-
-    promql: str = Field(
-        min_length=1,
-        description="PromQL of an instant vector; $window stands for the rate window, $match in a selector for the "
-        "matchers of `match`",
-    )
-    unit: float = Field(1.0, gt=0, description="factor to s, 1/s or a ratio: 0.001 for milliseconds")
-
-
 class GenericSettings(SettingsGroup):
     """Queries for a mesh of another kind; see `serve_app/collect/prometheus/dialects/` for examples."""
 
@@ -59,9 +51,12 @@ class GenericSettings(SettingsGroup):
         max_length=4,
         description="labels with namespace and name of the source, then of the destination",
     )
-    services: dict[Role, QuerySettings] = Field(description="queries for services, by role; requests is required")
-    calls: dict[Role, QuerySettings] = Field(description="queries for calls, by role; requests is required")
-    external: tuple[str, ...] = Field((), description="names of callers that are not services")
+    services: dict[Role, PromQL] = Field(
+        description="PromQL of an instant vector of services, by role; requests is required. $window stands for the "
+        "rate window, $match in a selector for the matchers of `match`"
+    )
+    calls: dict[Role, PromQL] = Field(description="the same for calls")
+    bucket_unit: float = Field(1.0, gt=0, description="unit of the bounds of buckets, s: 0.001 for milliseconds")
 
     @model_validator(mode="after")
     def _has_requests(self) -> Self:
@@ -71,13 +66,23 @@ class GenericSettings(SettingsGroup):
         return self
 
 
-class KubernetesSettings(AccessSettings):
+class KubernetesSettings(SettingsGroup):
     """The API server whose Events are shown beside incidents. deploy/kubernetes/events.yaml grants the permission."""
 
     url: Address = Field("https://kubernetes.default.svc", description="URL of the API server")
-    bearer_token_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
-    ca_file: Location | None = Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+    bearer_token_file: Location | None = Field(
+        Path("/var/run/secrets/kubernetes.io/serviceaccount/token"), description="file with the token of the account"
+    )
+    ca_file: Location | None = Field(
+        Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
+        description="certificates to trust (PEM); none: the system's",
+    )
     namespace: str = Field("", description="the only namespace to watch; empty: all")
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The API server, with its credentials."""
+        return Endpoint(self.url, bearer_token_file=self.bearer_token_file, ca_file=self.ca_file)
 
 
 class OAuth2Settings(SettingsGroup):
@@ -86,9 +91,8 @@ class OAuth2Settings(SettingsGroup):
     token_url: Address = Field(description="where tokens are issued")
     client_id: str = Field(min_length=1, description="name of this client")
     client_secret_file: Location = Field(description="file with its secret, read again for each token")
-    scopes: tuple[str, ...] = Field((), description="requested scopes")
     parameters: dict[str, str] = Field(
-        default_factory=dict, description="further parameters of the request for a token, for example audience"
+        default_factory=dict, description="further parameters of the request for a token, such as scope or audience"
     )
     ca_file: Location | None = Field(None, description="certificates to trust there (PEM); none: the system's")
 
@@ -136,10 +140,6 @@ class SourceSettings(AccessSettings):
         ("tagae.io/team", "team", "owner", "a8r.io/owner"),
         description="labels or annotations of workloads, else of their namespaces, with the team that owns them; the "
         "first that is present counts. kube-state-metrics must export them",
-    )
-    contact_labels: tuple[KubernetesLabel, ...] = Field(
-        ("tagae.io/contact", "contact", "a8r.io/chat"),
-        description="the same with the place at which to reach the team",
     )
     queues: dict[str, ServiceId] = Field(
         default_factory=dict,

@@ -12,8 +12,9 @@ import numpy as np
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text
 from tests.live.series import Export

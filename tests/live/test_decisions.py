@@ -9,7 +9,8 @@ import pytest
 
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
-from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text
 from tests.live.programs import missing_programs

@@ -16,7 +16,8 @@ from serve_app.alerts.annotations import ALERT_NAME
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.envoy import envoy
-from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import Settings
 from serve_app.sidecar.detector import Detector

@@ -16,8 +16,9 @@ import pytest
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text
 from tests.live.istio_requests import SCRAPE_SECONDS, Requests, write_requests

@@ -12,8 +12,8 @@ from model.snapshot import NODE_METRICS
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
-from serve_app.collect.prometheus.query import Query
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.query import Query, QueryOptions
+from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
 from tests.live.programs import find_program, missing_programs

@@ -13,7 +13,8 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_history
 from tests.live.programs import missing_programs

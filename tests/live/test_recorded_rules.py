@@ -14,8 +14,9 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.dialects.known import KNOWN
+from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import render_rules
-from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor

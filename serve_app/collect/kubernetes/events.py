@@ -148,9 +148,7 @@ class EventMemory:
         """Stored events about these services, newest first. Drops events that are too old.
 
         Args:
-            services: node ids of the mesh.
             workload_services: services of each workload; a workload that is missing serves the service of its name.
-            now: UTC.
         """
         for uid in [uid for uid, event in self._events.items() if event.last < now - KEPT_FOR]:
             del self._events[uid]
@@ -184,13 +182,7 @@ _NAMES = {kind: [re.compile(f"(.+){ending}") for ending in endings] for kind, en
 
 
 def find_services(about: Reference, services: Set[str], workload_services: WorkloadServices) -> list[str]:
-    """Node ids of the services that an object belongs to; empty if it belongs to no service of this mesh.
-
-    Args:
-        about: the object.
-        services: node ids of the mesh.
-        workload_services: services of each workload; a workload that is missing serves the service of its name.
-    """
+    """Node ids of the services that an object belongs to; empty if it belongs to no service of this mesh."""
     namespace, name = about.namespace or "", about.name or ""
     matches = (pattern.fullmatch(name) for pattern in _NAMES.get(about.kind or "", ()))
     for workload in (*(match[1] for match in matches if match), name):

@@ -101,12 +101,7 @@ class EventWatch:
     """Watches the Events of one mesh's cluster.
 
     Args:
-        mesh: name of the mesh, for the log.
-        server: address and credentials of the API server.
-        namespace: the only namespace to watch; empty for all.
-        backoff: waits between retries.
         permanent_seconds: wait before a retry after an error that needs a permission first.
-        clock: returns the current time, UTC.
     """
 
     def __init__(

@@ -72,11 +72,6 @@ def add_points(
 
     Points that are not newer than the newest point of their series are left out, so repeating a request changes
     nothing.
-
-    Args:
-        graph: before.
-        points: of one request.
-        interval_seconds: time between two snapshots, s.
     """
     arrived = list(points)
     if not arrived:

@@ -14,10 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from serve_app.collect.prometheus.freshness import interval_of
-from serve_app.collect.prometheus.groups import CLUSTER_LABELS, REPLICA_LABELS, SeriesGroup
-from serve_app.collect.prometheus.match import Match, range_selectors
-from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.groups import CLUSTER_LABELS, REPLICA_LABELS, SeriesGroup, interval_of
+from serve_app.collect.prometheus.query import Dialect, Match, Query, range_selectors
 
 SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  # Istio's own labels of calls
 NO_CLUSTER = frozenset({"", "unknown"})
@@ -89,11 +87,8 @@ class ServerPair:
     apart_seconds: float
 
     def have_stopped(self, newest: Mapping[str, float]) -> bool:
-        """Whether the data of a server that is read have stopped while another one sends on.
-
-        Args:
-            newest: time of the newest sample by server, Unix.
-        """
+        """Whether the data of a server that is read have stopped while another one sends on; ``newest`` is the
+        Unix time of the newest sample by server."""
         latest = max(newest.values(), default=0.0)
         return any(newest.get(server, 0.0) < latest - self.apart_seconds for server in self.read)
 
@@ -147,10 +142,7 @@ def find_clusters(
     """The clusters of a store; None if there is only one.
 
     Args:
-        groups: series of the mesh.
         labels: that may tell clusters apart, the most likely first.
-        connected: whether they call each other.
-        before: what was read until now.
     """
     found: Clusters | None = None
     for label in varying_labels(groups, labels):
@@ -209,14 +201,8 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
 
 
 def find_replicas(groups: Sequence[SeriesGroup], label: str, at: float, before: ServerPair | None) -> ServerPair:
-    """Which of the servers to read: one for each cluster, still the same one as long as it has data.
-
-    Args:
-        groups: series of the mesh.
-        label: tells the servers apart.
-        at: instant of the queries, Unix time.
-        before: what was read until now.
-    """
+    """Which of the servers to read: one for each cluster, still the same one as long as it has data. ``at`` is the
+    Unix time of the queries."""
     by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:
         by_cluster[tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)].append(group)
@@ -260,7 +246,6 @@ def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
     All groupings and joins keep clusters apart. A constant namespace becomes the cluster.
 
     Args:
-        query: of a dialect, or about Kubernetes.
         clusters: label with the cluster, by position of a namespace among the labels of the query.
     """
     names = ", ".join(dict.fromkeys(clusters.values()))

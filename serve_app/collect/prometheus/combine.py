@@ -57,11 +57,7 @@ def of_part(columns: Columns, part: str = "") -> dict[str, Column]:
 
 
 class Combination:
-    """Unites the columns of a dialect and of those beside it; keeps names between polls.
-
-    Args:
-        dialect: with others beside it.
-    """
+    """Unites the columns of a dialect and of those beside it; keeps names between polls."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._first = dialect

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TypeVar
@@ -10,15 +11,21 @@ from typing import TypeVar
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.freshness import Clock
-from serve_app.collect.prometheus.gaps import FoundGap, ScrapedJob, find_gaps, scraped_jobs
-from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
-from serve_app.collect.prometheus.native import SUFFIX, HistogramForm, native
-from serve_app.collect.prometheus.owners import OwnerLabels
-from serve_app.collect.prometheus.plan import SeriesScope
-from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.groups import Clock, label_values
+from serve_app.collect.prometheus.kubernetes import CONTACT_LABELS, OwnerLabels
+from serve_app.collect.prometheus.native import SUFFIX, native
+from serve_app.collect.prometheus.query import (
+    EVERYTHING,
+    Dialect,
+    Gap,
+    Match,
+    Query,
+    QueryOptions,
+    matched_metrics,
+    range_selectors,
+)
 from serve_app.collect.prometheus.signals import Queues
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, QueryOptions, Role
+from serve_app.collect.prometheus.source import Poll, PrometheusSource, Role
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
@@ -33,17 +40,35 @@ LOOKBACK_SECONDS, LATEST_SECONDS = 300, 3600  # of an instant query of Prometheu
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class FoundGap:
+    """A gap in the telemetry of a mesh.
+
+    Attributes:
+        source: name of the dialect.
+        gap: what is missing, what you lose, and what to configure.
+        series: number of series that cannot be used.
+    """
+
+    source: str
+    gap: Gap
+    series: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedJob:
+    """A scrape job of a Prometheus: number of its targets, and of those whose last scrape succeeded."""
+
+    targets: int
+    up: int
+
+
 class MeshSource:
     """Polls the snapshots of one configured mesh.
 
     Args:
-        mesh: settings of the mesh.
-        collector: settings of all meshes.
-        clock: Unix time, s.
         prometheus: client of its Prometheus; None: one for the present.
     """
-
-    _histograms: HistogramForm  # of the dialect in use
 
     def __init__(
         self,
@@ -54,46 +79,36 @@ class MeshSource:
     ) -> None:
         self._origin = mesh.endpoint(mesh.prometheus_url).origin
         self._prometheus = prometheus or open_prometheus(Prometheus, mesh, collector)
-        self._options = _query_options(collector)
-        self._scope = SeriesScope(Match(mesh.match), mesh.cluster_label)
+        self._options = _query_options(mesh, collector)
         self._clock = clock
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         dialect = configured_dialect(mesh)
         self._queues = Queues(mesh.queues, mesh.queue_query)
-        self._owner_labels = OwnerLabels(mesh.team_labels, mesh.contact_labels)
+        self._owner_labels = OwnerLabels(mesh.team_labels, CONTACT_LABELS)
         self._source = self._open(dialect) if dialect else None
 
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
         if self._source is None:
             return self._detect(at)
-        poll = self._poll(self._source, at)
+        poll = self._source.poll(at)
         is_lost = poll.snapshot is None and not any(answer.failed for answer in poll.answers.values())
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return self._poll(self._source, at)
+            return self._source.poll(at)
         return poll
 
     def _detect(self, at: datetime) -> Poll:
         """The first poll of a mesh whose kind is not known yet."""
         within = self._options.within_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, self._scope.match)
-        if dialect is None and self._scope.match:  # the source says what is wrong with the matchers
+        dialect, answers = detect_dialect(self._prometheus, at, within, self._options.match)
+        if dialect is None and self._options.match:  # the source says what is wrong with the matchers
             dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
-            late = None if failed else find_late(self._prometheus, at, within, self._scope.match)
-            return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._scope.match))
+            late = None if failed else find_late(self._prometheus, at, within, self._options.match)
+            return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._options.match))
         self._detected_at, self._source = at, self._open(dialect)
-        return self._poll(self._source, at)
-
-    def _poll(self, source: PrometheusSource, at: datetime) -> Poll:
-        """Poll with queries for the histograms that the mesh has."""
-        poll = source.poll(at)
-        within = self._options.within_seconds
-        if other := self._histograms.other_dialect(self._prometheus, poll.answers, at, within, self._scope.match):
-            source.switch(other)
-            return source.poll(at)
-        return poll
+        return self._source.poll(at)
 
     def _look_again(self, at: datetime, apart: float) -> bool:
         """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
@@ -105,7 +120,7 @@ class MeshSource:
         source = self._source
         if source is None or abs((at - self._detected_at).total_seconds()) < apart:
             return False
-        dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds, self._scope.match)
+        dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds, self._options.match)
         if dialect is None or any(answer.failed for answer in answers.values()):
             return False
         self._detected_at = at
@@ -122,25 +137,22 @@ class MeshSource:
             ", ".join(sorted(now)),
             "have more" if has_series else "have ended",
         )
-        self._histograms = HistogramForm(dialect)
         source.switch(dialect)
         return True
 
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
         """Whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
-        text = " or ".join(f"count({self._scope.match.apply(one)})" for one in selectors)
+        text = " or ".join(f"count({self._options.match.apply(one)})" for one in selectors)
         answer = self._prometheus.ask({"requests": text}, at, self._options.within_seconds)["requests"]
         return None if answer.failed else len(answer.samples) > 0
 
     def _open(self, dialect: Dialect) -> PrometheusSource:
-        self._histograms = HistogramForm(dialect)
         return PrometheusSource(
             self._prometheus,
             dialect,
             self._options,
             self._queues,
-            scope=self._scope,
             clock=self._clock,
             owner_labels=self._owner_labels,
         )
@@ -151,21 +163,44 @@ class MeshSource:
         return self._source.workload_services if self._source else {}
 
     def gaps(self, at: datetime) -> list[FoundGap]:
-        """The gaps in the configuration of this mesh's sources; of all sources if none is known."""
-        dialects = [self._histograms.dialect] if self._source else KNOWN.values()
-        return find_gaps(self._prometheus, dialects, at, self._options.within_seconds, self._scope.match)
+        """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
+        nothing."""
+        gaps = {
+            f"{part.name}/{gap.name}": (part.name, gap)
+            for dialect in ([self._source.dialect] if self._source else KNOWN.values())
+            for parts in [(dialect, *dialect.beside)]
+            for part in parts
+            for gap in part.gaps
+            if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
+        }
+        texts = {key: Query(gap.promql, ()).at(0, match=self._options.match) for key, (_, gap) in gaps.items()}
+        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
+        counts = {key: round(answer.samples.values.sum()) for key, answer in answers.items() if not answer.failed}
+        return [FoundGap(*gaps[key], count) for key, count in counts.items() if count]
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The sources that are read, as in the settings; empty if none is known."""
         if self._source is None:
             return ()
-        dialect = self._histograms.dialect
+        dialect = self._source.dialect
         return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
 
     def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:
-        """The targets of this Prometheus, by job; None if it does not answer."""
-        return scraped_jobs(self._prometheus, at, self._options.within_seconds)
+        """The targets of this Prometheus, by job, those with most targets first; None if it does not answer."""
+        texts = {"targets": "count by (job) (up)", "up": "sum by (job) (up)"}
+        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
+        if any(answer.failed for answer in answers.values()):
+            return None
+        targets, up = (
+            {
+                row.get("job", ""): round(value)
+                for row, value in zip(label_values(one.samples, ("job",)), one.samples.values.tolist(), strict=True)
+            }
+            for one in answers.values()
+        )
+        most_first = sorted(targets, key=lambda job: (-targets[job], job))
+        return {job: ScrapedJob(targets[job], up.get(job, 0)) for job in most_first}
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -195,19 +230,14 @@ def generic_dialect(settings: GenericSettings) -> Dialect:
     """The dialect with the queries of the settings."""
     services, calls = (
         {
-            role: Query(query.promql, labels, query.unit, "max" if role in SHARES else "sum")
-            for role, query in queries.items()
+            role: Query(
+                promql, labels, settings.bucket_unit if role == "buckets" else 1.0, "max" if role in SHARES else "sum"
+            )
+            for role, promql in queries.items()
         }
         for queries, labels in ((settings.services, settings.service_labels), (settings.calls, settings.call_labels))
     )
-    return Dialect(
-        "generic",
-        services,
-        calls,
-        (),
-        frozenset(settings.external),
-        in_flight_of_durations="long_requests" in services,
-    )
+    return Dialect("generic", services, calls, (), in_flight_of_durations="long_requests" in services)
 
 
 def detect_dialect(
@@ -280,7 +310,6 @@ def _token_source(mesh: MeshSettings) -> TokenSource | None:
                 mesh.oauth2.token_url,
                 mesh.oauth2.client_id,
                 mesh.oauth2.client_secret_file,
-                mesh.oauth2.scopes,
                 mesh.oauth2.parameters,
                 mesh.oauth2.ca_file,
             )
@@ -288,14 +317,15 @@ def _token_source(mesh: MeshSettings) -> TokenSource | None:
     return GoogleTokens() if mesh.google else None
 
 
-def _query_options(collector: CollectorSettings) -> QueryOptions:
+def _query_options(mesh: MeshSettings, collector: CollectorSettings) -> QueryOptions:
     return QueryOptions(
         collector.interval_seconds,
         collector.window_seconds,
         collector.deadline_seconds,
-        collector.keep_seconds,
-        collector.recorded_from_calls,
-        collector.behind_seconds,
+        recorded_from_calls=collector.recorded_from_calls,
+        behind_seconds=collector.behind_seconds,
         follows_scrapes="window_seconds" not in collector.model_fields_set,
         follows_lag="behind_seconds" not in collector.model_fields_set,
+        match=Match(mesh.match),
+        cluster_label=mesh.cluster_label,
     )

@@ -184,8 +184,6 @@ def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") 
     ``+Inf`` and ``NaN`` become NaN. Samples without one of the labels are left out.
 
     Args:
-        samples: of one query.
-        reader: reads their labels.
         joined_by: how the values of one key are joined. A sum with NaN is NaN; the largest value ignores NaN.
     """
     numbers, values = reader.read(samples.label_sets), samples.values
@@ -210,7 +208,6 @@ def read_quantiles(
 
     Args:
         samples: one for each key and bound.
-        reader: reads their labels.
         shares: quantiles, 0 to 1.
         border: from which requests are long, and left out of the quantiles; None: none is left out.
 

@@ -18,9 +18,7 @@ class PastPeriod:
     """Polls a past period; a :class:`~serve_app.collect.base.SnapshotSource`.
 
     Args:
-        source: source of the mesh.
         first, last: the period, both ends included.
-        interval_seconds: time between two snapshots, s.
 
     Attributes:
         missing: instants without a snapshot and the reason, in the latest pass of ``snapshots()``.

@@ -8,8 +8,7 @@ for each key.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serve_app.collect.prometheus.match import escape
-from serve_app.collect.prometheus.query import MILLISECONDS, Query, by
+from serve_app.collect.prometheus.query import MILLISECONDS, Query, by, escape
 from serve_app.settings.roles import Role
 
 SEPARATOR = r"\x1f"  # between joined labels; no name contains it
@@ -25,7 +24,7 @@ class Derived:
     """A label that is derived from other labels.
 
     Attributes:
-        label: its name, which no series has.
+        label: its name, which no series has; or a label of the series themselves, with :func:`first_of` that label.
         labels: their values are joined in this order, each behind :data:`SEPARATOR`.
         pattern: regular expression for the whole joined text.
         value: the new value, with ``$1`` for the first group.
@@ -41,6 +40,8 @@ class Derived:
     def add_to(self, promql: str) -> str:
         """The expression, with this label in each of its series."""
         source = self.labels[0]
+        if self.labels == (self.label,) and (self.pattern, self.value) == ("(.+)", "$1"):
+            return promql  # a label that the series have
         if len(self.labels) > 1:
             source = "joined"
             names = ", ".join(f'"{name}"' for name in self.labels)
@@ -78,12 +79,14 @@ class Keys:
     def sum(self, promql: str, *more: str) -> str:
         """Sum an expression by key, and by ``more`` labels."""
         steps = (*self.helpers, *self.derived)
-        made = {one.label for one in steps}
         # Sum by the original labels first: labels are then derived for a few series instead of all.
-        original = tuple(
-            name for name in dict.fromkeys(name for one in steps for name in one.labels) if name not in made
-        )
-        promql = f"sum by ({by(original, *more)}) ({promql})"
+        original: dict[str, None] = {}
+        for number, one in enumerate(steps):
+            made = {earlier.label for earlier in steps[:number]}
+            original |= dict.fromkeys(name for name in one.labels if name not in made)
+        promql = f"sum by ({by(tuple(original), *more)}) ({promql})"
+        if tuple(original) == self.labels:
+            return promql
         for one in steps:
             promql = one.add_to(promql)
         return f"sum by ({by(self.labels, *more)}) ({promql})"
@@ -107,7 +110,8 @@ class View:
 
 def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
     """Queries for requests, failures and buckets. Only the first view that knows a key counts for this key, so the same
-    request is never counted twice."""
+    request is never counted twice. Requests and failures are separate queries: a service without failures has no
+    failure series, so a ratio in PromQL would be missing instead of zero."""
     requests: list[str] = []
     failures: list[str] = []
     buckets: list[tuple[str, float]] = []

@@ -5,17 +5,12 @@ Prometheus 3 and OpenTelemetry's exponential histograms write ``x`` where there 
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.settings.roles import SHARES, Role
 
-FIND_AGAIN = 600.0  # s
 SUFFIX = "-native"  # of the dialect's name
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SELECTOR = rf'\{{(?:[^{{}}"]|{_TEXT.pattern})*\}}'
@@ -48,59 +43,16 @@ def native(dialect: Dialect) -> Dialect:
     )
 
 
-class HistogramForm:
-    """Finds out whether a mesh has buckets or native histograms. Nothing is queried while there are buckets.
-
-    Args:
-        dialect: queries for buckets.
-    """
-
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self._reads_native = False
-        self._looked_at: datetime | None = None
-
-    def other_dialect(
-        self,
-        prometheus: Prometheus,
-        answers: Mapping[tuple[str, str], QueryAnswer],
-        at: datetime,
-        within: float,
-        match: Match = EVERYTHING,
-    ) -> Dialect | None:
-        """The dialect to use from now on, if it is another one; looked for every ``FIND_AGAIN`` seconds.
-
-        Args:
-            prometheus: client of the mesh's Prometheus.
-            answers: results of a poll, by level and role.
-            at: the instant.
-            within: deadline, s.
-            match: which series are the mesh's.
-        """
-        buckets = [answer for role, answer in answers.items() if role[1] == "buckets"]
-        has_buckets = not buckets or any(answer.failed or len(answer.samples) for answer in buckets)
-        if has_buckets and not self._reads_native:
-            return None
-        if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
-            return None
-        self._looked_at = at
-        count, other = _count_buckets, self.dialect
-        if not self._reads_native:
-            count, other = _count_native, native(self.dialect)
-        query = Query(count(self.dialect), ()).at(0, match=match)
-        found = prometheus.ask({"histograms": query}, at, within)["histograms"]
-        if found.failed or not len(found.samples):  # a Prometheus without native histograms refuses the query
-            return None
-        self._reads_native = not self._reads_native
-        return other
+def count_buckets(dialect: Dialect) -> Query | None:
+    """The number of buckets that a mesh has; None: its queries read none."""
+    texts = [f"count({metric}_bucket{selector})" for metric, selector in _histograms(dialect)]
+    return Query(" or ".join(texts), ()) if texts else None
 
 
-def _count_buckets(dialect: Dialect) -> str:
-    return " or ".join(f"count({metric}_bucket{selector})" for metric, selector in _histograms(dialect))
-
-
-def _count_native(dialect: Dialect) -> str:
-    return " or ".join(f"count(histogram_count({metric}{selector}))" for metric, selector in _histograms(dialect))
+def count_native(dialect: Dialect) -> Query:
+    """The number of native histograms. A Prometheus without them refuses the query."""
+    texts = (f"count(histogram_count({metric}{selector}))" for metric, selector in _histograms(dialect))
+    return Query(" or ".join(texts), ())
 
 
 def _histograms(dialect: Dialect) -> list[tuple[str, str]]:

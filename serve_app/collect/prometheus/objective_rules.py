@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from model.names import original_name
 from model.verdict import Objective
 from serve_app.collect.prometheus.long_requests import infinite_bound
-from serve_app.collect.prometheus.match import EVERYTHING, Match
-from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, Query
 
 RATE_SECONDS = 300.0
 INTERVAL_SECONDS = 30.0

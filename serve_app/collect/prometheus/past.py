@@ -70,13 +70,8 @@ class PastSnapshots:
 
 
 class PastReader:
-    """Reads periods of collected meshes. Threads may share it: one period is read at a time, and some are remembered.
-
-    Args:
-        meshes: settings of the meshes, by name.
-        collector: settings of all meshes.
-        within_seconds: deadline of a period.
-    """
+    """Reads periods of collected meshes. Threads may share it: one period is read at a time, and some are
+    remembered."""
 
     def __init__(self, meshes: Mapping[str, MeshSettings], collector: CollectorSettings, within_seconds: float) -> None:
         self._meshes, self._collector, self._within = meshes, collector, within_seconds

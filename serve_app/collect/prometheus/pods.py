@@ -163,8 +163,6 @@ class Pods:
 
     Args:
         known: columns of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
-        index_of: returns the index of all keys with these labels.
-        window_seconds: rate window, s.
     """
 
     def __init__(self, known: Mapping[str, Column], index_of: IndexOf, window_seconds: float) -> None:

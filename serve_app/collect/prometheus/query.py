@@ -5,13 +5,72 @@ It should be at least four scrape intervals long, or a late scrape leaves gaps. 
 expression for the bounds of buckets that count long requests.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from serve_app.collect.prometheus.long_requests import Border, numerals_from
-from serve_app.collect.prometheus.match import EVERYTHING, Match
 from serve_app.settings.roles import Role
+
+_TEXT = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""  # PromQL's three kinds of strings
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_BRACES = rf"\{{(?:[^\"'`{{}}]|{_TEXT})*\}}"
+_RANGE = re.compile(rf"((?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]")
+_MATCHED = re.compile(rf"({_NAME})?\{{\$match ?")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Matchers of the series of one mesh.
+
+    Attributes:
+        values: allowed values by label; literal, never patterns.
+        lacking: labels of ``values`` that no series of a metric has, by metric. Such a label would leave nothing of
+            the metric, so it does not restrict it.
+    """
+
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lacking: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def matchers(self, metric: str = "") -> str:
+        """Matchers for a metric, each with a comma behind it: ``cluster="prod",``. Empty without a restriction."""
+        without = self.lacking.get(metric, frozenset())
+        return "".join(_matcher(label, values) for label, values in self.values.items() if label not in without)
+
+    def apply(self, promql: str) -> str:
+        """Replace each ``$match`` with the matchers of its selector's metric."""
+        promql = _MATCHED.sub(lambda found: f"{found[1] or ''}{{{self.matchers(found[1] or '')}", promql)
+        promql = promql.replace("$match ", self.matchers()).replace("$match", self.matchers())
+        return promql.replace("{}", "")
+
+
+EVERYTHING = Match()
+
+
+def _matcher(label: str, values: tuple[str, ...]) -> str:
+    if len(values) == 1:
+        return f'{label}="{escape(values[0])}",'
+    return f'{label}=~"{escape("|".join(map(re.escape, values)))}",'
+
+
+def escape(expression: str) -> str:
+    """Escape text for a string in PromQL."""
+    return expression.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def range_selectors(promql: str) -> tuple[str, ...]:
+    """The selectors of a query whose rates are over ``$window``, each once."""
+    return tuple(dict.fromkeys(_RANGE.findall(promql)))
+
+
+def matched_metrics(promql: str) -> Iterator[str]:
+    """Names of the metrics that a query selects with ``$match``."""
+    yield from (name for name in _MATCHED.findall(promql) if name)
+
 
 SECONDS, MILLISECONDS = 1.0, 1e-3
 Join = Literal["sum", "max"]
@@ -41,13 +100,7 @@ class Query:
     views: tuple[tuple[str, float], ...] = ()
 
     def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
-        """The query for one poll, only for series that fit ``match``.
-
-        Args:
-            window_seconds: rate window, s.
-            since_seconds: time since the previous poll, s.
-            match: matchers of the mesh's series.
-        """
+        """The query for one poll, only for series that fit ``match``."""
         promql = match.apply(self.promql)
         if "$long_milliseconds" in promql:
             long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
@@ -139,20 +192,36 @@ class Dialect:
         return (self.name, *(one.name for one in self.beside))
 
 
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """How a mesh is polled, by its settings.
+
+    Attributes:
+        interval_seconds: time between two snapshots.
+        window_seconds: rate window.
+        within_seconds: deadline for all queries of a snapshot together.
+        keep_seconds: how long the last values stand in for a failed query.
+        recorded_from_calls: number of recorded calls from which recording rules are read.
+        behind_seconds: age of the newest snapshot.
+        follows_scrapes: whether the window is longer where scrapes are too rare for it.
+        follows_lag: whether the newest snapshot is older where data arrive later.
+        match: matchers of the mesh's series.
+        cluster_label: label whose value is a part of each namespace; empty: none.
+    """
+
+    interval_seconds: float = 15.0
+    window_seconds: float = 60.0
+    within_seconds: float = 10.0
+    keep_seconds: float = 45.0  # three snapshots; after that, old values would hide a fault
+    recorded_from_calls: float = 2000
+    behind_seconds: float = 15.0
+    follows_scrapes: bool = False
+    follows_lag: bool = False
+    match: Match = EVERYTHING
+    cluster_label: str = ""
+
+
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
     names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
     return ", ".join((*names, *more))
-
-
-def rate_queries(
-    labels: tuple[str, ...], requests: str, failures: tuple[str, ...], bucket: str, unit: float
-) -> dict[Role, Query]:
-    """The queries that all meshes share. Requests and failures are separate queries: a service without failures has no
-    failure series, so a ratio in PromQL would be missing instead of zero."""
-    failed = " or ".join(f"rate({series}[$window])" for series in failures)
-    return {
-        "requests": Query(f"sum by ({by(labels)}) (rate({requests}[$window]))", labels),
-        "failures": Query(f"sum by ({by(labels)}) ({failed}) > 0", labels),  # drop the many series without failures
-        "buckets": Query(f"sum by ({by(labels, 'le')}) (rate({bucket}[$window]))", labels, unit),
-    }

@@ -1,13 +1,14 @@
 """Remarks for people on how the series of a mesh arrive."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model.names import list_first
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
-from serve_app.collect.prometheus.freshness import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
-from serve_app.collect.prometheus.survey import Survey
+from serve_app.collect.prometheus.groups import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
+from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.survey import Survey, make_plan
 
 MOST_NAMED = 5
 MESH, CONTAINERS = "the mesh", "containers"
@@ -36,49 +37,26 @@ class Remark:
         return f"{self.found}; {self.remedy}" if self.remedy else self.found
 
 
-@dataclass(frozen=True, slots=True)
-class PollTiming:
-    """How a mesh is polled.
-
-    Attributes:
-        window_seconds, containers_window_seconds: rate windows in use.
-        given_window_seconds, behind_seconds: of the settings.
-        follows_lag: whether the newest snapshot is older where data arrive later.
-    """
-
-    window_seconds: float
-    containers_window_seconds: float
-    given_window_seconds: float
-    behind_seconds: float
-    follows_lag: bool
-
-
-def remark(survey: Survey, timing: PollTiming, cluster_label: str = "") -> tuple[Remark, ...]:
-    """Yield remarks on unusual properties of the series of a mesh.
-
-    Args:
-        survey: what was found.
-        timing: how the mesh is polled.
-        cluster_label: of the settings; empty: none.
-    """
+def remark(survey: Survey | None, options: QueryOptions) -> tuple[Remark, ...]:
+    """Remarks on unusual properties of the series of a mesh; none without a survey."""
+    if survey is None:
+        return ()
+    plan, given = make_plan(options, survey), options.window_seconds
     return (
-        *_scrapes(survey.mesh, timing.window_seconds, timing.given_window_seconds, MESH),
-        *_scrapes(survey.containers, timing.containers_window_seconds, timing.given_window_seconds, CONTAINERS),
-        *_lag(survey, timing),
+        *_scrapes(survey.mesh, plan.window_seconds, given, MESH),
+        *_scrapes(survey.containers, plan.container_window_seconds, given, CONTAINERS),
+        *_lag(survey, options),
         *_clusters(survey.clusters),
         *_container_clusters(survey),
         *_replicas(survey.replicas),
         *_jobs(survey.same_jobs),
-        *_match(survey, cluster_label),
+        *_match(survey, options.cluster_label),
     )
 
 
-def explain_empty(why: str, survey: Survey | None, timing: PollTiming) -> str:
-    """Why a snapshot has no services, with what a survey knows about it."""
-    if survey is None:
-        return why
-    causes = [one for one in remark(survey, timing) if one.subject in ("scrapes", "lag", "match")]
-    return "; ".join([why, *map(str, causes)])
+def explain_empty(why: str, remarks: Iterable[Remark]) -> str:
+    """Why a snapshot has no services, with what is known about its series."""
+    return "; ".join([why, *(str(one) for one in remarks if one.subject in ("scrapes", "lag", "match"))])
 
 
 def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator[Remark]:
@@ -115,7 +93,7 @@ def _example(part: ScrapedPart) -> str:
     return part.example if part.services == 1 else f"such as {part.example}"
 
 
-def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
+def _lag(survey: Survey, options: QueryOptions) -> Iterator[Remark]:
     late = survey.mesh.late_seconds
     if not late:
         return
@@ -124,8 +102,8 @@ def _lag(survey: Survey, timing: PollTiming) -> Iterator[Remark]:
     if not survey.lag_seconds:
         yield Remark("lag", seen, "if this persists, check whether the targets are up, or raise behind_seconds")
         return
-    needed = timing.behind_seconds + survey.lag_seconds
-    if timing.follows_lag:
+    needed = options.behind_seconds + survey.lag_seconds
+    if options.follows_lag:
         yield Remark("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are delayed by as much")
     else:
         setting = f"behind_seconds = {needed:.0f}"

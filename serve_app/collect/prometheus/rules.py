@@ -16,8 +16,7 @@ from serve_app.collect.prometheus.long_requests import (
     short_bounds,
     without_long,
 )
-from serve_app.collect.prometheus.match import EVERYTHING, Match
-from serve_app.collect.prometheus.query import Dialect, Query, by
+from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, Query, by
 from serve_app.settings.roles import SHARES, Role
 
 SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # first part of a rule's name

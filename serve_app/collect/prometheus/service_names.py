@@ -54,7 +54,6 @@ class ServiceNames:
         """Learn which caller runs as which workload.
 
         Args:
-            callers: keys of caller and workload, joined.
             asked: callers that were asked for; they are known from now on, even without a workload.
         """
         for caller in asked:

@@ -27,7 +27,6 @@ from serve_app.collect.prometheus.workloads import WorkloadServices
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
-FIND_AGAIN = 600.0  # s between two looks for series
 LEAST_THROTTLED = 0.01  # share of CPU periods that is sent
 LEAST_CANCELLED = 0.01  # share of requests that is sent
 FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance
@@ -154,12 +153,7 @@ def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
 
 
 def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
-    """Signals of pods as signals of their workloads. Without ``pods`` they are unknown.
-
-    Args:
-        columns: by role, including columns of other queries.
-        pods: the pods of the cluster; None: unknown.
-    """
+    """Signals of pods as signals of their workloads. Without ``pods`` they are unknown."""
     combined = {PODS: np.add, DISK: np.maximum}
     others = {role: column for role, column in columns.items() if role not in combined}
     if pods is None:
@@ -178,8 +172,6 @@ def read_signals(
     Args:
         columns: by role and workload; a role that is missing was not asked, or its query failed.
         workload_services: services of each workload; a workload that is missing serves the service of its own name.
-        services: of the mesh. Signals of others are left out.
-        queues: of the settings.
 
     Returns:
         The signals; and a description of each queue that belongs to no service of the mesh.
@@ -218,8 +210,6 @@ def read_cancellations(
 
     Args:
         cancelled, requests: 1/s by service; None: the mesh does not tell cancelled requests apart.
-        services: of the mesh. Signals of others are left out.
-        window_seconds: rate window, s.
     """
     if cancelled is None:
         return []

@@ -51,11 +51,7 @@ def assemble(
     Args:
         services: columns by role, with keys (namespace, name); ``requests`` is required.
         calls: columns by role, with keys (namespace, name) of the source, then of the destination.
-        observed_at: the instant.
         external: names of callers that are not services. Their calls are left out; the callee's requests include them.
-        changes: planned changes announced since the previous snapshot.
-        policies: mutes and sensitivities of services.
-        signals: returns the signals of these services.
 
     Raises:
         InvalidSnapshot: if there is no service.

@@ -1,7 +1,7 @@
 """Poll the snapshot of a mesh at any instant from one Prometheus."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,28 +24,29 @@ from serve_app.collect.prometheus.frames import (
     read_column,
     read_quantiles,
 )
-from serve_app.collect.prometheus.freshness import Clock
+from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     AUTOSCALERS,
     CONTROLLERS,
+    OWNERS_OF_SERVICES,
     WORKLOAD,
+    OwnerLabels,
     ServiceMapping,
     read_annotations,
     read_controllers,
+    read_owners,
+    with_owners,
 )
 from serve_app.collect.prometheus.long_requests import Border
-from serve_app.collect.prometheus.native import SUFFIX
-from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES, OwnerLabels, read_owners, with_owners
-from serve_app.collect.prometheus.plan import GivenTiming, PollPlan, SeriesScope
+from serve_app.collect.prometheus.native import SUFFIX, count_buckets, count_native, native
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
-from serve_app.collect.prometheus.query import Dialect, Query
-from serve_app.collect.prometheus.remarks import Remark
+from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
+from serve_app.collect.prometheus.remarks import Remark, explain_empty, remark
 from serve_app.collect.prometheus.reporters import RowJoiner
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
-    FIND_AGAIN,
     LONGEST_SINCE,
     PODS,
     Queues,
@@ -56,7 +57,7 @@ from serve_app.collect.prometheus.signals import (
     signal_queries,
 )
 from serve_app.collect.prometheus.snapshot import assemble
-from serve_app.collect.prometheus.survey import Survey, SurveyedQueries
+from serve_app.collect.prometheus.survey import Plan, Survey, SurveyedQueries, Surveyor
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
 from serve_app.settings.roles import SHARES
 
@@ -69,31 +70,6 @@ NAMESPACE = ("namespace",)
 CHANGE_ROLES = {
     (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
 }  # for planned changes
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """Options of the queries.
-
-    Attributes:
-        interval_seconds: time between two snapshots.
-        window_seconds: rate window.
-        within_seconds: deadline for all queries of a snapshot together.
-        keep_seconds: how long the last values stand in for a failed query.
-        recorded_from_calls: number of recorded calls from which recording rules are read.
-        behind_seconds: age of the newest snapshot.
-        follows_scrapes: whether the window is longer where scrapes are too rare for it.
-        follows_lag: whether the newest snapshot is older where data arrive later.
-    """
-
-    interval_seconds: float = 15.0
-    window_seconds: float = 60.0
-    within_seconds: float = 10.0
-    keep_seconds: float = 45.0
-    recorded_from_calls: float = 2000
-    behind_seconds: float = 15.0
-    follows_scrapes: bool = False
-    follows_lag: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +129,6 @@ class PrometheusSource:
     recorded series are read instead of counters and buckets.
 
     Args:
-        prometheus: client of the mesh's Prometheus.
-        dialect: queries for this kind of mesh.
-        options: options of the queries.
-        queues: which service reads which queue.
-        scope: which series are the mesh's.
-        clock: Unix time, s.
         owner_labels: name the owners of services; None: no owners are read.
     """
 
@@ -168,7 +138,6 @@ class PrometheusSource:
         dialect: Dialect,
         options: QueryOptions | None = None,
         queues: Queues | None = None,
-        scope: SeriesScope | None = None,
         clock: Clock = time.time,
         owner_labels: OwnerLabels | None = None,
     ) -> None:
@@ -176,21 +145,13 @@ class PrometheusSource:
         self.options = options or QueryOptions()
         self._queues = queues or Queues()
         self._owner_labels = owner_labels or OwnerLabels()
-        self._cluster_label = scope.cluster_label if scope else ""
-        self._signal_sources: frozenset[str] | None = None  # None before the first look for them
-        self._looked_at: datetime | None = None
         self._unmapped: list[str] = []
-        given = GivenTiming(
-            self.options.window_seconds,
-            self.options.behind_seconds,
-            self.options.follows_scrapes,
-            self.options.follows_lag,
-        )
-        self._plan = PollPlan(prometheus, scope or SeriesScope(), given, self.options.within_seconds / 2, clock)
+        self._surveyor = Surveyor(prometheus, self.options, clock)
         self._seen = 0  # services of the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: list[RecordingRules] = []
         self._read_rules: RecordingRules | None = None
+        self._is_native = False
         self._open(dialect)
         self._coverage: PodCoverage | None = None
         self._workloads: WorkloadState | None = None  # None before the first poll
@@ -214,6 +175,13 @@ class PrometheusSource:
         return self._workloads.services if self._workloads else {}
 
     @property
+    def _plan(self) -> Plan:
+        return self._surveyor.plan
+
+    def _remarks(self) -> tuple[Remark, ...]:
+        return remark(self._surveyor.survey, self.options)
+
+    @property
     def dialect(self) -> Dialect:
         """The queries of the mesh, without clusters in their names."""
         return self._given
@@ -221,40 +189,53 @@ class PrometheusSource:
     def switch(self, dialect: Dialect) -> None:
         """Continue with another dialect of the same mesh. What is known about its workloads stays."""
         before, now = self._given.serves, dialect.serves
+        self._is_native = False
         self._open(dialect)
         if before and now and before.labels == now.labels:
             self._forget_labels()  # the same workloads, whose services keep their names
         else:
             self._forget_names()
-        self._plan.forget()
+        self._surveyor.forget()
 
     def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
-        if self._plan.update(self._surveyed, at):
-            self._follow_plan()
+        self._survey(self._surveyor.update, at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
-        if 2 * services < max(self._seen, 1) and self._plan.look(self._surveyed, at):
-            self._follow_plan()
+        if 2 * services < max(self._seen, 1) and self._survey(self._surveyor.look, at):
             poll = self._poll(at)  # the look has found out why, and what to read instead
             services = poll.snapshot.num_nodes if poll.snapshot else 0
         self._seen = services or self._seen
-        remarks = self._plan.remarks()
+        remarks = self._remarks()
         return replace(
             poll,
             why=poll.why or "; ".join(map(str, remarks)),
-            survey=self._plan.survey,
+            survey=self._surveyor.survey,
             remarks=remarks,
             behind_seconds=self._plan.behind_seconds,
         )
+
+    def _survey(self, look: Callable[[SurveyedQueries, datetime], bool], at: datetime) -> bool:
+        """Look at the series, and poll what they need from now on. Returns whether that has changed."""
+        changed = look(self._surveyed, at)
+        survey = self._surveyor.survey
+        if survey is not None and survey.is_native not in (None, self._is_native):
+            self._is_native, changed = bool(survey.is_native), True
+            self._open(self._classic)
+            self._forget_labels()  # the workloads are the same, and their services keep their names
+            self._surveyor.look(self._surveyed, at, 0.0)
+        if changed:
+            self._follow_plan()
+        return changed
 
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._labels) > MOST_LABEL_SETS:
             self._forget_labels()
         self._read_rules = self._find_rules(at)
-        self._look_for_signals(at, until)
-        signals = signal_queries(self._signal_sources or frozenset(), self._queues)
+        survey = self._surveyor.survey
+        sources = survey.signal_sources if survey else None
+        signals = signal_queries(sources or (), self._queues)
         queries = {
             **self._queries_to_read(),
             **{(KUBERNETES, role): self._name_clusters(query) for role, query in signals.items()},
@@ -271,7 +252,7 @@ class PrometheusSource:
             stale,
             masked,
             recorded=bool(self._read_rules),
-            signal_sources=self._signal_sources,
+            signal_sources=sources,
             dropped=self._labels.dropped_series(answers),
         )
         if self._workloads is None:
@@ -288,7 +269,7 @@ class PrometheusSource:
         except InvalidSnapshot as error:
             seen = found[SERVICES]["requests"].numbers.size or found[CALLS]["requests"].numbers.size
             why = str(error) if seen else f"no service has a request rate over the last {self._plan.window_seconds:g} s"
-            return replace(poll, why=self._plan.explain_empty(why))
+            return replace(poll, why=explain_empty(why, self._remarks()))
         return replace(
             poll,
             snapshot=snapshot,
@@ -298,10 +279,11 @@ class PrometheusSource:
         )
 
     def _open(self, dialect: Dialect) -> None:
-        """Prepare the queries of a dialect."""
-        self._given = self._dialect = dialect
-        if self._cluster_label:
-            self._dialect = name_clusters_of(dialect, self._cluster_label)
+        """Prepare the queries of a dialect, for the histograms that the mesh has."""
+        self._classic = dialect
+        self._given = self._dialect = dialect = native(dialect) if self._is_native else dialect
+        if self.options.cluster_label:
+            self._dialect = name_clusters_of(dialect, self.options.cluster_label)
         self._combination = Combination(self._dialect) if dialect.beside else None
         self._queries = {
             role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
@@ -311,7 +293,10 @@ class PrometheusSource:
             dialect.services["requests"],
             dialect.calls["requests"],
             replace(USAGE_QUERIES["cpu_usage"], labels=NAMESPACE),
-            [*(query for role, query in self._queries.items() if role[0] == KUBERNETES), search_query()],
+            [query for role, query in self._queries.items() if role[0] == KUBERNETES],
+            search_query(),
+            count_buckets(self._classic),
+            count_native(self._classic),
         )
         self._prepare_rules()
 
@@ -319,15 +304,19 @@ class PrometheusSource:
         """Recording rules for the window in use; else for the one of the settings, while it is better than nothing."""
         self._rules, self._read_rules = [], None
         if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
-            windows = [self._plan.window_seconds]
-            windows += [self.options.window_seconds] if self._plan.reads_slow_rules else []
+            given, window, survey = self.options.window_seconds, self._plan.window_seconds, self._surveyor.survey
+            interval = survey.mesh.interval_seconds if survey else None
+            has_two_samples = interval is not None and given >= 2 * interval
+            windows = [window, given] if given != window and has_two_samples else [window]
             self._rules = [recording_rules(self._dialect, self.options.interval_seconds, one) for one in windows]
 
     def _follow_plan(self) -> None:
         """Poll other series, or with other windows."""
         self._prepare_rules()
-        if self._plan.clusters_read != self._clusters_read:  # services of other ones are not the same
-            self._clusters_read = self._plan.clusters_read
+        clusters = self._surveyor.survey.clusters if self._surveyor.survey else None
+        read = clusters.read if clusters else ()
+        if read != self._clusters_read:  # services of other ones are not the same
+            self._clusters_read = read
             self._forget_names()
             self._workloads = None
 
@@ -344,7 +333,7 @@ class PrometheusSource:
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
-        label = self._cluster_label
+        label = self.options.cluster_label
         places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
@@ -353,18 +342,6 @@ class PrometheusSource:
         plan = self._plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
         return query.at(window, since_seconds, plan.match)
-
-    def _look_for_signals(self, at: datetime, until: float) -> None:
-        """Find out which sources of signals exist, every ``FIND_AGAIN`` seconds. If the query fails, the next poll
-        repeats it."""
-        if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < FIND_AGAIN:
-            return
-        query = search_query()
-        text = self._text((KUBERNETES, "signals"), query)
-        answer = self._prometheus.ask({"signals": text}, at, max(until - time.monotonic(), 0.0))["signals"]
-        if not answer.failed:
-            column = self._labels.read((KUBERNETES, "signals"), query, answer.samples)["signals"]
-            self._signal_sources, self._looked_at = frozenset(key[0] for key in column.keys), at
 
     def _since(self, at: datetime) -> float:
         """Seconds since the last successful query of events, so that each event is counted once."""

@@ -5,8 +5,9 @@ of queries every ten minutes, whose answers are as long as the list of services.
 """
 
 import math
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
@@ -28,25 +29,34 @@ from serve_app.collect.prometheus.clusters import (
     restrict,
     varying_labels,
 )
-from serve_app.collect.prometheus.freshness import Freshness, measure
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
     JOB,
     LONG,
     NEWEST,
-    ORIGIN_LABELS,
     REPLICA_LABELS,
     REQUESTS,
     SHORT,
+    Clock,
+    Freshness,
     SeriesGroup,
+    follow,
     group_query,
     label_values,
+    measure,
     read_groups,
     some_of_each_part,
     weigh,
 )
-from serve_app.collect.prometheus.match import EVERYTHING, Match, escape, matched_metrics, range_selectors
-from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.query import (
+    EVERYTHING,
+    Match,
+    Query,
+    QueryOptions,
+    escape,
+    matched_metrics,
+    range_selectors,
+)
 
 AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
@@ -64,12 +74,17 @@ class SurveyedQueries:
         services, calls: requests of the mesh.
         containers: CPU of containers, which has a scrape job of its own.
         others: further queries with ``$match``.
+        signals: finds the sources of signals; a sample for each, with its name in the label ``queue``.
+        buckets, native: number of histograms of either form; None: none are read.
     """
 
     services: Query
     calls: Query
     containers: Query
-    others: Sequence[Query] = ()
+    others: Sequence[Query]
+    signals: Query
+    buckets: Query | None
+    native: Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +104,8 @@ class Survey:
         unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
+        signal_sources: sources of signals that exist; None: unknown.
+        is_native: whether histograms are native ones; None: unknown.
         is_certain: whether the next look may wait.
     """
 
@@ -104,115 +121,164 @@ class Survey:
     unlabelled: tuple[str, ...] = ()
     unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
+    signal_sources: frozenset[str] | None = None
+    is_native: bool | None = None
     is_certain: bool = False
 
 
-class Surveyor:
-    """Looks at the series of one mesh.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a mesh is polled: as the settings want it, and as its series need it.
 
-    Args:
-        prometheus: client of the mesh's Prometheus.
-        match: matchers of the settings.
-        cluster_label: label whose value is a part of each namespace, of the settings; empty: none.
-        usual_age: age of the newest snapshot by the settings, s.
+    Attributes:
+        match: matchers of all queries.
+        window_seconds: rate window of the mesh.
+        container_window_seconds: rate window of containers, which have scrape jobs of their own.
+        behind_seconds: how old the newest snapshot should be because data arrive late; 0: as in the settings.
     """
 
-    def __init__(
-        self, prometheus: Prometheus, match: Match = EVERYTHING, cluster_label: str = "", usual_age: float = 15.0
-    ) -> None:
-        self._prometheus, self._match = prometheus, match
-        self._cluster_label, self._usual_age = cluster_label, usual_age
+    match: Match
+    window_seconds: float
+    container_window_seconds: float
+    behind_seconds: float = 0.0
 
-    def look(
-        self, queries: SurveyedQueries, at: datetime, now: float, within: float, before: Survey | None
-    ) -> Survey | None:
-        """Survey the series.
+
+def make_plan(options: QueryOptions, survey: Survey | None) -> Plan:
+    """The plan of a mesh; without a survey, as in the settings."""
+    given = options.window_seconds
+    if survey is None:
+        return Plan(options.match, given, given)
+    windows = [follow(given, one) if options.follows_scrapes else given for one in (survey.mesh, survey.containers)]
+    is_later = survey.lag_seconds and options.follows_lag
+    return Plan(survey.match, windows[0], windows[1], options.behind_seconds + survey.lag_seconds if is_later else 0.0)
+
+
+class Surveyor:
+    """Looks at the series of one mesh every ten minutes, and sooner if they are not known well or change.
+
+    Attributes:
+        survey: the newest result; None before the first.
+        plan: that follows from it.
+    """
+
+    def __init__(self, prometheus: Prometheus, options: QueryOptions, clock: Clock = time.time) -> None:
+        self._prometheus, self._options, self._clock = prometheus, options, clock
+        self._match, self._cluster_label = options.match, options.cluster_label
+        self._looked_at: datetime | None = None  # even without a result
+        self._failures = 0  # in a row
+        self.survey: Survey | None = None
+        self.plan = make_plan(options, None)
+
+    def update(self, queries: SurveyedQueries, at: datetime) -> bool:
+        """Look at the series if it is time. Returns whether the plan is another one now."""
+        known = self.survey is not None and self.survey.is_certain
+        soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
+        changed = self.look(queries, at, AGAIN_SECONDS if known else soon)
+        return self._watch_servers(queries, at) or changed
+
+    def look(self, queries: SurveyedQueries, at: datetime, apart: float = SOON_SECONDS) -> bool:
+        """Look at the series unless the last time was less than ``apart`` s ago. Returns whether the plan is another
+        one now.
 
         Args:
-            queries: of the mesh.
             at: instant of the snapshot. For a recent one, the series of now are surveyed, because they show the lag.
-            now: Unix time.
-            within: deadline of each round of queries, s.
-            before: the previous result; what is read stays the same if possible.
-
-        Returns:
-            The result; None if a query failed.
         """
-        look = _Look(_newest(at, now), within)
+        if self._looked_at is not None and abs((at - self._looked_at).total_seconds()) < apart:
+            return False
+        self._looked_at = at
+        now = self._clock()
         try:
-            return self._survey(queries, look, before, is_live=_is_live(at, now))
+            survey = self._survey(queries, _newest(at, now), self.survey, is_live=_is_live(at, now))
         except _QueryFailed:
-            return None
+            self._failures += 1
+            return False
+        self._failures = 0
+        before, self.survey = self.plan, survey
+        self.plan = make_plan(self._options, survey)
+        return replace(before, behind_seconds=self.plan.behind_seconds) != self.plan
 
-    def _survey(self, queries: SurveyedQueries, look: "_Look", before: Survey | None, *, is_live: bool) -> Survey:
+    def forget(self) -> None:
+        """Start again, for other queries."""
+        self.survey, self._looked_at = None, None
+
+    def _watch_servers(self, queries: SurveyedQueries, at: datetime) -> bool:
+        """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
+        replicas = self.survey.replicas if self.survey else None
+        if replicas is None or self._looked_at == at:
+            return False
+        newest = " or ".join(
+            f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))"
+            for one in range_selectors(queries.services.promql)
+        )
+        # Data stop now before they stop in snapshots.
+        asked = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
+        samples = asked["newest"].samples
+        servers = [one.get(replicas.label, "") for one in label_values(samples, (replicas.label,))]
+        return replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True))) and self.look(
+            queries, at, 0.0
+        )
+
+    @property
+    def _within(self) -> float:
+        """Deadline of each round of queries, s."""
+        return self._options.within_seconds / 2
+
+    def _survey(self, queries: SurveyedQueries, at: datetime, before: Survey | None, *, is_live: bool) -> Survey:
         match = self._match
-        groups = self._groups(queries, match, look)
+        groups = self._groups(queries, match, at)
         absent: tuple[str, ...] = ()
         unmatched: dict[str, tuple[str, ...]] = {}
         if match and not groups.services:
-            absent, unmatched = self._why_unmatched(queries.services, look)
+            absent, unmatched = self._why_unmatched(queries.services, at)
             if absent:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
-                groups = self._groups(queries, match, look)
-        clusters, replicas = self._origins(queries, match, groups.services, look, before)
+                groups = self._groups(queries, match, at)
+        clusters, replicas = self._origins(queries, match, groups.services, at, before)
         whole = restrict(self._match, clusters, replicas)
-        lacking, nowhere = self._lacking(queries, whole, groups.services, look)
+        lacking, nowhere = self._lacking(queries, whole, groups.services, at)
         if mistaken := nowhere & set(absent):  # a typing error: no metric has the label
             absent = tuple(label for label in absent if label not in mistaken)
             unmatched |= dict.fromkeys(mistaken, ())
             lacking = {name: labels - mistaken for name, labels in lacking.items()}
         of_mesh = dict.fromkeys(_metrics(queries.services, queries.calls), frozenset(absent))
-        chosen = restrict(match, clusters, replicas)
+        chosen, whole = restrict(match, clusters, replicas), Match(whole.values, {**lacking, **of_mesh})
+        sources = self._find_signals(queries.signals, whole, at, before)
 
         def arrival(of: Iterable[SeriesGroup]) -> Freshness:
-            return measure([group for group in of if fits(group, chosen)], look.at.timestamp(), self._usual_age)
+            return measure([group for group in of if fits(group, chosen)], at.timestamp(), self._options.behind_seconds)
 
         mesh = arrival((*groups.services, *groups.calls))
         lag = _lag(mesh, before) if is_live else 0.0
         return Survey(
-            look.at,
+            at,
             mesh,
             arrival(groups.containers),
             clusters,
             replicas,
             () if JOB in match.values else jobs_with_same_rates(one for one in groups.services if fits(one, chosen)),
             None if clusters or self._match else _clusters_of(groups.containers),
-            Match(whole.values, {**lacking, **of_mesh}),
+            whole,
             absent,
             tuple(name for name, labels in lacking.items() if self._cluster_label in labels),
             unmatched,
             lag,
-            _is_certain(queries, mesh, lag, is_live=is_live),
+            sources,
+            self._find_form(queries, whole, at, before),
+            sources is not None and _is_certain(queries, mesh, lag, is_live=is_live),
         )
 
-    def newest_by_server(
-        self, query: Query, replicas: ServerPair, at: datetime, now: float, within: float
-    ) -> dict[str, float]:
-        """Time of the newest sample of each server of a pair, Unix; empty if the query failed.
-
-        ``at`` and ``now`` as in :meth:`look`: data stop now before they stop in snapshots.
-        """
-        newest = " or ".join(
-            f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))" for one in range_selectors(query.promql)
-        )
-        answer = self._prometheus.ask({"newest": newest}, _newest(at, now), within)["newest"]
-        servers = label_values(answer.samples, (replicas.label,))
-        return {
-            one.get(replicas.label, ""): time for one, time in zip(servers, answer.samples.values.tolist(), strict=True)
-        }
-
-    def _ask(self, queries: Mapping[str, str], look: "_Look") -> dict[str, QueryAnswer]:
+    def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
         """The answers.
 
         Raises:
             _QueryFailed: one of the queries failed.
         """
-        answers = self._prometheus.ask(queries, look.at, look.within) if queries else {}
+        answers = self._prometheus.ask(queries, at, self._within) if queries else {}
         if any(answer.failed for answer in answers.values()):
             raise _QueryFailed
         return answers
 
-    def _groups(self, queries: SurveyedQueries, match: Match, look: "_Look") -> "_Groups":
+    def _groups(self, queries: SurveyedQueries, match: Match, at: datetime) -> "_Groups":
         kinds = {
             "services": (queries.services, match),
             "calls": (queries.calls, match),
@@ -222,7 +288,7 @@ class Surveyor:
 
         def ask(fact: str, matches: Mapping[str, Match]) -> None:
             texts = {kind: group_query(kinds[kind][0], one, fact) for kind, one in matches.items()}
-            asked = self._ask({kind: text for kind, text in texts.items() if text}, look)
+            asked = self._ask({kind: text for kind, text in texts.items() if text}, at)
             for kind, answer in asked.items():
                 answers[kind][fact] = answer
 
@@ -239,21 +305,20 @@ class Surveyor:
         ask(LONG, some)
         young = {kind: some[kind] for kind in some if not len(answers[kind][LONG].samples)}
         ask(SHORT, young)
-        if self._cluster_label or varying_labels(found["services"], ORIGIN_LABELS):
-            ask(REQUESTS, {"services": match})
+        ask(REQUESTS, {"services": match})
         found = read()
         for groups in found.values():
             weigh(groups)
         return _Groups(found["services"], found["calls"], found["containers"])
 
-    def _why_unmatched(self, query: Query, look: "_Look") -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
         """The labels of the setting that no series of the mesh has, and the values of the others."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
         if not selectors:
             return (), {}
         text = " or ".join(f"count by ({', '.join(labels)}) ({one})" for one in selectors)
-        rows = label_values(self._ask({"values": text}, look)["values"].samples, labels)
+        rows = label_values(self._ask({"values": text}, at)["values"].samples, labels)
         if not rows:
             return (), {}
         values = {label: tuple(sorted({row[label] for row in rows if label in row})) for label in labels}
@@ -267,7 +332,7 @@ class Surveyor:
         queries: SurveyedQueries,
         match: Match,
         groups: Sequence[SeriesGroup],
-        look: "_Look",
+        at: datetime,
         before: Survey | None,
     ) -> tuple[Clusters | None, ServerPair | None]:
         """The clusters and the servers whose series are read."""
@@ -276,12 +341,12 @@ class Surveyor:
         questions = doubled_queries(queries.services, match, servers) if servers else {}
         if varying_labels(groups, cluster_labels):
             questions["calls"] = calls_between_query(queries.calls, match)
-        answers = self._ask(questions, look)
+        answers = self._ask(questions, at)
         replicas: ServerPair | None = None
         if servers and _share(answers["doubled"], answers["distinct"]) >= LEAST_DOUBLED:
             label = servers[0]
             if agree(groups, label):
-                replicas = find_replicas(groups, label, look.at.timestamp(), before.replicas if before else None)
+                replicas = find_replicas(groups, label, at.timestamp(), before.replicas if before else None)
             else:  # the same names with other traffic: the label tells clusters apart
                 cluster_labels.append(label)
         once = [group for group in groups if fits(group, restrict(EVERYTHING, None, replicas))]
@@ -294,8 +359,28 @@ class Surveyor:
         known = before.clusters if before else None
         return find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
+    def _find_signals(self, query: Query, match: Match, at: datetime, before: Survey | None) -> frozenset[str] | None:
+        """The sources of signals that exist; if the query failed, those that were known."""
+        answer = self._prometheus.ask({"signals": query.at(0, match=match)}, at, self._within)["signals"]
+        if answer.failed:
+            return before.signal_sources if before else None
+        return frozenset(one.get("queue", "") for one in label_values(answer.samples, ("queue",)))
+
+    def _find_form(self, queries: SurveyedQueries, match: Match, at: datetime, before: Survey | None) -> bool | None:
+        """Whether the mesh has native histograms, and no buckets. Where both exist, buckets are read."""
+        known = before.is_native if before else None
+        for query, is_native in ((queries.buckets, False), (queries.native, True)):
+            if query is None:
+                return None
+            answer = self._prometheus.ask({"histograms": query.at(0, match=match)}, at, self._within)["histograms"]
+            if len(answer.samples):
+                return is_native
+            if answer.failed and not is_native:
+                return known
+        return known
+
     def _lacking(
-        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], look: "_Look"
+        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], at: datetime
     ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
         """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
         without a known value in any of these metrics.
@@ -306,12 +391,12 @@ class Surveyor:
         """
         labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
         mesh = set(_metrics(queries.services, queries.calls))
-        metrics = [name for name in _metrics(queries.containers, *queries.others) if name not in mesh]
+        metrics = [name for name in _metrics(queries.containers, *queries.others, queries.signals) if name not in mesh]
         if not labels or not metrics:
             return {}, frozenset(labels)
         pattern = escape("|".join(metrics))
         text = f'group by (__name__, {", ".join(labels)}) ({{__name__=~"{pattern}"}})'
-        rows = label_values(self._ask({"labels": text}, look)["labels"].samples, ("__name__", *labels))
+        rows = label_values(self._ask({"labels": text}, at)["labels"].samples, ("__name__", *labels))
         known = {
             label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
             for label in labels
@@ -331,14 +416,6 @@ class Surveyor:
 
 class _QueryFailed(Exception):
     """A query of a survey failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """When the queries of a survey are evaluated, and the deadline of each round of them, s."""
-
-    at: datetime
-    within: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,10 +67,6 @@ class WorkloadState:
         controllers are not changes. If many controllers disappear at once, a shard of kube-state-metrics may be down,
         so they are reported only if they stay away.
 
-        Args:
-            controllers, services: at the next instant.
-            cordoned: at the next instant; None if unknown.
-
         Returns:
             The planned changes in between, and the next state.
         """

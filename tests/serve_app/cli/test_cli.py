@@ -318,7 +318,7 @@ def test_config_show_is_a_configuration_file(tmp_path: Path, monkeypatch: pytest
 def test_config_show_of_a_whole_mesh_is_a_configuration_file(tmp_path: Path) -> None:
     mesh = {
         "prometheus": "http://p",
-        "kubernetes": {"headers": {"X-Cluster": "east"}},
+        "kubernetes": {"namespace": "shop"},
         "oauth2": {"token_url": "https://x", "client_id": "a", "client_secret_file": "/s", "parameters": {"a b": "c"}},
         "match": {"cluster": ["prod", "dev"]},
         "queues": {"orders.v1": "shop/bank"},

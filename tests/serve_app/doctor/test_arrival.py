@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from serve_app.collect.prometheus.clusters import Clusters, Part, ServerPair
-from serve_app.collect.prometheus.freshness import Freshness, ScrapedPart
-from serve_app.collect.prometheus.match import Match
+from serve_app.collect.prometheus.groups import Freshness, ScrapedPart
 from serve_app.collect.prometheus.pods import PodCoverage
-from serve_app.collect.prometheus.remarks import PollTiming, remark
+from serve_app.collect.prometheus.query import Match, QueryOptions
+from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.finding import Finding
@@ -21,19 +21,19 @@ from serve_app.settings import load
 AT = datetime(2026, 7, 1, tzinfo=UTC)
 ADDRESS = "http://prometheus:9090"
 SOUND = Survey(AT, Freshness(15.0, newest_seconds=3.0), Freshness(15.0, newest_seconds=4.0))
-USUAL = PollTiming(60.0, 60.0, 60.0, 15.0, follows_lag=True)
+USUAL = QueryOptions(follows_lag=True)
 FIXED = replace(USUAL, follows_lag=False)
 PARTS = (Part("prod", 4, 90.0), Part("dev", 4, 10.0))
 
 
 def found(
     survey: Survey,
-    timing: PollTiming = USUAL,
+    options: QueryOptions = USUAL,
     pods: PodCoverage | None = None,
     mesh: str = "shop",
     address: str = ADDRESS,
 ) -> list[Finding]:
-    return list(arrival_findings(survey, remark(survey, timing), pods, mesh, address))
+    return list(arrival_findings(survey, remark(survey, options), pods, mesh, address))
 
 
 def by_subject(findings: list[Finding]) -> dict[str, Finding]:
@@ -58,20 +58,19 @@ def test_nothing_is_said_about_what_is_not_known() -> None:
     assert "too young" in young["scrapes"].found
 
 
-RARE = Freshness(60.0, newest_seconds=3.0)
+RARE = Freshness(60.0, 240.0, newest_seconds=3.0)
 
 
 @pytest.mark.parametrize(
-    ("survey", "timing", "other"),
+    ("survey", "other"),
     [
-        (replace(SOUND, mesh=RARE), replace(USUAL, window_seconds=240.0), "containers: every 15 s"),
-        (replace(SOUND, containers=RARE), replace(USUAL, containers_window_seconds=240.0), "the mesh: every 15 s"),
+        (replace(SOUND, mesh=RARE), "containers: every 15 s"),
+        (replace(SOUND, containers=RARE), "the mesh: every 15 s"),
     ],
 )
-def test_what_is_scraped_rarely_is_a_warning_and_the_rest_is_not(
-    survey: Survey, timing: PollTiming, other: str
-) -> None:
-    scrapes = [one for one in found(survey, timing) if one.subject == "scrapes"]
+def test_what_is_scraped_rarely_is_a_warning_and_the_rest_is_not(survey: Survey, other: str) -> None:
+    follows = replace(USUAL, follows_scrapes=True)
+    scrapes = [one for one in found(survey, follows) if one.subject == "scrapes"]
     assert sorted(one.outcome for one in scrapes) == ["ok", "warning"]
     (fine,) = (one for one in scrapes if one.outcome == "ok")
     (rare,) = (one for one in scrapes if one.outcome == "warning")
@@ -93,7 +92,7 @@ def clusters(label: str, choice: Any, read: tuple[str, ...], parts: tuple[Part, 
     return replace(SOUND, clusters=Clusters(label, parts, read, choice))
 
 
-RECOMMENDED: Mapping[str, tuple[Survey, PollTiming, str, Any]] = {
+RECOMMENDED: Mapping[str, tuple[Survey, QueryOptions, str, Any]] = {
     "a window that is too short": (
         replace(SOUND, mesh=Freshness(60.0, newest_seconds=3.0)), USUAL, "collector.window_seconds", 240.0
     ),
@@ -137,8 +136,8 @@ RECOMMENDED: Mapping[str, tuple[Survey, PollTiming, str, Any]] = {
 @pytest.mark.parametrize("case", RECOMMENDED)
 def test_recommended_lines_are_settings(tmp_path: Path, case: str, name: str) -> None:
     """A file with nothing but these lines is accepted, and the setting has the value."""
-    survey, timing, setting, value = RECOMMENDED[case]
-    lines = [one.toml for one in found(survey, timing, mesh=name) if one.toml]
+    survey, options, setting, value = RECOMMENDED[case]
+    lines = [one.toml for one in found(survey, options, mesh=name) if one.toml]
     assert len(lines) == 1
     file = tmp_path / "tagae.toml"
     file.write_text(lines[0], encoding="utf-8")

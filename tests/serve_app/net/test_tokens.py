@@ -88,7 +88,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 def test_a_token_is_fetched_once_and_kept(issuer: Issuer, secret: Path) -> None:
-    source = OAuth2Tokens(OAuth2Client(issuer.url, "tagae", secret, ("read", "query"), {"audience": "prometheus"}))
+    source = OAuth2Tokens(OAuth2Client(issuer.url, "tagae", secret, {"scope": "read query", "audience": "prometheus"}))
     with ThreadPoolExecutor(4) as threads:
         found = set(threads.map(lambda _: source.token(), range(8)))
     assert found == {"token-1"}

@@ -188,13 +188,13 @@ def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:
         headers_file = "/run/secrets/headers"
         certificate_file = "/run/secrets/client.pem"
         harmless_warnings = ["archive-0"]
-        kubernetes = { headers = { X-Cluster = "east" }, certificate_file = "/k.pem", key_file = "/k.key" }
+        kubernetes = { bearer_token_file = "/k.token", ca_file = "/k.pem" }
 
         [meshes.shop.oauth2]
         token_url = "https://login.example/token"
         client_id = "a"
         client_secret_file = "/run/secrets/oauth2"
-        scopes = ["r"]
+        parameters = { scope = "r" }
         """
     )
     mesh = load(file).meshes["shop"]
@@ -206,14 +206,10 @@ def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:
     )
     assert (endpoint.certificate_file, endpoint.key_file) == (Path("/run/secrets/client.pem"), None)
     assert mesh.oauth2 is not None
-    assert mesh.oauth2.scopes == ("r",)
+    assert mesh.oauth2.parameters == {"scope": "r"}
     assert mesh.kubernetes is not None
-    api = mesh.kubernetes.endpoint(mesh.kubernetes.url)
-    assert (api.headers, api.certificate_file, api.key_file) == (
-        (("X-Cluster", "east"),),
-        Path("/k.pem"),
-        Path("/k.key"),
-    )
+    api = mesh.kubernetes.endpoint
+    assert (api.bearer_token_file, api.ca_file) == (Path("/k.token"), Path("/k.pem"))
 
 
 def test_a_pushed_mesh_has_no_prometheus() -> None:

@@ -19,8 +19,9 @@ _CLUSTER = "envoy_cluster_upstream"
 def cluster_queries(keys: Keys, selector: str) -> dict[Role, Query]:
     """Requests, failures and latencies of Envoy clusters.
 
-    Requests are completed ones: ``upstream_rq_total`` does not count requests that got no connection. A profile of
-    metrics may leave out ``upstream_rq_completed``; the sum of all classes of responses is the same number.
+    Requests are completed ones: ``upstream_rq_total`` does not count requests that got no connection, so a dead service
+    would lose its callers. A profile of metrics may leave out ``upstream_rq_completed``; the sum of all classes of
+    responses is the same number.
     """
     classes = f"{_CLUSTER}_rq_xx{{$match {selector}}}"
     view = View(

@@ -1,6 +1,6 @@
 """Istio: sidecars, the waypoints of ambient mode, or both in one mesh."""
 
-from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, Reporters, by, rate_queries
+from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, Reporters, by
 from serve_app.settings.roles import Role
 
 REPORTER = "?reporter"
@@ -66,13 +66,18 @@ def _queries(selector: str, labels: tuple[str, ...]) -> dict[Role, Query]:
         f'{requests},response_code="499",response_flags!~"{_LEFT}"}}',
         f'{requests},response_code!~"5..|0|101|499",response_flags!~"{_LEFT}",grpc_response_status="1"}}',
     )
-    queries = rate_queries(labels, f"{requests}}}", failures, f"{duration}_bucket{{{selector}}}", MILLISECONDS)
-    failed = queries["failures"].promql.removesuffix(") > 0")
-    queries["failures"] = Query(f"{failed} or {closed}) > 0", labels)
-    given_up = " or ".join(f"rate({series}[$window])" for series in cancelled)
-    queries["cancelled"] = Query(f"sum by ({keys}) ({given_up}) > 0", labels)
+    failed, given_up = (
+        " or ".join(f"rate({series}[$window])" for series in several) for several in (failures, cancelled)
+    )
+    buckets = f"sum by ({by(labels, 'le')}) (rate({duration}_bucket{{{selector}}}[$window]))"
     in_flight = f"sum by ({keys}) (rate({duration}_sum{{{selector}}}[$window]))"
-    return {**queries, "in_flight": Query(in_flight, labels, MILLISECONDS)}
+    return {
+        "requests": Query(f"sum by ({keys}) (rate({requests}}}[$window]))", labels),
+        "failures": Query(f"sum by ({keys}) ({failed} or {closed}) > 0", labels),
+        "buckets": Query(buckets, labels, MILLISECONDS),
+        "cancelled": Query(f"sum by ({keys}) ({given_up}) > 0", labels),
+        "in_flight": Query(in_flight, labels, MILLISECONDS),
+    }
 
 
 def istio_ambient() -> Dialect:

@@ -25,7 +25,8 @@ from serve_app.alerts.alert import Alert, MeshAlerts
 from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import transition
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.pipeline import Mesh, Options, advance
 from tests.serve_app.collect.prometheus.cluster import CANARY, Cluster, workload_of
 from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh

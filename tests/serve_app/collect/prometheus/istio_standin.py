@@ -8,13 +8,19 @@ import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
-from serve_app.collect.prometheus.owners import OWNERS_OF_SERVICES, OwnerLabels
+from serve_app.collect.prometheus.kubernetes import (
+    ANNOTATIONS,
+    AUTOSCALERS,
+    CONTACT_LABELS,
+    CONTROLLERS,
+    OWNERS_OF_SERVICES,
+    OwnerLabels,
+)
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
-from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
-from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, QueryOptions, Role
+from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Role
 from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
 
@@ -39,7 +45,7 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> Mapping[str,
     assert ISTIO.serves is not None
     asked[(KUBERNETES, "serves")] = ISTIO.serves
     labels = MeshSettings()
-    asked[(KUBERNETES, OWNERS_OF_SERVICES)] = OwnerLabels(labels.team_labels, labels.contact_labels).query()
+    asked[(KUBERNETES, OWNERS_OF_SERVICES)] = OwnerLabels(labels.team_labels, CONTACT_LABELS).query()
     known = {query.at(window_seconds): role for role, query in asked.items()}
     for dialect in (ISTIO, RULES.dialect):
         for of, queries in ((SERVICES, dialect.services), (CALLS, dialect.calls)):

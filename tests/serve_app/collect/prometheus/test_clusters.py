@@ -18,8 +18,7 @@ from serve_app.collect.prometheus.clusters import (
 )
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.groups import CLUSTER_LABELS, LONG_SECONDS, NEWEST, SeriesGroup, group_query
-from serve_app.collect.prometheus.match import EVERYTHING
-from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.query import EVERYTHING, Query
 
 AT = 1_700_000_000.0
 

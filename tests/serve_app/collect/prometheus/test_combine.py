@@ -209,7 +209,7 @@ def test_callers_that_are_no_services_of_one_source_are_services_of_another() ->
     ],
 )
 def test_the_settings_name_one_source_or_several(source: str | list[str], names: list[str]) -> None:
-    queries = {"services": {"requests": {"promql": "s"}}, "calls": {"requests": {"promql": "c"}}}
+    queries = {"services": {"requests": "s"}, "calls": {"requests": "c"}}
     given = {
         "prometheus": "http://127.0.0.1:9090",
         "source": source,

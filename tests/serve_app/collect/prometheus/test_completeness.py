@@ -8,10 +8,11 @@ import pytest
 
 from serve_app.collect.loop import CollectorState
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.completeness import is_hint, missing_parts
 from serve_app.collect.prometheus.detect import detect_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.source import PrometheusSource, QueryOptions
+from serve_app.collect.prometheus.query import QueryOptions
+from serve_app.collect.prometheus.replies import is_hint, missing_parts
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.deployments.http.routes.views import source_document
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.endpoint import Endpoint

@@ -5,10 +5,18 @@ from random import Random
 
 import pytest
 
-from serve_app.collect.prometheus.freshness import Freshness, follow, interval_of, measure
-from serve_app.collect.prometheus.groups import LONG_SECONDS, SHORT_SECONDS, SeriesGroup, some_of_each_part, weigh
-from serve_app.collect.prometheus.match import EVERYTHING
-from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.groups import (
+    LONG_SECONDS,
+    SHORT_SECONDS,
+    Freshness,
+    SeriesGroup,
+    follow,
+    interval_of,
+    measure,
+    some_of_each_part,
+    weigh,
+)
+from serve_app.collect.prometheus.query import EVERYTHING, Query
 
 AT = 1_700_000_000.0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.match import EVERYTHING, Match, matched_metrics, range_selectors
+from serve_app.collect.prometheus.query import EVERYTHING, Match, matched_metrics, range_selectors
 
 PROD = Match({"cluster": ("prod",)})
 

@@ -6,8 +6,7 @@ import pytest
 
 from model.snapshot import Owner, ServicePolicy
 from serve_app.collect.prometheus.frames import Column, KeyIndex
-from serve_app.collect.prometheus.kubernetes import ServiceMapping
-from serve_app.collect.prometheus.owners import OwnerLabels, read_owners, with_owners
+from serve_app.collect.prometheus.kubernetes import OwnerLabels, ServiceMapping, read_owners, with_owners
 from serve_app.settings import MeshSettings
 
 LABELS = OwnerLabels(("tagae.io/team", "team", "ownerName"), ("a8r.io/chat",))

@@ -3,35 +3,16 @@
 import base64
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.client import Prometheus
 from serve_app.net.endpoint import Endpoint
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.standin import Behaviour, Request
+from tests.serve_app.collect.prometheus.test_access import AT, open_client, query_once
 from tests.timing import TIME_FACTOR
-
-AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@contextmanager
-def open_client(behaviour: Behaviour, **endpoint: object) -> Iterator[Prometheus]:
-    with standin.start_server(behaviour) as server:
-        prometheus = Prometheus(Endpoint(standin.url_of(server), **endpoint))  # type: ignore[arg-type]
-        try:
-            yield prometheus
-        finally:
-            prometheus.close()
-
-
-def query_once(behaviour: Behaviour, within: float = 2.0, **endpoint: object) -> QueryAnswer:
-    with open_client(behaviour, **endpoint) as prometheus:
-        return prometheus.ask({"q": "up"}, AT, within)["q"]
 
 
 def test_a_vector_comes_with_its_warnings_and_size() -> None:

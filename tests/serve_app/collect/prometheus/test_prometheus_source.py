@@ -342,8 +342,8 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
         known: dict[str, Samples] = {
             "rate(req[60000ms])": [({"app": "cart"}, "10"), ({"app": "web"}, "5")],
             "rate(err[60000ms])": [({"app": "cart"}, "1")],
-            "lat_p99": [({"app": "cart"}, "250")],
-            "rate(out[60000ms])": [({"from": "web", "to": "cart"}, "4"), ({"from": "outside", "to": "web"}, "5")],
+            "lat_p99": [({"app": "cart"}, "0.25")],
+            'rate(out{from!="outside"}[60000ms])': [({"from": "web", "to": "cart"}, "4")],
         }
         request.send(200, standin.vector(known.get(request.query["query"], [])))
 
@@ -351,12 +351,11 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
         "service_labels": ("=shop", "app"),
         "call_labels": ("=shop", "from", "=shop", "to"),
         "services": {
-            "requests": {"promql": "rate(req[$window])"},
-            "failures": {"promql": "rate(err[$window])"},
-            "p99": {"promql": "lat_p99", "unit": 0.001},
+            "requests": "rate(req[$window])",
+            "failures": "rate(err[$window])",
+            "p99": "lat_p99",
         },
-        "calls": {"requests": {"promql": "rate(out[$window])"}},
-        "external": ("outside",),
+        "calls": {"requests": 'rate(out{from!="outside"}[$window])'},
     }
     with standin.start_server(answers) as server:
         changes = MeshSettings.model_validate(

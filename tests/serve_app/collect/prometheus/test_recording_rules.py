@@ -187,8 +187,8 @@ def test_no_rules_are_queried_where_none_are_recorded() -> None:
         request.send(200, standin.vector([]))
 
     generic = {
-        "services": {"requests": {"promql": query.promql}, "cpu": {"promql": "cpu"}},
-        "calls": {"requests": {"promql": "c"}},
+        "services": {"requests": query.promql, "cpu": "cpu"},
+        "calls": {"requests": "c"},
     }
     with standin.start_server(behave) as server:
         mesh_settings = {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}

@@ -111,7 +111,7 @@ def test_sources_are_looked_for_again_and_a_failed_look_is_repeated() -> None:
     with open_source(mesh) as source:
         failed = source.poll(FIRST)
         mesh.broken, mesh.sources = set(), {RESTARTS}
-        again = source.poll(SNAPSHOTS[1].observed_at)
+        again = source.poll(SNAPSHOTS[4].observed_at)  # a minute later
     assert (failed.signal_sources, again.signal_sources) == (None, {RESTARTS})
     assert [len(signals_of_pods_and_queues(poll)) for poll in (failed, again)] == [0, 1]
 

@@ -1,0 +1,260 @@
+"""The replies of a store: their series, or why there are none and what to do about it.
+
+A reply may say that a part of it is missing. Then the query counts as failed:
+
+| store | how it says that a part is missing |
+|---|---|
+| Prometheus | a warning for each remote read or federated source that failed, or for a limit that cut the result |
+| Thanos | a warning for each store that did not answer (partial response) |
+| Cortex | a warning, "query result may contain partial data" |
+| VictoriaMetrics | ``"isPartial": true`` |
+| M3, Chronosphere | warnings and the headers ``M3-Results-Limited`` and ``M3-Returned-Data-Limited`` |
+
+Since version 2.48, Prometheus also sends hints about the query in the same list. They begin with "PromQL info" or
+"PromQL warning", and later versions send the former in a list of their own, ``infos``. Stores that use its engine send
+the same texts. A warning that is not a known hint counts as a sign of a missing part.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+import requests
+
+API_PATH = "/api/v1"
+QUERY_PATH = f"{API_PATH}/query"
+MOST_DETAIL = 300  # characters of a failure's description
+RESULTS_LIMITED, DATA_LIMITED = "M3-Results-Limited", "M3-Returned-Data-Limited"
+_SEARCHED = 1 << 16  # bytes of a body in which a message is looked for
+
+Failure = Literal[
+    "unreachable", "late", "refused", "overloaded", "forbidden", "unreadable", "too_large", "busy", "incomplete"
+]
+
+
+class QueryFailed(requests.RequestException):
+    """A query without a usable reply, and why.
+
+    Attributes:
+        status: of the reply; 0 unless the reply refuses the query.
+        warnings: what the store said about the query and its answer.
+    """
+
+    def __init__(self, failed: Failure, detail: str, status: int = 0, warnings: tuple[str, ...] = ()) -> None:
+        super().__init__(detail)
+        self.failed, self.status, self.warnings = failed, status, warnings
+
+
+_STATUS: dict[int, Failure] = {
+    206: "incomplete", 401: "forbidden", 403: "forbidden", 407: "forbidden", 429: "overloaded", 503: "overloaded",
+}  # fmt: skip
+_REDIRECTS = (301, 302, 303, 307, 308)
+LOGIN = (
+    "is a login in front of this Prometheus? give the credentials that it accepts, or the address of Prometheus "
+    "behind it"
+)
+_TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
+
+
+# A reply can hold hundreds of thousands of these. gc=False is safe, because none can be part of a cycle.
+# Any part may be null: some stores and gateways write null for an empty list.
+class TimedValue(msgspec.Struct, array_like=True, gc=False):
+    """The time and the value of a sample."""
+
+    at: float | None
+    value: float | None  # sent as text
+
+
+class StoreSeries(msgspec.Struct, gc=False):
+    """A series of a reply: ``value`` at an instant, or ``values`` of a range. A native histogram has neither."""
+
+    metric: msgspec.Raw
+    value: TimedValue | None = None
+    values: list[TimedValue] | None = None
+
+
+class _Data(msgspec.Struct):
+    resultType: str | None = None  # noqa: N815 - Prometheus' name
+    result: list[StoreSeries | None] | None = None
+
+
+class _Body(msgspec.Struct):
+    status: str | None = None
+    data: _Data | None = None
+    error: str | None = None
+    warnings: list[str | None] | None = None
+    infos: list[str | None] | None = None
+    isPartial: bool | None = None  # noqa: N815 - VictoriaMetrics' name
+
+
+class Result(list[StoreSeries]):
+    """The series of a reply, what the store said about the query, and the size of the reply, bytes."""
+
+    warnings: tuple[str, ...] = ()
+    size = 0
+
+
+class StoreReply(requests.Response):
+    """A reply that was read to its end.
+
+    Attributes:
+        harmless: texts; a warning that contains one of them does not make the reply incomplete.
+    """
+
+    harmless: Sequence[str] = ()
+
+    def json(self, **_: Any) -> dict[str, dict[str, Result]]:
+        """The body, decoded by schema: a tenth of the time that dictionaries take.
+
+        Raises:
+            QueryFailed: the body is unreadable or incomplete, or has another type of result than the query.
+        """
+        if is_html(self):
+            raise QueryFailed("unreadable", f"expected JSON, got {html_page(self)}; {LOGIN}")
+        try:
+            body = _decode(self.content)
+        except msgspec.MsgspecError as error:
+            raise QueryFailed("unreadable", f"{error} in {len(self.content)} bytes") from error
+        if body.status == "error":
+            raise QueryFailed("refused", body.error or "an error without a message")
+        kind = "matrix" if urlsplit(self.url).path.endswith("_range") else "vector"
+        data = body.data or (_Data() if body.status == "success" and not body.error else None)
+        if data is None or (data.resultType or ("" if data.result else kind)) != kind:
+            found = (data or _Data()).resultType or body.error or "no data"
+            raise QueryFailed("unreadable", f"expected a {kind}, got {found!r}")
+        warnings = tuple(filter(None, body.warnings or ()))
+        said = (*warnings, *filter(None, body.infos or ()))
+        missing = missing_parts(warnings, self.headers, is_partial=bool(body.isPartial), harmless=self.harmless)
+        if missing:
+            raise QueryFailed("incomplete", "; ".join(missing)[:MOST_DETAIL], warnings=said)
+        result = Result(one for one in data.result or () if one is not None)
+        result.warnings, result.size = said, len(self.content)
+        return {"data": {"result": result}}
+
+
+_BODY = msgspec.json.Decoder(_Body, strict=False)  # strict=False decodes numbers from text, in a third of the time
+
+
+def _decode(content: bytes) -> _Body:
+    try:
+        return _BODY.decode(content)
+    except msgspec.ValidationError:
+        return _BODY.decode(content.replace(b'"+Inf"]', b'"Inf"]'))  # the one number that msgspec cannot read
+
+
+_HINTS = re.compile(
+    r"PromQL (info|warning)\b"
+    r"|\d+ more (info|warning) annotations omitted"  # Prometheus sends the first ten of each kind
+    # Texts of the same hints without their beginning, as older versions and other engines write them.
+    r"|metric might not be a counter"
+    r"|bucket label \S+ is missing or has a malformed value|no bucket label or malformed label value"
+    r"|histogram_quantile (needed to be )?fixed for monotonicity|input to histogram_(quantile|fraction)"
+    r"|quantile value should be between"
+    r"|ignored histograms?\b|mix of (histograms and floats|classic and native histograms)"
+    r"|\bdeprecated\b"
+    r"|resolution larger than query range",  # M3: the query asks for more detail than is stored
+    re.IGNORECASE,
+)
+# A text with one of these is not a hint, whatever else it says.
+_CUT = re.compile(
+    r"\b(partial|incomplete|truncated|timed? ?out|unavailable|unreachable|not exhaustive)\b", re.IGNORECASE
+)
+
+
+class _Limited(msgspec.Struct, rename="pascal"):
+    limited: bool = False
+
+
+def is_hint(warning: str) -> bool:
+    """Whether a warning is a remark about the query, and not about the answer."""
+    if re.match(r"PromQL (info|warning)\b", warning):  # may quote any name of a metric
+        return True
+    return bool(_HINTS.search(warning)) and not _CUT.search(warning)
+
+
+def missing_parts(
+    warnings: Sequence[str], headers: Mapping[str, str], *, is_partial: bool, harmless: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """A store's statements about missing parts of its answer; empty if the answer is complete.
+
+    Args:
+        headers: of the reply; names in any case.
+        harmless: texts; a statement that contains one of them does not count.
+    """
+    said = [warning for warning in warnings if not is_hint(warning)]
+    if is_partial:
+        said.append("isPartial: true")
+    limited = headers.get(RESULTS_LIMITED, "")
+    if limited and not is_hint(limited):
+        said.append(f"{RESULTS_LIMITED}: {limited}")
+    if _is_limited(headers.get(DATA_LIMITED, "")):
+        said.append(f"{DATA_LIMITED}: {headers[DATA_LIMITED]}")
+    return tuple(dict.fromkeys(one for one in said if not any(text in one for text in harmless)))
+
+
+def _is_limited(header: str) -> bool:
+    """Whether ``M3-Returned-Data-Limited``, which M3 sends with complete answers too, says that data were cut."""
+    if not header:
+        return False
+    try:
+        return msgspec.json.decode(header, type=_Limited).limited
+    except msgspec.MsgspecError:
+        return True
+
+
+class _Message(msgspec.Struct):
+    error: str | None = None
+    message: str | None = None
+
+
+def refusal(reply: requests.Response, method: str) -> QueryFailed:
+    """The failure for a status other than 200."""
+    status = reply.status_code
+    failed = _STATUS.get(status, "refused")
+    if status in _REDIRECTS:
+        return QueryFailed(failed, f"{status} {_redirect(reply.url, reply.headers.get('Location', ''))}", status)
+    text = _text(reply)
+    detail = f"{status} {text}"[:MOST_DETAIL].rstrip()
+    if "no org id" in text:
+        detail += "; name the tenant: headers = {X-Scope-OrgID = ...}"
+    elif status == 414 or (status == 431 and method == "GET"):
+        detail += "; the queries do not fit in a URL: allow POST"
+    return QueryFailed(failed, detail, status)
+
+
+def _redirect(url: str, location: str) -> str:
+    """What to do about a redirect. Its query can have a secret, so it is left out; it is never followed, because it
+    would carry credentials to another server."""
+    target, own = urlsplit(urljoin(url, location)), urlsplit(url)
+    where = f"{target.scheme}://{target.netloc.rpartition('@')[2]}{target.path}"
+    if target.hostname == own.hostname and target.path.endswith(QUERY_PATH):
+        return f"redirects to {where}; set `prometheus` to {where.removesuffix(QUERY_PATH)}"
+    return f"redirects to {where}; {LOGIN}"
+
+
+def is_html(reply: requests.Response) -> bool:
+    """Whether a reply is a page for people. Some gateways call JSON text/html, so its first character decides."""
+    begin = reply.content[:200].lstrip()[:1]
+    return begin == b"<" or (begin not in (b"", b"{") and "text/html" in reply.headers.get("Content-Type", "").lower())
+
+
+def html_page(reply: requests.Response) -> str:
+    """A description of an HTML page, with its title if it has one."""
+    title = _TITLE.search(reply.content[:_SEARCHED])
+    name = " ".join(title[1].decode("utf-8", "replace").split())[:80] if title else ""
+    return f"an HTML page ({name})" if name else "an HTML page"
+
+
+def _text(reply: requests.Response) -> str:
+    """The message of a reply: of Prometheus' error, or the start of any other body, in one line."""
+    if is_html(reply):
+        return html_page(reply)
+    text = reply.content[:_SEARCHED].decode("utf-8", "replace")
+    try:
+        body = msgspec.json.decode(reply.content, type=_Message)
+        text = body.error or body.message or text
+    except msgspec.MsgspecError:
+        pass
+    return " ".join(text.split())[:MOST_DETAIL]
