@@ -96,7 +96,7 @@ def application(settings: Settings) -> Application:
             could connect to it without a login.
     """
     from serve_app.deployments.collector import Collector
-    from serve_app.deployments.http.ingress import Ingress
+    from serve_app.deployments.http.ingress import Ingress, routes
     from serve_app.deployments.notifier import Notifier
     from serve_app.deployments.session.mesh_session import MeshSession
 
@@ -132,7 +132,7 @@ def application(settings: Settings) -> Application:
     sessions = front.max_session_replicas or front.session_replicas
     passing = sessions * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
     return _light(
-        Ingress,
+        serve.ingress(routes)(Ingress),
         **_replicas(front, front.ingress_replicas, front.max_ingress_replicas),
         max_ongoing_requests=passing,
         max_queued_requests=passing,

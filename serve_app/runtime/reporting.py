@@ -2,7 +2,7 @@
 
 from serve_app.observability.traces import start_traces
 from serve_app.runtime import logs, own_process
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.settings import Settings
 
 
@@ -16,4 +16,4 @@ def start_reporting(settings: Settings, component: str) -> None:
     own_process.prepare()
     if settings.logs.format == "json":
         logs.write_json(component)
-    start_traces(settings.traces, component, RayInstruments)
+    start_traces(settings.traces, component, open_instruments)

@@ -28,12 +28,6 @@ def serve_rules(settings: Settings) -> Rules:
     )
 
 
-def sidecar_rules(settings: Settings) -> Rules:
-    """Access rules of the sidecar."""
-    chosen = settings.sidecar
-    return Rules("sidecar", chosen.host, chosen.tokens_file, chosen.allow_anonymous, chosen.allowed_hosts)
-
-
 def _oidc_rules(settings: Settings) -> OidcRules | None:
     chosen, external_url = settings.serve.oidc, settings.notify.external_url
     if chosen is None:

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from ray import serve
 
 from model.errors import ModelError
 from model.incidents.memory import IncidentMemory
@@ -39,7 +38,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.models import RolloutDocument
 from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.collect.otlp.decode import Point
-from serve_app.deployments.scaling import RequestLoad
+from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.on_demand import OnDemand
@@ -83,9 +82,10 @@ from serve_app.pipeline import (
     run_stages,
     with_memory,
 )
+from serve_app.runtime import replica
 from serve_app.runtime.background import start_task
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
@@ -137,7 +137,7 @@ class MeshSession:
             log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
-        self._instruments = RayInstruments()
+        self._instruments = open_instruments()
         self._models = open_models(settings, weights, store, self._instruments)
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
             self._models.follow(FIRST_LOAD_SECONDS)
@@ -183,8 +183,7 @@ class MeshSession:
         return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
 
     def _in_session(self, weights: Weights) -> InSession:
-        replica = serve.get_replica_context().replica_id.unique_id
-        return InSession(weights, replica, self._settings.model.threads, self._instruments)
+        return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""

@@ -24,6 +24,7 @@ from serve_app.errors import (
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import CONFIDENCE, INFERENCE, PARTS_MISSING, PARTS_SCORED, PREDICTIONS, RETRIES, STAGE
 from serve_app.observability.spans import span, traceparent
+from serve_app.runtime import replica
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.rpc import Caller
 
@@ -90,7 +91,7 @@ async def score(request: Request, backend: UseBackend) -> Response:
 def _count(instruments: PrometheusInstruments, answer: SnapshotAnswer, seconds: Mapping[str, float]) -> None:
     """Count a snapshot and its stages. A repeated snapshot was counted before."""
     _count_retries(instruments, answer.retries)
-    if not answer.status:
+    if not answer.status or replica.is_single():  # one process has the counts of its session already
         return
     instruments.count(PREDICTIONS, model_version=answer.model, status=answer.status)
     if answer.confidence is not None:
