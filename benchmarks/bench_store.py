@@ -44,7 +44,7 @@ class Pushes:
     def __init__(self, store: StateStore) -> None:
         checkpoint, self._options = load(), Options()
         meshes = MeshRepository(store, MeshCache(2**29), replayer(Weights(checkpoint).of, Settings()))
-        self._steps = MeshSteps(meshes, keep_details=True)
+        self._steps = MeshSteps(meshes)
         self._runner = LocalRunner(checkpoint)
         self.seconds: list[float] = []
 

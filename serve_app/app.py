@@ -169,7 +169,7 @@ def start(
     require_protection(serve_rules(settings), [front.host])  # before anything starts
     Access(serve_rules(settings))  # raises its errors here
     require_provider(serve_rules(settings))
-    require_certificate(front.certificate_file, front.key_file, "serve")
+    require_certificate(front.certificate_file, front.key_file)
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
     if needs_gpu:

@@ -45,7 +45,7 @@ def serve(
     given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     chosen = load(config, given)
     if chosen.logs.format == "json":
-        write_json("serve")
+        write_json("single" if single else "serve")
     for former in former_tables(config, given):
         log.warning(former)
     if single:
@@ -87,7 +87,7 @@ def _serve_single(settings: "Settings") -> None:
     for package in ("serve_app", "model"):
         logging.getLogger(package).setLevel(logging.INFO)
     steps("loading the program")
-    from serve_app.single import run
+    from serve_app.sidecar.single import run
 
     def print_ready(url: str, grpc: Sequence[str]) -> None:
         places = "".join(f"\n  gRPC: {address}" for address in grpc)

@@ -15,7 +15,6 @@ def serve_rules(settings: Settings) -> Rules:
     """
     chosen = settings.serve
     return Rules(
-        "serve",
         chosen.host,
         chosen.tokens_file,
         chosen.allow_anonymous,

@@ -148,7 +148,7 @@ class MeshSession:
         self._options = options(settings)
         self._ended = EndedIds(store, time.time)
         self._audit = open_audit_log(store, settings)
-        self._steps = MeshSteps(self._meshes, keep_details=True)
+        self._steps = MeshSteps(self._meshes)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)

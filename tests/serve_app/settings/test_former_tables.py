@@ -251,18 +251,18 @@ def test_the_args_of_ray_have_hints() -> None:
     assert "meshes.shop.*" in str(hint)
 
 
-@pytest.mark.parametrize("command", ["serve", "sidecar"])
+@pytest.mark.parametrize("command", [["serve"], ["serve", "--single"]])
 def test_the_log_has_the_hints_at_the_start(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise BadSettings("not in this test")
 
     monkeypatch.setattr("serve_app.app.start", refuse)
-    monkeypatch.setattr("serve_app.sidecar.process.run", refuse)
+    monkeypatch.setattr("serve_app.sidecar.single.run", refuse)
     file = write(tmp_path, ("collector.meshes.shop", PROMETHEUS))
     with caplog.at_level(logging.WARNING):
-        CliRunner().invoke(app, [command, "--config", str(file)])
+        CliRunner().invoke(app, [*command, "--config", str(file)])
     (message,) = [one.getMessage() for one in caplog.records if "former" in one.getMessage()]
     assert message == (
         "collector.meshes: a former name, which still works; write [meshes.shop] in place of [collector.meshes.shop]; "

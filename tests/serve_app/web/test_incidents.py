@@ -243,7 +243,7 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
 ) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes)
     why = AcceptanceDocument(note="the new release")
     kept = asyncio.run(steps.accept_incident(MESH, incident.id, why, "alice"))
     assert (kept.note, kept.accepted_by, kept.accepted_at) == (why.note, "alice", snapshots[BEGIN + 5].observed_at)
@@ -269,7 +269,7 @@ def test_a_mesh_without_an_archive_accepts_too(
 ) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes, keep_details=False)
+    steps = MeshSteps(watched_mesh.meshes)
     monkeypatch.setattr(watched_mesh.store, "incident", lambda mesh, incident: None)
     assert asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), "")).incident == incident.id
     with pytest.raises(UnknownIncident, match="there is none"):
@@ -315,7 +315,7 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
     forget_past(watched_mesh)
-    steps = MeshSteps(watched_mesh.meshes, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes)
     before = watched_mesh.meshes.load_state(MESH).memory
     said = FeedbackDocument(incident=incident.id, was_incident=False, note="nightly batch")
     kept = asyncio.run(steps.add_feedback(MESH, said, 200, "alice"))
@@ -345,7 +345,7 @@ def test_applied_feedback_outlives_the_evidence_until_it_is_contradicted(
 ) -> None:
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes)
     denied = FeedbackDocument(incident=incident.id, was_incident=False)
     first = asyncio.run(steps.add_feedback(MESH, denied, 200, "alice"))
     assert (first.effect, bool(first.page_levels)) == ("applied", True)

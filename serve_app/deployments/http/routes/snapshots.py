@@ -91,7 +91,11 @@ async def score(request: Request, backend: UseBackend) -> Response:
 def _count(instruments: PrometheusInstruments, answer: SnapshotAnswer, seconds: Mapping[str, float]) -> None:
     """Count a snapshot and its stages. A repeated snapshot was counted before."""
     _count_retries(instruments, answer.retries)
-    if not answer.status or replica.is_single():  # one process has the counts of its session already
+    if not answer.status:
+        return
+    if replica.is_single():  # its session has counted the rest with the same instruments
+        for stage in ("decode", "total"):
+            instruments.observe(STAGE, seconds[stage], stage=stage)
         return
     instruments.count(PREDICTIONS, model_version=answer.model, status=answer.status)
     if answer.confidence is not None:

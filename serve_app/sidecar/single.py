@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from serve_app.access import Access, require_certificate, require_protection, require_provider
 from serve_app.deployments.collector import Collector
-from serve_app.deployments.gate.gate import middlewares_for
+from serve_app.deployments.gate import middlewares_for
 from serve_app.deployments.http.ingress import Ingress, http
 from serve_app.deployments.notifier import Notifier
 from serve_app.deployments.scoring.meta import MetaModel
@@ -65,12 +65,12 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
     require_protection(rules, [front.host, *hosts])
     Access(rules)  # raises its errors here
     require_provider(rules)
-    require_certificate(front.certificate_file, front.key_file, "serve")
+    require_certificate(front.certificate_file, front.key_file)
     check_traces(settings.traces)
     single = replica.run_single()
     send_spans = start_traces(settings.traces, "single", replica.open_instruments)
     with closing(_bind(front.host, front.port)) as listening:
-        deployed = _deploy(settings)
+        deployed = deploy_all(settings)
         single.ingress = deployed[-1]
         app: ASGIApp = http
         for middleware in reversed(middlewares_for(settings)):
@@ -87,7 +87,7 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
         send_spans()
 
 
-def _deploy(settings: Settings) -> list[Any]:
+def deploy_all(settings: Settings) -> list[Any]:
     """Make the deployments. The last one is the ingress."""
     made: list[Any] = []
 
