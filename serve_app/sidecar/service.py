@@ -1,6 +1,6 @@
 """The service of ``verdicts.proto`` as an adapter: each call is a request to the HTTP application of this process.
 
-Access, limits, audit, metrics and errors are therefore those of HTTP.
+So HTTP and gRPC share access, limits, audit, metrics and errors.
 """
 
 import asyncio
@@ -167,7 +167,7 @@ class Verdicts:
             route: behind the mesh.
             read: returns the body, when the application wants it.
             take: gets each piece of a good answer.
-            headers: in addition to those of the call.
+            headers: in addition to the call's own.
 
         Raises:
             Refused: the application answered with a problem.
