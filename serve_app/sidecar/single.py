@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from serve_app.access import Access, require_certificate, require_protection, require_provider
 from serve_app.deployments.collector import Collector
-from serve_app.deployments.gate import middlewares_for
+from serve_app.deployments.gate.gate import middlewares_for
 from serve_app.deployments.http.ingress import Ingress, http
 from serve_app.deployments.notifier import Notifier
 from serve_app.deployments.scoring.meta import MetaModel

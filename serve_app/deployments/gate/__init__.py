@@ -4,6 +4,6 @@
 there is room, and :mod:`waiting_room` lets snapshots wait a moment for it.
 """
 
-from serve_app.deployments.gate.gate import Gate, middlewares, middlewares_for
+from serve_app.deployments.gate.gate import Gate, middlewares
 
-__all__ = ["Gate", "middlewares", "middlewares_for"]  # manifests name middlewares by this path
+__all__ = ["Gate", "middlewares"]  # manifests name middlewares by this path

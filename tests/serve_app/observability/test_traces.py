@@ -317,9 +317,9 @@ def test_without_an_endpoint_nothing_is_recorded_or_imported() -> None:
     assert spans.span("one", mesh="shop") is spans.span("two")
     assert (spans.traceparent(), spans.trace_id(), spans.is_recording()) == ("", None, False)
     code = (
-        "import sys, serve_app.sidecar.single, serve_app.observability.traces as s\n"
+        "import sys, serve_app.deployments.session.mesh_session, serve_app.observability.traces as s\n"
         "from serve_app.settings import Settings\n"
-        "s.start_traces(Settings().traces, 'single', None)\n"
+        "s.start_traces(Settings().traces, 'session', None)\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.trace'))])"
     )
     done = subprocess.run(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,7 @@ def test_the_metadata_of_a_call_may_name_another_mesh(pushed_mesh: Pushed) -> No
     assert pushed_mesh.ask.Latest(LatestRequest(), timeout=SECONDS, metadata=mesh).sequence == 1
     for name, expected in (("none", grpc.StatusCode.NOT_FOUND), ("no/mesh", grpc.StatusCode.INVALID_ARGUMENT)):
         metadata = (("tagae-mesh", name),)
-        error = refusal_of(lambda given=metadata: pushed_mesh.ask.Latest(LatestRequest(), metadata=given))
+        error = refusal_of(partial(pushed_mesh.ask.Latest, LatestRequest(), metadata=metadata))
         assert error.code() is expected
 
 
