@@ -24,6 +24,7 @@ SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 MESH = "tagae-mesh"  # in the metadata of a call: the name of its mesh
 PASSED_ON = ("authorization", "traceparent")  # metadata that becomes headers
 MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
+MOST_WAITING = 4  # verdicts for one watcher: a collector that catches up brings several at once
 PAUSE_SECONDS = 0.5  # before a watcher of a mesh without a verdict asks again
 UNKNOWN_MESH = f"urn:tagae:problem:{ANSWERS[UnknownMesh].code}"
 STATUS = {  # of gRPC, by HTTP's
@@ -116,8 +117,8 @@ class Verdicts:
         return verdict_message(bytes(body))
 
     async def _watch(self, _: AsyncIterator[WatchRequest], context: Any) -> AsyncIterator[Verdict]:
-        """Each newest verdict. A slow watcher misses those in between, and delays no other."""
-        newest: asyncio.Queue[bytes | Refused] = asyncio.Queue(1)
+        """Each verdict. A slow watcher misses some before the newest, and delays no other."""
+        newest: asyncio.Queue[bytes | Refused] = asyncio.Queue(MOST_WAITING)
         following = asyncio.create_task(self._follow(context, newest))
         self._watchers.add(newest)
         try:
@@ -129,7 +130,7 @@ class Verdicts:
             following.cancel()
 
     async def _follow(self, context: Any, newest: "asyncio.Queue[bytes | Refused]") -> None:
-        """Read the stream of verdicts, again when it ends, and keep the newest one."""
+        """Read the stream of verdicts, again when it ends, and keep the newest ones."""
         seen: dict[str, str] = {}
 
         async def keep(piece: bytes) -> None:
@@ -228,7 +229,7 @@ async def _nothing() -> bytes:
 
 
 def _replace(newest: "asyncio.Queue[bytes | Refused]", found: bytes | Refused) -> None:
-    """Put the newest into a queue of one place."""
+    """Put the newest into a queue, in place of the oldest if it is full."""
     if newest.full():
         newest.get_nowait()
     newest.put_nowait(found)

@@ -397,8 +397,8 @@ def test_metrics_count_each_snapshot_once(pushed_mesh: Pushed, tmp_path: Path) -
     }
     # A snapshot is first stored and then counted. A scrape may come in between.
     assert sum(made.values()) == pytest.approx(counted, abs=1)
-    assert metrics["tagae_stage_seconds_count,prepare"] == pytest.approx(counted, abs=1)
-    assert 0 < metrics["tagae_stage_seconds_sum,prepare"] < counted * SECONDS
+    assert metrics["tagae_stage_seconds_count,score"] == pytest.approx(counted, abs=1)
+    assert 0 < metrics["tagae_stage_seconds_sum,score"] < counted * SECONDS
     assert metrics["tagae_collector_polls_total,taken"] == pytest.approx(counted, abs=1)
     assert metrics["tagae_refusals_total,invalid-document"] == 1
 
