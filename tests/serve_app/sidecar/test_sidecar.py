@@ -390,7 +390,7 @@ def test_metrics_count_each_snapshot_once(pushed_mesh: Pushed, tmp_path: Path) -
         while "tagae_collector_query_failures_total,overloaded" not in (metrics := read_metrics(sidecar.url)):
             time.sleep(0.1)
         counted = metrics["tagae_mesh_sequence"]
-        assert newest.sequence == 3 <= counted <= latest(ask).sequence
+        assert 3 <= newest.sequence <= counted <= latest(ask).sequence
     assert metrics["tagae_mesh_services"] == SPEC.services
     made = {
         name: value for name, value in metrics.items() if name.startswith(f"tagae_predictions_total,{newest.model}")
@@ -411,7 +411,7 @@ def test_after_a_kill_and_a_restart_it_resumes_and_catches_up_to_a_limit(tmp_pat
             before = read_verdicts(sidecar.address, 3)
             sidecar.process.kill()
         counted = count_snapshots(tmp_path)[0]
-        assert counted >= before[-1].sequence == 3
+        assert counted >= before[-1].sequence >= 3
         prometheus.away = True
         with start_sidecar(settings=settings) as sidecar, open_client(sidecar.address) as ask:
             resumed = latest(ask)  # at once, although Prometheus is down
