@@ -44,7 +44,7 @@ def measure(
     with closing(LocalStore(directory)) as store:
         checkpoint = load()
         replay = replayer(Weights(checkpoint).of, Settings())
-        steps = MeshSteps(MeshRepository(store, cache, replay), keep_details=True)
+        steps = MeshSteps(MeshRepository(store, cache, replay))
         runner = LocalRunner(checkpoint)
         for count, snapshot in enumerate(simulator.snapshots(), 1):
             packed = pack_snapshot(snapshot)

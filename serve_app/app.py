@@ -85,7 +85,7 @@ def application(settings: Settings) -> Application:
             could connect to it without a login.
     """
     from serve_app.deployments.collector import Collector
-    from serve_app.deployments.http.ingress import Ingress
+    from serve_app.deployments.http.ingress import Ingress, routes
     from serve_app.deployments.notifier import Notifier
     from serve_app.deployments.session.mesh_session import MeshSession
 
@@ -121,7 +121,7 @@ def application(settings: Settings) -> Application:
     sessions = front.max_session_replicas or front.session_replicas
     passing = sessions * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
     return _light(
-        Ingress,
+        serve.ingress(routes)(Ingress),
         **_replicas(front, front.ingress_replicas, front.max_ingress_replicas),
         max_ongoing_requests=passing,
         max_queued_requests=passing,
@@ -158,7 +158,7 @@ def start(
     require_protection(serve_rules(settings), [front.host])  # before anything starts
     Access(serve_rules(settings))  # raises its errors here
     require_provider(serve_rules(settings))
-    require_certificate(front.certificate_file, front.key_file, "serve")
+    require_certificate(front.certificate_file, front.key_file)
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
     if needs_gpu:

@@ -1,4 +1,4 @@
-"""Steps of stored meshes, without Ray: the sessions of the service and of the sidecar share them.
+"""Steps of stored meshes, without Ray: the sessions of the service run them.
 
 A step reads the state of a mesh, computes the next one, and writes it with compare-and-set. If another writer was
 first, the step is done once more from what the store has by then.
@@ -34,10 +34,9 @@ from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
-from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record, pack_drift
-from serve_app.stores.repository import NO_UPDATE, MeshRepository
+from serve_app.stores.repository import MeshRepository
 
 T = TypeVar("T")
 
@@ -77,12 +76,10 @@ class MeshSteps:
 
     Args:
         meshes: stored meshes, some of them in memory.
-        keep_details: whether to store how unusual each service and call was, and the duration, with each verdict,
-            incidents in the archive, and the history.
     """
 
-    def __init__(self, meshes: MeshRepository, *, keep_details: bool) -> None:
-        self._meshes, self._keep_details = meshes, keep_details
+    def __init__(self, meshes: MeshRepository) -> None:
+        self._meshes = meshes
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._compacting: set[str] = set()
 
@@ -326,16 +323,18 @@ class MeshSteps:
         if not push.counted:
             return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
         drift, keep = pack_drift(advanced.mesh.state.drift), options.window_size
-        record = Record(snapshot.num_nodes, document, drift=drift)
-        incidents: tuple[ArchivedIncident, ...] = ()
-        history = NO_UPDATE
-        if self._keep_details:
-            details = deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack()
-            interval = advanced.mesh.state.interval_seconds
-            record = replace(record, deviations=details, seconds=seconds, made_at=time.time(), interval=interval)
-            after = replace(known, mesh=advanced.mesh)
-            incidents = self._meshes.update_archive(push.mesh, verdict, record, after, keep)
-            history = self._meshes.update_history(push.mesh, record, after, keep)
+        record = Record(
+            snapshot.num_nodes,
+            document,
+            drift=drift,
+            deviations=deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack(),
+            seconds=seconds,
+            made_at=time.time(),
+            interval=advanced.mesh.state.interval_seconds,
+        )
+        after = replace(known, mesh=advanced.mesh)
+        incidents = self._meshes.update_archive(push.mesh, verdict, record, after, keep)
+        history = self._meshes.update_history(push.mesh, record, after, keep)
         return self._meshes.append(
             push.mesh,
             known,

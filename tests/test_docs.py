@@ -61,7 +61,7 @@ NOT_RUN = {
     "helm ": "tests/cluster/test_page.py",
     "kubectl ": "no cluster here; tests/cluster/test_page.py runs what needs none",
     "systemctl": "no systemd that runs here; test_systemd.py",
-    "tagae sidecar": "a Prometheus; tests/serve_app/sidecar",
+    "tagae serve --single": "a Prometheus; tests/serve_app/sidecar",
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
     "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",

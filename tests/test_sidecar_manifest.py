@@ -59,20 +59,23 @@ def test_it_is_a_native_sidecar_that_does_not_delay_the_start() -> None:
 
 
 def test_ports_and_paths_match_the_settings(settings: Settings) -> None:
-    chosen = settings.sidecar
+    chosen = settings.serve
+    port, path = chosen.grpc
+    host, _, number = port.partition(":")
+    socket = Path(path.removeprefix("unix:"))
     ports = {one["name"]: one["containerPort"] for one in SIDECAR["ports"]}
-    assert ports == {"verdicts": chosen.port, "tagae-metrics": chosen.metrics_port}
-    assert SIDECAR["livenessProbe"]["grpc"]["port"] == chosen.port == 9091
+    assert ports == {"verdicts": int(number), "tagae-metrics": chosen.port}
+    assert SIDECAR["livenessProbe"]["grpc"]["port"] == int(number) == 9091
     annotations = TEMPLATE["metadata"]["annotations"]
     assert (annotations["prometheus.io/scrape"], annotations["prometheus.io/port"]) == (
         "true",
-        str(chosen.metrics_port),
+        str(chosen.port),
     )
-    assert chosen.host == "0.0.0.0", "the kubelet probes the pod's address"
+    assert chosen.host == host == "0.0.0.0", "the kubelet probes the pod's address"
     mounts = {one["mountPath"]: one["name"] for one in SIDECAR["volumeMounts"]}
-    assert chosen.socket is not None
-    socket_volume = mounts[str(chosen.socket.parent)]
-    assert {"name": socket_volume, "mountPath": str(chosen.socket.parent)} in WORKLOAD["volumeMounts"]
+    assert path == f"unix:{socket}"
+    socket_volume = mounts[str(socket.parent)]
+    assert {"name": socket_volume, "mountPath": str(socket.parent)} in WORKLOAD["volumeMounts"]
     volumes = {one["name"]: one for one in POD["volumes"]}
     assert "emptyDir" in volumes[mounts[str(settings.store.path)]]
     assert "emptyDir" in volumes[socket_volume]
@@ -88,7 +91,7 @@ def test_the_environment_variables_are_known(settings: Settings) -> None:
     assert ENVIRONMENT.keys() == {"TAGAE_CONFIG", *PLAIN_NAMES}
     assert (settings.model.window_size, settings.model.anomaly_percentile) == (120, 99.0)
     assert set(tomllib.loads(FILE)) <= Settings.model_fields.keys()
-    assert len(settings.collected) == 1, "with several meshes the command must name one"
+    assert len(settings.collected) == 1, "gRPC is about this one"
 
 
 def test_it_may_only_write_its_volumes() -> None:

@@ -204,7 +204,13 @@ def test_the_wheel_of_the_images_serves_and_reports_what_it_lacks(image_wheel: P
     found = {f["subject"]: f for f in json.loads(run(installed, tmp_path, "tagae", "doctor", "--json"))}
     assert found["package serve_app"]["outcome"] == found["package lab"]["outcome"] == "ok", found
     assert found["package lab"]["found"].startswith("not installed; only for tagae demo")
-    run(installed, tmp_path, "python", "-c", "import serve_app.app, serve_app.deployments.gate, serve_app.sidecar")
+    run(
+        installed,
+        tmp_path,
+        "python",
+        "-c",
+        "import serve_app.app, serve_app.deployments.gate, serve_app.sidecar.single",
+    )
     done = subprocess.run(
         [str(installed / "tagae"), "demo"], cwd=tmp_path, env=clean_environment(), capture_output=True, check=False
     )

@@ -102,15 +102,15 @@ class Access:
         self._failures = FailedLogins(clock)
         self._file = TokenFile(rules.tokens_file, clock) if rules.tokens_file else None
         self._proxy_networks = tuple(ip_network(one) for one in rules.trusted_proxies)
-        self._proxy_scopes = parse_scopes(rules.proxy_user_scopes, f"{rules.subject}.proxy_user_scopes")
+        self._proxy_scopes = parse_scopes(rules.proxy_user_scopes, "serve.proxy_user_scopes")
         self.sign_ins = SignInCookies(rules.oidc) if rules.oidc else None
         self.ended: frozenset[str] = frozenset()
         self._user_header = (rules.proxy_user_header or "").lower().encode()
         self._used_headers = frozenset(_HEADERS) | ({self._user_header} if self._user_header else frozenset())
         try:
-            self._hosts = Hosts(rules.allowed_hosts, rules.host, rules.external_url, rules.subject)
+            self._hosts = Hosts(rules.allowed_hosts, rules.host, rules.external_url)
         except ValueError as error:
-            raise BadSettings(f"{rules.subject}.allowed_hosts: {error}") from None
+            raise BadSettings(f"serve.allowed_hosts: {error}") from None
 
     @property
     def has_login(self) -> bool:
@@ -214,29 +214,6 @@ class Access:
         scheme = join_values(found, b"x-forwarded-proto") or ""
         return self._is_trusted(client, found) and scheme.rpartition(",")[2].strip().lower() == "https"
 
-    def find_bearer(self, authorization: str | None, needed: Need) -> Principal | None:
-        """The caller, or None if the token is invalid or not sufficient: then :meth:`check_bearer` raises the error. A
-        wrong token does not count as a failed login here."""
-        if authorization is None:
-            return None
-        token, way = _token({b"authorization": [authorization.encode("utf-8", "replace")]})
-        entry = self._find_valid(token) if token else None
-        if entry is None:
-            return None
-        principal = _principal(entry, way)
-        try:
-            _require(principal, needed)
-        except Forbidden:
-            return None
-        return principal
-
-    def check_bearer(self, authorization: str | None, address: str, needed: Need, route: str) -> Principal:
-        """Decide on a call without host and origin, such as gRPC. Errors as in :meth:`check`."""
-        found = {b"authorization": [authorization.encode("utf-8", "replace")]} if authorization is not None else {}
-        principal = self._principal(found, (address, 0), route)
-        _require(principal, needed)
-        return principal
-
     def _principal(self, found: dict[bytes, list[bytes]], client: Client, route: str) -> Principal:
         if not self.has_login:
             return self._anonymous(client)
@@ -254,10 +231,9 @@ class Access:
         """Without a login, only this machine may use the service, unless ``allow_anonymous`` is set."""
         if self._rules.allow_anonymous or is_loopback(_host(client)):
             return ANONYMOUS
-        subject = self._rules.subject
         raise Forbidden(
             f"client: expected a connection from this machine, since the service has no tokens, got "
-            f"{_host(client)!r}; set {subject}.tokens_file, or {subject}.allow_anonymous to allow unauthenticated "
+            f"{_host(client)!r}; set serve.tokens_file, or serve.allow_anonymous to allow unauthenticated "
             "access"
         )
 

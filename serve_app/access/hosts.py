@@ -64,16 +64,12 @@ class Hosts:
             default ports may send changes.
         own: the address that the service listens on; empty: none.
         external_url: URL under which people reach the service, even if a proxy changes ``Host``.
-        subject: section of the settings, for messages.
 
     Raises:
         ValueError: a name is malformed.
     """
 
-    def __init__(
-        self, names: Iterable[str], own: str = "", external_url: str | None = None, subject: str = "serve"
-    ) -> None:
-        self._setting = f"{subject}.allowed_hosts"
+    def __init__(self, names: Iterable[str], own: str = "", external_url: str | None = None) -> None:
         places = [parse_host_port(name) for name in names]
         self._names = frozenset({"localhost", own.lower(), *(place.name for place in places)})
         self._origins = frozenset(
@@ -102,7 +98,7 @@ class Hosts:
         if not place.is_address and place.name not in self._names:
             raise WrongHost(
                 f"host: expected an IP address, localhost or a name of this service, got {place.name[:MAX_SHOWN]!r}; "
-                f"if that is a name of this service, add it to {self._setting}"
+                "if that is a name of this service, add it to serve.allowed_hosts"
             )
         return place
 
@@ -121,7 +117,7 @@ class Hosts:
             return
         raise CrossOrigin(
             f"origin: expected a page of this service, got {(origin or fetch_site or '')[:MAX_SHOWN]!r}; if a proxy "
-            f"changes Host, configure it to pass Host on, or set notify.external_url or {self._setting}"
+            f"changes Host, configure it to pass Host on, or set notify.external_url or serve.allowed_hosts"
         )
 
     def _is_own(self, origin: str, here: HostPort | None) -> bool:

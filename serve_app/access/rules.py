@@ -16,7 +16,6 @@ class Rules:
     """The access settings.
 
     Attributes:
-        subject: section of the settings, ``serve`` or ``sidecar``.
         host: address to listen on.
         tokens_file: None if there are no tokens.
         allow_anonymous: whether everyone may do everything.
@@ -28,7 +27,6 @@ class Rules:
         oidc: sign-in at an OpenID provider; None: there is none.
     """
 
-    subject: str = "serve"
     host: str = "127.0.0.1"
     tokens_file: Path | None = None
     allow_anonymous: bool = False
@@ -58,13 +56,12 @@ def is_loopback(host: str) -> bool:
     return bool((mapped or address).is_loopback)
 
 
-def require_certificate(certificate_file: Path | None, key_file: Path | None, subject: str) -> None:
+def require_certificate(certificate_file: Path | None, key_file: Path | None) -> None:
     """Refuse a certificate that TLS cannot use.
 
     Args:
         certificate_file: PEM; None: no TLS.
         key_file: PEM, key of the certificate.
-        subject: section of the settings.
 
     Raises:
         BadSettings: a file cannot be read, or the key belongs to another certificate.
@@ -75,7 +72,7 @@ def require_certificate(certificate_file: Path | None, key_file: Path | None, su
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate_file, key_file)
     except (OSError, ssl.SSLError) as error:
         raise BadSettings(
-            f"{subject}.certificate_file and {subject}.key_file: expected a certificate and its key in PEM, got "
+            "serve.certificate_file and serve.key_file: expected a certificate and its key in PEM, got "
             f"{certificate_file} and {key_file} ({getattr(error, 'reason', None) or error.strerror}); correct them"
         ) from None
 
@@ -109,11 +106,10 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
     exposed = [host for host in hosts if not is_loopback(host)]
     if not exposed and nodes <= 1:
         return
-    subject = rules.subject
     came = f"got {exposed[0]!r}" if exposed else f"got a cluster of {nodes} nodes"
-    proxy = "" if subject == "sidecar" else f"set {subject}.trusted_proxies and {subject}.proxy_user_header; or "
     raise BadSettings(
-        f"{subject}.host: expected a loopback address, since anyone who can connect could read, push and delete, "
-        f"{came}; create a token (`tagae token create --name NAME --scope read FILE`) and set {subject}.tokens_file; "
-        f"or {proxy}set {subject}.allow_anonymous = true to allow unauthenticated access"
+        "serve.host: expected a loopback address, since anyone who can connect could read, push and delete, "
+        f"{came}; create a token (`tagae token create --name NAME --scope read FILE`) and set serve.tokens_file; "
+        "or set serve.trusted_proxies and serve.proxy_user_header; or set serve.allow_anonymous = true to allow "
+        "unauthenticated access"
     )

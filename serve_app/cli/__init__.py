@@ -27,7 +27,6 @@ from serve_app.cli import (
     rules,
     score,
     serve,
-    sidecar,
     simulate,
     store,
     token,
@@ -101,7 +100,6 @@ def _tagae(
 app.command("audit")(audit.audit)
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
-app.command("sidecar")(sidecar.sidecar)
 app.command("score")(score.score)
 app.command("evaluate")(evaluate.evaluate)
 app.command("export")(export.export)

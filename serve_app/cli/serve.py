@@ -1,17 +1,29 @@
 """``tagae serve``: runs the service on this machine."""
 
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Steps, print_state, spinner, write_json
+from serve_app.observability.logs import stderr_handler
+
+if TYPE_CHECKING:
+    from serve_app.settings import Settings
 
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: loopback.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. Default: 8000.")] = None,
+    single: Annotated[
+        bool, typer.Option("--single", help="One process without Ray, such as beside a workload; also serves gRPC.")
+    ] = False,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
@@ -24,13 +36,17 @@ def serve(
     Example:
       tagae serve
       tagae serve --port 9000 --set scorer.device=cpu
+      tagae serve --single --set meshes.shop.prometheus=http://127.0.0.1:9090
     """
     from serve_app.settings import load
 
     given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     chosen = load(config, given)
     if chosen.logs.format == "json":
-        write_json("serve")
+        write_json("single" if single else "serve")
+    if single:
+        _serve_single(chosen)
+        return
     steps = Steps()
     steps("loading the program")
     from serve_app.runtime import fork_server
@@ -45,10 +61,37 @@ def serve(
     lifetime = Lifetime(partial(start, chosen, report=steps), stop)
     with spinner("starting"):
         url = lifetime.start()
-    links = f"  Page: {url}/\n  API:  {url}/docs\n  Stop with Ctrl-C"
-    print_state("ready", f"after {steps.seconds:.0f} s\n{links}", "bold green")
+    print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
     if reason := watch(url, chosen.serve.recovery_seconds, lifetime.ended, roles_on_demand(chosen)):
         print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
         lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):
         lifetime.stop()
+
+
+def _links(url: str) -> str:
+    return f"Page: {url}/\n  API:  {url}/docs"
+
+
+def _serve_single(settings: "Settings") -> None:
+    """Run the service in this process, and end the process."""
+    steps = Steps()
+    if settings.logs.format == "json":
+        logging.basicConfig(handlers=[stderr_handler("single")])
+    else:
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    for package in ("serve_app", "model"):
+        logging.getLogger(package).setLevel(logging.INFO)
+    steps("loading the program")
+    from serve_app.sidecar.single import run
+
+    def print_ready(url: str, grpc: Sequence[str]) -> None:
+        places = "".join(f"\n  gRPC: {address}" for address in grpc)
+        print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}{places}\n  Stop with Ctrl-C", "bold green")
+
+    # asyncio.run would wait for a poll under way.
+    with closing(asyncio.new_event_loop()) as loop:
+        loop.run_until_complete(run(settings, print_ready))
+    # All state is saved. A query that hangs would delay the end of the interpreter.
+    logging.shutdown()
+    os._exit(0)

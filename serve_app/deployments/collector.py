@@ -24,7 +24,7 @@ from serve_app.metrics import REQUESTS
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Handle, connect, with_session
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
@@ -62,7 +62,7 @@ class Collector:
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
         self._past = PastReader(collected, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._counts, self._instruments = RequestCounts(settings.sla), RayInstruments()
+        self._counts, self._instruments = RequestCounts(settings.sla), open_instruments()
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: the loops start then.

@@ -8,7 +8,7 @@ from serve_app.alerts.delivery import AlertDelivery, receivers
 from serve_app.alerts.owner import Owner
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 from serve_app.stores.opening import open_alert_storage
@@ -29,7 +29,7 @@ class Notifier:
     def __init__(self, settings: Settings) -> None:
         start_reporting(settings, "notifier")
         to, storage = receivers(settings), open_alert_storage(settings)
-        self._owner = Owner(lambda: AlertDelivery(to, storage, RayInstruments()))
+        self._owner = Owner(lambda: AlertDelivery(to, storage, open_instruments()))
         self._delivering: asyncio.Task[None] | None = None
 
     async def check_health(self) -> None:

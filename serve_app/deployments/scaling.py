@@ -4,57 +4,13 @@ Serve's own count has every request. Open pages wait for verdicts at the ingress
 would look like much load.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
-REQUESTS = "requests"  # name of the metric that replicas report
-IN_USE = "in_use"  # likewise, of replicas that start on demand
+from serve_app.deployments.load import IN_USE, REQUESTS
+
 UPSCALE_SECONDS = 10.0  # how long the load must be higher, before there are more replicas
-
-
-class RequestLoad:
-    """Counts the requests that a replica works on. Use it from one event loop.
-
-    Args:
-        clock: s.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._count = 0
-        self._request_seconds = 0.0  # since the last report
-        self._counted_at = self._reported_at = clock()
-
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """Count a request during the block."""
-        self._add(1)
-        try:
-            yield
-        finally:
-            self._add(-1)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is under way."""
-        return self._count > 0
-
-    def report(self) -> dict[str, float]:
-        """The average number of requests since the last report, as ``record_autoscaling_stats`` returns it."""
-        self._add(0)
-        now = self._counted_at
-        seconds, self._reported_at = now - self._reported_at, now
-        total, self._request_seconds = self._request_seconds, 0.0
-        return {REQUESTS: total / seconds if seconds > 0 else float(self._count)}
-
-    def _add(self, requests: int) -> None:
-        now = self._clock()
-        self._request_seconds += self._count * (now - self._counted_at)
-        self._count, self._counted_at = self._count + requests, now
 
 
 def choose_replicas(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
@@ -91,27 +47,6 @@ def follow_requests(
         downscale_delay_s=downscale_seconds,
         **policy,
     )
-
-
-class LastUse:
-    """Notes when a replica that was started on demand was last used.
-
-    Args:
-        idle_seconds: after which it counts as unused.
-        clock: s.
-    """
-
-    def __init__(self, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._idle_seconds, self._clock = idle_seconds, clock
-        self._used_at = clock()  # it was started because someone waits
-
-    def note(self) -> None:
-        """Note that it is used now."""
-        self._used_at = self._clock()
-
-    def report(self) -> dict[str, float]:
-        """Whether it is in use, as ``record_autoscaling_stats`` returns it."""
-        return {IN_USE: float(self._clock() - self._used_at < self._idle_seconds)}
 
 
 def keep_while_used(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from ray.serve import context as serve_context
+from serve_app.runtime import replica
 
 T = TypeVar("T")
 
@@ -17,5 +17,8 @@ def start_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     those that others wait for. So the task has a copy of that context without the request. Spans and logs keep theirs.
     """
     context = copy_context()
-    context.run(serve_context._unset_request_context)
+    if not replica.is_single():
+        from ray.serve import context as serve_context
+
+        context.run(serve_context._unset_request_context)
     return asyncio.get_running_loop().create_task(work, context=context)

@@ -43,6 +43,7 @@ from serve_app.runtime.environment import START_SECONDS, remove_token, set_envir
 from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
 from serve_app.runtime.supervisor import kill_all_below
 from serve_app.settings import Settings
+from serve_app.settings.serve import KEEP_ALIVE_SECONDS
 
 log = logging.getLogger(__name__)
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
@@ -54,7 +55,6 @@ START_ATTEMPTS = 5
 FIRST_STARTS = 2  # of the replicas of a deployment that have never run; what fails twice fails again
 FAILED_START = "A replica failed to start"  # begins a message of Serve
 TIMED_OUT = "timed out during startup"  # in Ray's error
-KEEP_ALIVE_SECONDS = 75  # for which an idle connection stays open, longer than usual proxies and clients wait
 KILL_SECONDS = 5.0  # for killed processes to be gone
 POLL_SECONDS = 0.1
 STOP_SECONDS = 6.0  # for the applications to end in order

@@ -10,15 +10,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar, overload
 
-from grpc import StatusCode
-from grpc.aio import AioRpcError
-from ray.exceptions import RayActorError, RayTaskError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
-
-from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
+from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.observability.spans import add_event
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.environment import calls_by_grpc
+from serve_app.runtime.replica import LocalHandle, LocalMethod
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,8 +48,10 @@ def connect(handle: T) -> T:
     was set when the process that deployed the application imported Serve, which may be before it was set: then by calls
     of actors, which take longer.
     """
-    if handle is None:
+    if handle is None or isinstance(handle, LocalHandle):
         return handle
+    from serve_app.runtime.environment import calls_by_grpc
+
     handle_options: Any = handle
     connected: T = handle_options.options(_by_reference=not calls_by_grpc())
     return connected
@@ -99,6 +96,10 @@ class RemoteDoors:
         return _RemoteDoor(self.call, door)
 
 
+class ReplicaLost(Exception):
+    """A call was dropped because its replica ended; its cause is the error of Ray or of Serve."""
+
+
 class Caller:
     """Calls methods of other deployments until a deadline.
 
@@ -131,9 +132,8 @@ class Caller:
         while True:
             try:
                 return await _answer(remote, self.deadline, *args, **kwargs)
-            except (RayActorError, DeploymentUnavailableError, AioRpcError) as error:
-                if not _has_lost_replica(error):
-                    raise
+            except ReplicaLost as lost:
+                error = lost.__cause__
                 if self.deadline.remaining_seconds <= pause:
                     raise NoCapacity(
                         f"{remote.deployment_name}: no replica could answer ({type(error).__name__}); try again, and "
@@ -146,18 +146,17 @@ class Caller:
             pause = PAUSE_SECONDS
 
 
-def _has_lost_replica(error: Exception) -> bool:
-    """Whether a call failed because its replica ended. If it ended in order during the call, its server cancelled it.
-    Serve names other ends itself."""
-    return not isinstance(error, AioRpcError) or error.code() is StatusCode.CANCELLED
-
-
 async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) -> Any:
     response = method.remote(*args, **kwargs)
     try:
         async with asyncio.timeout(deadline.remaining_seconds):
-            return await response
-    except (TimeoutError, RequestCancelledError):
+            if isinstance(method, LocalMethod):
+                return await response
+            from serve_app.runtime.serve_errors import translate
+
+            with translate(method.deployment_name):
+                return await response
+    except TimeoutError:
         response.cancel()
         raise DeadlineExceeded(
             f"{method.deployment_name}: no answer before the deadline; whether the request took effect is "
@@ -168,9 +167,3 @@ async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) ->
     except asyncio.CancelledError:
         response.cancel()
         raise
-    except BackPressureError as error:
-        raise Overloaded(
-            f"{method.deployment_name}: its queue is full; try again later", retry_after_seconds=RETRY_AFTER_SECONDS
-        ) from error
-    except RayTaskError as error:
-        raise error.cause from None

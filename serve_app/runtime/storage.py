@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-import ray
-
 from serve_app.access.audit import AuditLimit, AuditLog
+from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
@@ -33,7 +32,7 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
         limit=MeshLimit(limits.max_meshes, limits.evict_idle_seconds),
         archive=ArchiveLimit(timedelta(days=settings.archive.keep_days), settings.archive.max_bytes),
         on_evicted=on_evicted,
-        run=ray.get_runtime_context().get_session_name(),
+        run=replica.run_name(),
     )
 
 

@@ -15,7 +15,6 @@ def serve_rules(settings: Settings) -> Rules:
     """
     chosen = settings.serve
     return Rules(
-        "serve",
         chosen.host,
         chosen.tokens_file,
         chosen.allow_anonymous,
@@ -26,12 +25,6 @@ def serve_rules(settings: Settings) -> Rules:
         tuple(chosen.proxy_user_scopes),
         _oidc_rules(settings),
     )
-
-
-def sidecar_rules(settings: Settings) -> Rules:
-    """Access rules of the sidecar."""
-    chosen = settings.sidecar
-    return Rules("sidecar", chosen.host, chosen.tokens_file, chosen.allow_anonymous, chosen.allowed_hosts)
 
 
 def _oidc_rules(settings: Settings) -> OidcRules | None:

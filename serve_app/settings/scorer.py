@@ -25,7 +25,7 @@ class ScorerSettings(SettingsGroup):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
         description="auto: a GPU if there is one and all ops pass their check on it, else the CPU; cuda: a GPU, and "
-        "without one that works the service does not start; the sidecar uses a GPU only with cuda",
+        "without one that works the service does not start; `tagae serve --single` uses a GPU only with cuda",
     )
     num_replicas: int = Field(2, ge=1, description="replicas")
     max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
@@ -45,7 +45,7 @@ class ScorerSettings(SettingsGroup):
         0.5,
         ge=0,
         le=1,
-        description="share of a GPU for each replica that uses one, and for the sidecar; limits its memory, too; 0: no "
+        description="share of a GPU for each process that uses one; limits its memory, too; 0: no "
         "reservation and no limit",
     )
     latency_target_ms: float = Field(

@@ -1,13 +1,31 @@
 """Settings of the HTTP server."""
 
+import os
+import re
 from ipaddress import IPv4Network, IPv6Network
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from serve_app.access.tokens import Scope
 from serve_app.settings.base import HostName, Location, SettingsGroup
 from serve_app.settings.oidc import OidcSettings
+
+UNIX = "unix:"  # before the path of a socket
+MOST_SOCKET_BYTES = 107  # sun_path on Linux, without the terminating zero
+
+
+def _check_grpc(address: str) -> str:
+    path = address.removeprefix(UNIX)
+    if path != address:
+        if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
+            raise ValueError(f"expected at most {MOST_SOCKET_BYTES} bytes, the limit of a Unix socket's path")
+    elif not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}", address):
+        raise ValueError(f"expected HOST:PORT or unix:PATH, got {address!r}")
+    return address
+
+
+KEEP_ALIVE_SECONDS = 75  # for which an idle connection stays open, longer than usual proxies and clients wait
 
 
 class ServeSettings(SettingsGroup):
@@ -15,6 +33,11 @@ class ServeSettings(SettingsGroup):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: a free one")
+    grpc: tuple[Annotated[str, AfterValidator(_check_grpc)], ...] = Field(
+        ("127.0.0.1:9091",),
+        description="addresses of gRPC of `tagae serve --single`: HOST:PORT, where port 0 is a free one, or unix:PATH, "
+        "a socket for owner and group",
+    )
     metrics_port: int = Field(
         0, ge=0, le=65535, description="port of the metrics of Ray and TAGAE, on a single machine; 0: a free one"
     )

@@ -1,1 +1,1 @@
-"""The pipeline as one small process beside a workload, without Ray: one mesh, verdicts over gRPC."""
+"""The service in one process without Ray, ``tagae serve --single``, and its gRPC."""

@@ -1,28 +1,32 @@
-"""The service of ``verdicts.proto``, and our errors as gRPC statuses."""
+"""The service of ``verdicts.proto`` as an adapter: each call is a request to the HTTP application of this process.
+
+So HTTP and gRPC share access, limits, audit, metrics and errors.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
+from starlette.types import ASGIApp, Message, Receive
 
 from serve_app.alerts.annotations import truncate
-from serve_app.api.codec import JSON, Limits, decode_snapshot, require_not_ahead
-from serve_app.api.codec.limits import MAX_CHANGES, MAX_POLICIES
 from serve_app.api.problems import problem
-from serve_app.errors import Overloaded, UnknownMesh, answer
-from serve_app.metrics import REFUSALS, Instruments
-from serve_app.observability.spans import HEADER
-from serve_app.settings import Settings
-from serve_app.sidecar.detector import Detector
-from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Snapshot, Verdict, WatchRequest
-from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsServicer
+from serve_app.api.schemas.problem import Problem
+from serve_app.errors import ANSWERS, MalformedDocument, NoCapacity, UnknownMesh
+from serve_app.settings.base import check_mesh_name
+from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR, LatestRequest, Snapshot, Verdict, WatchRequest
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 
+SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
+MESH = "tagae-mesh"  # in the metadata of a call: the name of its mesh
+PASSED_ON = ("authorization", "traceparent")  # metadata that becomes headers
 MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
+MOST_WAITING = 4  # verdicts for one watcher: a collector that catches up brings several at once
+PAUSE_SECONDS = 0.5  # before a watcher of a mesh without a verdict asks again
+UNKNOWN_MESH = f"urn:tagae:problem:{ANSWERS[UnknownMesh].code}"
 STATUS = {  # of gRPC, by HTTP's
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -45,74 +49,207 @@ STATUS = {  # of gRPC, by HTTP's
 log = logging.getLogger(__name__)
 
 
-class Verdicts(VerdictsServicer):
-    """Answers for one detector.
+class Refused(Exception):
+    """The application answered with a problem.
 
     Args:
-        detector: of the mesh.
-        settings: its ``limits`` and ``sidecar.max_watchers``.
+        document: the problem.
     """
 
-    def __init__(self, detector: Detector, settings: Settings) -> None:
-        self._detector = detector
-        self._limits = settings.limits
-        self._free = settings.sidecar.max_watchers
+    def __init__(self, document: Problem) -> None:
+        super().__init__(document.detail)
+        self.document = document
 
-    async def Latest(self, request: LatestRequest, context: Any) -> Verdict:  # noqa: N802 - gRPC's names
-        """The newest verdict."""
-        async with answer_errors(context, self._detector.instruments):
-            if self._detector.newest.verdict is None:
-                raise UnknownMesh(
-                    f"mesh {self._detector.mesh!r}: has no verdict yet; the first one follows the first snapshot"
-                )
-            return self._detector.newest.verdict
 
-    async def Watch(self, request: WatchRequest, context: Any) -> AsyncIterator[Verdict]:  # noqa: N802
-        """Each newest verdict. A slow watcher delays no other."""
-        async with answer_errors(context, self._detector.instruments):
-            if self._free == 0:
-                raise Overloaded(
-                    "sidecar: the maximum number of watchers is reached; close one, or raise sidecar.max_watchers"
-                )
-            self._free -= 1
-            number = 0
+class Verdicts:
+    """Answers calls.
+
+    Args:
+        app: the HTTP application.
+        mesh: name of the mesh of calls that name none.
+    """
+
+    def __init__(self, app: ASGIApp, mesh: str) -> None:
+        self._app, self._mesh = app, mesh
+        self._watchers: set[asyncio.Queue[bytes | Refused]] = set()
+
+    def handler(self) -> Any:
+        """The methods for a gRPC server. Requests are read as streams of one message, so that a call without access is
+        refused before its message is read."""
+        methods = {
+            "Latest": grpc.stream_unary_rpc_method_handler(
+                self._latest, LatestRequest.FromString, Verdict.SerializeToString
+            ),
+            "Watch": grpc.stream_stream_rpc_method_handler(
+                self._watch, WatchRequest.FromString, Verdict.SerializeToString
+            ),
+            "Push": grpc.stream_unary_rpc_method_handler(self._push, Snapshot.FromString, Verdict.SerializeToString),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def end(self) -> None:
+        """End the streams of all watchers."""
+        ending = Refused(problem(NoCapacity("the service is shutting down; watch again after its restart")))
+        for newest in self._watchers:
+            _replace(newest, ending)
+
+    async def _latest(self, _: AsyncIterator[LatestRequest], context: Any) -> Verdict:
+        return await self._ask(context, "GET", "verdict", _nothing)
+
+    async def _push(self, messages: AsyncIterator[Snapshot], context: Any) -> Verdict:
+        async def read() -> bytes:
+            async for message in messages:
+                return await asyncio.to_thread(snapshot_document, message)
+            raise MalformedDocument("body: expected a snapshot, got no message; send one")
+
+        return await self._ask(context, "POST", "snapshots", read)
+
+    async def _ask(self, context: Any, method: str, route: str, read: Callable[[], Awaitable[bytes]]) -> Verdict:
+        body = bytearray()
+
+        async def collect(piece: bytes) -> None:
+            body.extend(piece)
+
+        try:
+            await self._request(context, method, route, read, collect)
+        except Exception as error:
+            await abort(context, error)
+        return verdict_message(bytes(body))
+
+    async def _watch(self, _: AsyncIterator[WatchRequest], context: Any) -> AsyncIterator[Verdict]:
+        """Each verdict. A slow watcher misses some before the newest, and delays no other."""
+        newest: asyncio.Queue[bytes | Refused] = asyncio.Queue(MOST_WAITING)
+        following = asyncio.create_task(self._follow(context, newest))
+        self._watchers.add(newest)
+        try:
+            while not isinstance(found := await newest.get(), Refused):
+                yield verdict_message(found)
+            await abort(context, found)
+        finally:
+            self._watchers.discard(newest)
+            following.cancel()
+
+    async def _follow(self, context: Any, newest: "asyncio.Queue[bytes | Refused]") -> None:
+        """Read the stream of verdicts, again when it ends, and keep the newest ones."""
+        seen: dict[str, str] = {}
+
+        async def keep(piece: bytes) -> None:
+            for line in piece.splitlines():
+                name, _, value = line.partition(b": ")
+                if name == b"id":
+                    seen["last-event-id"] = value.decode()
+                elif name == b"data":
+                    _replace(newest, value)
+
+        while True:
             try:
-                while True:
-                    number, verdict = await self._detector.newest.after(number)
-                    yield verdict
-            finally:
-                self._free += 1
+                await self._request(context, "GET", "verdicts/stream", _nothing, keep, seen)
+            except Exception as error:
+                refused = _refused(error)
+                if refused.document.type != UNKNOWN_MESH:
+                    _replace(newest, refused)
+                    return
+                await asyncio.sleep(PAUSE_SECONDS)
 
-    async def Push(self, request: Snapshot, context: Any) -> Verdict:  # noqa: N802
-        """Push a snapshot."""
-        async with answer_errors(context, self._detector.instruments):
-            limits, document = self._limits, await asyncio.to_thread(snapshot_document, request)
-            snapshot = await asyncio.to_thread(
-                decode_snapshot,
-                document,
-                JSON,
-                Limits(limits.max_services, limits.max_calls, MAX_CHANGES, MAX_POLICIES),
-            )
-            require_not_ahead(snapshot.observed_at, datetime.now(UTC), limits.max_ahead_seconds)
-            trace = str(dict(context.invocation_metadata() or ()).get(HEADER, ""))
-            return verdict_message(await self._detector.push(snapshot, trace))
+    async def _request(
+        self,
+        context: Any,
+        method: str,
+        route: str,
+        read: Callable[[], Awaitable[bytes]],
+        take: Callable[[bytes], Awaitable[None]],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a request to the application.
+
+        Args:
+            context: of the call.
+            method: of HTTP.
+            route: behind the mesh.
+            read: returns the body, when the application wants it.
+            take: gets each piece of a good answer.
+            headers: in addition to the call's own.
+
+        Raises:
+            Refused: the application answered with a problem.
+            BadMeshName: no mesh can have this name.
+        """
+        metadata = list(context.invocation_metadata() or ())
+        mesh = check_mesh_name(str(dict(metadata).get(MESH, self._mesh)))
+        sent = [("host", "localhost"), ("content-type", "application/json"), *(headers or {}).items()]
+        sent += [(name, value) for name, value in metadata if name in PASSED_ON]
+        path = f"/v1/meshes/{mesh}/{route}"
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.encode(), value.encode("utf-8", "replace")) for name, value in sent],
+            "client": (peer_host(context.peer()), 0),
+            "server": None,
+            "state": {},
+        }
+        status, refusal = 0, bytearray()
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif status < 400:
+                await take(message.get("body", b""))
+            else:
+                refusal.extend(message.get("body", b""))
+
+        await self._app(scope, _receive(read), send)
+        if status >= 400:
+            raise Refused(Problem.model_validate_json(bytes(refusal)))
 
 
-@asynccontextmanager
-async def answer_errors(context: Any, instruments: Instruments) -> AsyncIterator[None]:
-    """Answer errors of the block with a status, in the words of the HTTP interface's problems, and count them."""
-    try:
-        yield
-    except Exception as error:
-        instruments.count(REFUSALS, code=answer(error).code)
-        await abort(context, error)
+def _receive(read: Callable[[], Awaitable[bytes]]) -> Receive:
+    """A ``receive`` that gives the body once, and then waits: the client leaves by cancelling the call."""
+    is_read = False
+
+    async def receive() -> Message:
+        nonlocal is_read
+        if is_read:
+            await asyncio.Event().wait()
+        is_read = True
+        return {"type": "http.request", "body": await read(), "more_body": False}
+
+    return receive
+
+
+async def _nothing() -> bytes:
+    return b""
+
+
+def _replace(newest: "asyncio.Queue[bytes | Refused]", found: bytes | Refused) -> None:
+    """Put the newest into a queue, in place of the oldest if it is full."""
+    if newest.full():
+        newest.get_nowait()
+    newest.put_nowait(found)
+
+
+def _refused(error: Exception) -> Refused:
+    return error if isinstance(error, Refused) else Refused(problem(error))
 
 
 async def abort(context: Any, error: Exception) -> None:
     """End a call with an error: its status, its text, and the type of the problem in the trailing metadata."""
-    document = problem(error)
+    document = _refused(error).document
     code = STATUS[document.status]
     if code is grpc.StatusCode.INTERNAL:
         log.error("a request failed", exc_info=error)
     metadata = (("tagae-problem", document.type), *((("tagae-pointer", document.pointer),) if document.pointer else ()))
     await context.abort(code, truncate(document.detail, MOST_LETTERS), metadata)
+
+
+def peer_host(peer: str) -> str:
+    """The address in ``ipv4:127.0.0.1:50000`` or ``ipv6:[::1]:50000``; loopback for a Unix socket."""
+    kind, _, place = unquote(peer).partition(":")
+    return place.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else "127.0.0.1"

@@ -1,31 +1,33 @@
 """Seven real services behind real sidecars, with a real Prometheus and a real Alertmanager."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.alerts.annotations import ALERT_NAME
+from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.envoy import envoy
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
-from serve_app.settings import Settings
-from serve_app.sidecar.detector import Detector
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.programs import missing_programs, own_share
 from tests.live.shop import OUTSIDE, Measured
 from tests.live.topology import ENTRY, NAMESPACE, SHOP, expected_rates, node
+from tests.serve_app.sidecar.beside import Sidecar, start_sidecar
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
@@ -196,23 +198,21 @@ def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
             yield replace(poll.snapshot, observed_at=stamp + timedelta(seconds=(first + i) * INTERVAL * LAPSE))
 
 
-@asynccontextmanager
-async def open_detector(folder: Path, manager: Alertmanager) -> AsyncIterator[Detector]:
-    """A detector of the shop: it keeps the mesh's state and sends notifications of its incidents."""
-    receivers = [{"url": manager.url}]
-    detector = Detector(NAMESPACE, Settings(store={"path": folder / "state"}, notify={"alertmanagers": receivers}))
-    try:
-        await detector.begin()
-        yield detector
-    finally:
-        await detector.close()
+@contextmanager
+def start_service(folder: Path, manager: Alertmanager) -> Iterator[Sidecar]:
+    """The service in one process: it keeps the mesh's state and sends notifications of its incidents."""
+    receivers = json.dumps([{"url": manager.url}])
+    with start_sidecar(settings={"store.path": str(folder / "state"), "notify.alertmanagers": receivers}) as service:
+        yield service
 
 
-async def push_and_alert(detector: Detector, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
+async def push_and_alert(service: Sidecar, mesh: LiveMesh, count: int, first: int) -> AsyncIterator[VerdictDocument]:
     """Push snapshots when they are due and yield their verdicts. Notifications are sent at the same time."""
-    snapshots = lapse(mesh, count, first)
-    while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
-        yield VerdictDocument.model_validate_json(await detector.push(snapshot))
+    snapshots, route = lapse(mesh, count, first), f"{service.url}/v1/meshes/{NAMESPACE}/snapshots"
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_SECONDS) as client:
+        while (snapshot := await asyncio.to_thread(next, snapshots, None)) is not None:
+            answer = await client.post(route, json=snapshot_document(snapshot))
+            yield VerdictDocument.model_validate_json(answer.raise_for_status().content)
 
 
 async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert]:
@@ -237,30 +237,27 @@ def describe_verdicts(verdicts: Sequence[VerdictDocument]) -> str:
 @pytest.mark.skipif(bool(missing_programs(PAGER)), reason=f"not here: {'; '.join(missing_programs(PAGER))}")
 async def test_a_slow_service_is_one_alert_that_names_it_and_ends_with_it(mesh: LiveMesh, tmp_path: Path) -> None:
     verdicts: list[VerdictDocument] = []
-    with alertmanager(tmp_path) as manager:
-        async with open_detector(tmp_path, manager) as detector:
-            async for verdict in push_and_alert(detector, mesh, MOST, 0):
-                verdicts.append(verdict)
-                if len(verdicts) >= QUIET and all(v.status == "normal" for v in verdicts[-QUIET:]):
-                    break
-            else:
-                pytest.fail(
-                    f"this machine is too busy to tell a fault of ours from its own\n{describe_verdicts(verdicts)}"
-                )
-            await eventually(manager, [])
-            healthy = len(verdicts)
-            with apply_trouble(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
-                verdicts += [verdict async for verdict in push_and_alert(detector, mesh, SICK, healthy)]
-                assert len(verdicts[-1].incidents) == 1, describe_verdicts(verdicts)
-                (last,) = verdicts[-1].incidents
-                (alert,) = await eventually(manager, [last.severity])
-            async for verdict in push_and_alert(detector, mesh, HEALED, len(verdicts)):
-                verdicts.append(verdict)
-                if not verdict.incidents:
-                    break
-            print(describe_verdicts(verdicts))
-            assert not verdicts[-1].incidents, describe_verdicts(verdicts)
-            await eventually(manager, [])
+    with alertmanager(tmp_path) as manager, start_service(tmp_path, manager) as service:
+        async for verdict in push_and_alert(service, mesh, MOST, 0):
+            verdicts.append(verdict)
+            if len(verdicts) >= QUIET and all(v.status == "normal" for v in verdicts[-QUIET:]):
+                break
+        else:
+            pytest.fail(f"this machine is too busy to tell a fault of ours from its own\n{describe_verdicts(verdicts)}")
+        await eventually(manager, [])
+        healthy = len(verdicts)
+        with apply_trouble(mesh, lambda: mesh.slow(CULPRIT, 0.4)):
+            verdicts += [verdict async for verdict in push_and_alert(service, mesh, SICK, healthy)]
+            assert len(verdicts[-1].incidents) == 1, describe_verdicts(verdicts)
+            (last,) = verdicts[-1].incidents
+            (alert,) = await eventually(manager, [last.severity])
+        async for verdict in push_and_alert(service, mesh, HEALED, len(verdicts)):
+            verdicts.append(verdict)
+            if not verdict.incidents:
+                break
+        print(describe_verdicts(verdicts))
+        assert not verdicts[-1].incidents, describe_verdicts(verdicts)
+        await eventually(manager, [])
     paged = [v for v in verdicts[healthy:] if v.incidents]
     assert len({incident.id for v in paged for incident in v.incidents}) == 1, describe_verdicts(verdicts)
     assert {node(CULPRIT), node(CALLER)} <= set(last.affected), last

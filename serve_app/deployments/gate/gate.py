@@ -69,8 +69,7 @@ from serve_app.errors import (
 )
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, REQUESTS, SNAPSHOTS_DROPPED, Instruments
 from serve_app.runtime.deadline import mark_time
-from serve_app.runtime.environment import handed_settings
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.settings import Settings
@@ -536,12 +535,18 @@ class Attempt:
 
 def middlewares() -> list[Middleware]:
     """The middleware that Serve puts in front of the HTTP server of this process."""
-    settings = handed_settings()
+    from serve_app.runtime.environment import handed_settings
+
+    return middlewares_for(handed_settings())
+
+
+def middlewares_for(settings: Settings) -> list[Middleware]:
+    """The middleware of an HTTP server that this process starts next."""
     start_reporting(settings, "gate")
     connections.install()
     access = Access(serve_rules(settings))
     assets.files()  # compresses them now, not during the first request
-    gate = Middleware(Gate, settings=settings, access=access, instruments=RayInstruments())
+    gate = Middleware(Gate, settings=settings, access=access, instruments=open_instruments())
     return [Middleware(TracedRequests, place="gate"), gate]
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ray import serve
-
 from serve_app.access import Access
 from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.handed_bodies import HandedBodies
 from serve_app.deployments.http.health import Health
-from serve_app.deployments.http.interface import CountRequests, interface
+from serve_app.deployments.http.interface import CountRequests, Http, interface
 from serve_app.deployments.http.routes import ROUTERS
 from serve_app.deployments.http.sign_ins import open_sign_ins
 from serve_app.deployments.http.streams import VerdictStreams
-from serve_app.deployments.scaling import RequestLoad
+from serve_app.deployments.load import RequestLoad
+from serve_app.runtime import replica
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import Handle, connect
 from serve_app.settings import Settings
@@ -27,7 +26,7 @@ if TYPE_CHECKING:  # the ingress needs no torch
 
 
 def _load() -> RequestLoad:
-    found: RequestLoad = serve.get_replica_context().servable_object.load
+    found: RequestLoad = replica.ingress().load
     return found
 
 
@@ -38,7 +37,11 @@ for router in ROUTERS:
     http.include_router(router)
 
 
-@serve.ingress(http)
+def routes() -> Http:
+    """The routes, for Serve, which calls this in each replica."""
+    return http
+
+
 class Ingress:
     """The state that the routes of one replica share. The routes are in ``serve_app.deployments.http.routes``.
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request
 from fastapi.routing import APIRoute
-from ray import serve
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,7 +22,7 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
 from serve_app.deployments.http.audit import Audit, Audited, is_change, record_change
 from serve_app.deployments.http.traced_requests import TracedRequests
-from serve_app.deployments.scaling import RequestLoad
+from serve_app.deployments.load import RequestLoad
 from serve_app.errors import (
     AuditGone,
     BadHost,
@@ -38,6 +37,7 @@ from serve_app.errors import (
     WrongHost,
 )
 from serve_app.exporter import PrometheusInstruments
+from serve_app.runtime import replica
 
 VERSION = version("tagae")
 # Content types that a page of another site can make a browser post without asking the service first; https://fetch.spec.whatwg.org,
@@ -177,26 +177,27 @@ async def only_own_pages(request: Request) -> None:
 @asynccontextmanager
 async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
     """Make the instruments in the replica: they cannot be sent to another process."""
-    http.state.instruments = PrometheusInstruments(replica=serve.get_replica_context().replica_id.unique_id)
+    single = replica.is_single()
+    http.state.instruments = replica.open_instruments() if single else PrometheusInstruments(replica=replica.name())
     yield
 
 
 def _access() -> Access:
     """The access rules of this replica; each class with an interface has them as ``access``."""
-    found: Access = serve.get_replica_context().servable_object.access
+    found: Access = replica.ingress().access
     return found
 
 
 async def _follow(scope: Scope) -> None:
     """Learn which sign-ins have ended, where there is a provider to sign in at."""
-    sign_ins = getattr(serve.get_replica_context().servable_object, "sign_ins", None)
+    sign_ins = getattr(replica.ingress(), "sign_ins", None)
     if sign_ins is not None:
         await sign_ins.follow(scope)
 
 
 def _audit() -> Audit | None:
     """What writes the audit log of this replica; None: it is not the service's own."""
-    found: Audit | None = getattr(serve.get_replica_context().servable_object, "audit", None)
+    found: Audit | None = getattr(replica.ingress(), "audit", None)
     return found
 
 

@@ -9,11 +9,11 @@ from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.api.schemas.models import ModelPin
-from serve_app.deployments.scaling import LastUse
+from serve_app.deployments.load import LastUse
 from serve_app.models.loader import checkpoint_of, open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 
@@ -30,7 +30,7 @@ class MetaModel:
         torch.set_num_threads(settings.model.threads)
         self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         self._use = LastUse(settings.scorer.idle_seconds)
-        self._loader = open_loader(settings, torch.device("cpu"), RayInstruments())
+        self._loader = open_loader(settings, torch.device("cpu"), open_instruments())
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it starts the meta-model on demand: whether this replica is in use."""

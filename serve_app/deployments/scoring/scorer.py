@@ -12,9 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import ray
 import torch
-from ray import serve
 
 from kernels import backend
 from model.checkpoint import Checkpoint
@@ -24,7 +22,7 @@ from model.scoring.joining import score_joined
 from model.scoring.score import PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.schemas.models import ModelPin
-from serve_app.deployments.scaling import LastUse
+from serve_app.deployments.load import LastUse
 from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
 from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.messages import ScorerInfo
@@ -34,9 +32,9 @@ from serve_app.metrics import BATCH_SIZE, PARTS_SCORED
 from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of, open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import Mesh, Options, prepare
-from serve_app.runtime import devices
+from serve_app.runtime import devices, replica
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
 
@@ -63,14 +61,14 @@ class Scorer:
         self._settings = settings.scorer
         # Always the same thread: OpenMP keeps a pool for each thread that calls it.
         self._thread = ThreadPoolExecutor(1, "score")
-        is_promised = device == "auto" and bool(ray.get_gpu_ids())
+        is_promised = device == "auto" and replica.has_gpu()
         chosen = devices.choose_device(device, settings.scorer.num_gpus, is_promised=is_promised)
         self._weights, chosen = devices.place_weights(device, chosen, partial(self._load_weights, settings))
         self._device = chosen.torch
         self._checkpoint = self._weights.default
         self._probe = probe(self._checkpoint)
-        self._replica: str = serve.get_replica_context().replica_id.unique_id
-        self._instruments = RayInstruments()
+        self._replica = replica.name()
+        self._instruments = open_instruments()
         devices.report(chosen, self._instruments)
         self._gpu = watch_gpu(self._device, self._instruments)
         self._queue = GroupQueue(settings.scorer, self._device.type, self._score_batch, self._instruments)

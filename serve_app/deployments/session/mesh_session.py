@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from ray import serve
 
 from model.errors import ModelError
 from model.incidents.memory import IncidentMemory
@@ -28,7 +27,7 @@ from model.verdict import ClusterEvent, Verdict
 from serve_app.access.ended import EndedIds
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.collect.otlp.decode import Point
-from serve_app.deployments.scaling import RequestLoad
+from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.on_demand import OnDemand
@@ -72,9 +71,10 @@ from serve_app.pipeline import (
     run_stages,
     with_memory,
 )
+from serve_app.runtime import replica
 from serve_app.runtime.background import start_task
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
@@ -128,7 +128,7 @@ class MeshSession:
             log.error(refusal)
         self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
         store = open_store(settings, on_evicted=self._evicted.append)
-        self._instruments = RayInstruments()
+        self._instruments = open_instruments()
         self._models = open_models(settings, weights, store, self._instruments)
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
             self._models.follow(FIRST_LOAD_SECONDS)
@@ -137,7 +137,7 @@ class MeshSession:
         replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
         self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
-        self._steps = MeshSteps(self._meshes, keep_details=True)
+        self._steps = MeshSteps(self._meshes)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
@@ -175,8 +175,7 @@ class MeshSession:
         return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
 
     def _in_session(self, weights: Weights) -> InSession:
-        replica = serve.get_replica_context().replica_id.unique_id
-        return InSession(weights, replica, self._settings.model.threads, self._instruments)
+        return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""

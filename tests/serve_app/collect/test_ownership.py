@@ -203,7 +203,7 @@ def sessions(store: StoreSettings) -> Iterator[list[MeshSteps]]:
             MeshRepository(one, MeshCache(2**20), replayer(Weights(checkpoint).of, Settings()))
             for one in (first, second)
         ]
-        yield [MeshSteps(one, keep_details=True) for one in repositories]
+        yield [MeshSteps(one) for one in repositories]
 
 
 async def test_two_collectors_that_both_push_count_each_instant_once(

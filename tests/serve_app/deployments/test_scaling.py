@@ -9,7 +9,8 @@ from ray.serve.config import AutoscalingContext, AutoscalingPolicy
 from starlette.types import Message, Receive, Scope, Send
 
 from serve_app.deployments.http.interface import CountRequests
-from serve_app.deployments.scaling import REQUESTS, RequestLoad, choose_replicas, follow_requests
+from serve_app.deployments.load import REQUESTS, RequestLoad
+from serve_app.deployments.scaling import choose_replicas, follow_requests
 
 
 class Clock:

@@ -198,7 +198,7 @@ def test_a_collector_that_is_away_fails_no_push_and_the_log_says_so_as_json(serv
     collector.wait_for(lambda: "session.push" in {span.name for span in collector.trace(trace)})
 
 
-def test_a_sidecar_sends_spans_and_writes_json(tmp_path: Path) -> None:
+def test_one_process_sends_spans_and_writes_json(tmp_path: Path) -> None:
     with run_trace_collector() as collector:
         settings = {"store.path": str(tmp_path), "traces.endpoint": collector.url, "logs.format": "json"}
         snapshot, trace = record_simulation(MeshSpec(services=30, seed=1), 1)[0], 32 * "a"
@@ -206,13 +206,12 @@ def test_a_sidecar_sends_spans_and_writes_json(tmp_path: Path) -> None:
             with open_client(sidecar.address) as client:
                 metadata = (("traceparent", f"00-{trace}-{CLIENT}-01"),)
                 client.Push(message(snapshot), timeout=SECONDS, metadata=metadata)
-            collector.wait_for(lambda: "sidecar.push" in {span.name for span in collector.trace(trace)})
+            collector.wait_for(lambda: "session.push" in {span.name for span in collector.trace(trace)})
         lines = [json.loads(line) for line in sidecar.output.splitlines()]
-        assert "ready at" in lines[-1]["message"]
-        assert {line["component"] for line in lines} == {"sidecar"}
-        assert {line["mesh"] for line in lines} == {"mesh"}
-        push = find(collector.trace(trace), "sidecar.push")
-        assert push.parent == CLIENT
+        assert "ready after" in lines[-1]["message"]
+        assert {line["component"] for line in lines} == {"single"}
+        push = find(collector.trace(trace), "session.push")
+        assert find(collector.trace(trace), "gate POST /v1/meshes/{mesh}/snapshots").parent == CLIENT
         assert push.attributes["tagae.sequence"] == 1
         assert list(dict.fromkeys(child_names(collector.trace(trace), push.id))) == [
             "prepare",
@@ -318,9 +317,9 @@ def test_without_an_endpoint_nothing_is_recorded_or_imported() -> None:
     assert spans.span("one", mesh="shop") is spans.span("two")
     assert (spans.traceparent(), spans.trace_id(), spans.is_recording()) == ("", None, False)
     code = (
-        "import sys, serve_app.sidecar.process, serve_app.observability.traces as s\n"
+        "import sys, serve_app.deployments.session.mesh_session, serve_app.observability.traces as s\n"
         "from serve_app.settings import Settings\n"
-        "s.start_traces(Settings().traces, 'sidecar', None)\n"
+        "s.start_traces(Settings().traces, 'session', None)\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.trace'))])"
     )
     done = subprocess.run(

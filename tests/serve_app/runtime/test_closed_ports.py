@@ -209,8 +209,9 @@ def test_the_demo_is_closed(tmp_path: Path) -> None:
         assert_ray_refuses(process, tmp_path)
 
 
-def test_the_sidecar_is_closed() -> None:
-    with start_command(["sidecar", "--port", "0", "--metrics-port", "0"], r"ready at (\S+)") as (process, _):
+def test_one_process_is_closed() -> None:
+    command = ["serve", "--single", "--port", "0", "--set", 'serve.grpc=["127.0.0.1:0"]']
+    with start_command(command, r"Page: (\S+)") as (process, _):
         assert_closed(process)
 
 

@@ -1,5 +1,6 @@
-"""A sidecar in its own process, and helpers to talk to it."""
+"""The service in one process beside a workload, and helpers to talk to it."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import psutil
@@ -33,36 +35,45 @@ class Sidecar:
     """A running process.
 
     Attributes:
-        process: the sidecar's process.
-        address: of its port.
+        process: the process.
+        address: of its gRPC port.
+        url: of HTTP.
         output: its output until it was ready.
     """
 
     process: psutil.Process
     address: str
+    url: str
     output: str
 
 
 @contextmanager
 def start_sidecar(
-    *arguments: str, settings: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
+    *arguments: str,
+    socket: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Sidecar]:
-    """Run ``tagae sidecar`` on a free port. No process is left over."""
-    assigned = [part for name, value in (settings or {}).items() for part in ("--set", f"{name}={value}")]
-    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "sidecar", "--port", "0"]
+    """Run ``tagae serve --single`` on free ports, and on a socket too. No process is left over."""
+    places = ["127.0.0.1:0", *([f"unix:{socket}"] if socket else [])]
+    every = {"serve.grpc": json.dumps(places), **(settings or {})}
+    assigned = [part for name, value in every.items() for part in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "serve", "--single", "--port", "0"]
     variables = {**os.environ, "COLUMNS": "500", **(environment or {})}
     with subprocess.Popen([*command, *arguments, *assigned], stderr=subprocess.PIPE, text=True, env=variables) as it:
         process = psutil.Process(it.pid)
         try:
             assert it.stderr is not None
-            output = []
+            output = ""
             for line in it.stderr:
-                output.append(line)
-                if found := re.search(r"ready at (127\.0\.0\.1:\d+)", line):
+                output += line
+                if "Stop with Ctrl-C" in line:
                     break
             else:
-                pytest.fail("".join(output))
-            yield Sidecar(process, found[1], "".join(output))
+                pytest.fail(output)
+            found = re.search(r"Page: (https?://\S+)/\s.*gRPC: (127\.0\.0\.1:\d+)", output, re.DOTALL)
+            assert found, output
+            yield Sidecar(process, found[2], found[1], output)
         finally:
             kill_all(process)
 

@@ -1,4 +1,4 @@
-"""The sidecar as a process: requests over its port and its socket, stop, kill, restart."""
+"""The service in one process without Ray: requests over HTTP, gRPC and a socket, stop, kill, restart."""
 
 import json
 import queue
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,15 @@ from typer.testing import CliRunner
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
-from serve_app.api.codec import encode_verdict
+from serve_app.api.codec import encode_verdict, snapshot_document
 from serve_app.cli import app
 from serve_app.pipeline import Mesh, advance, options
+from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Service, Snapshot, Verdict, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
-from serve_app.sidecar.process import SERVICE
+from serve_app.sidecar.messages import verdict_message
+from serve_app.sidecar.service import SERVICE
 from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
@@ -50,6 +53,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]
 SPEC = MeshSpec(services=20, calls_per_service=3.0, seed=4)
 SNAPSHOTS = record_simulation(SPEC, 40)
+POLLED = "meshes.mesh.prometheus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,8 @@ class Pushed:
 def pushed_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
     folder = tmp_path_factory.mktemp("sidecar")
     socket, state = folder / "verdicts.sock", folder / "state"
-    settings = {"store.path": str(state), "sidecar.max_watchers": "2"}
-    with start_sidecar("--socket", str(socket), settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
+    settings = {"store.path": str(state), "serve.max_streams": "2"}
+    with start_sidecar(socket=socket, settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
         yield Pushed(sidecar, socket, state, ask)
 
 
@@ -111,7 +115,7 @@ def count_snapshots(state: Path, mesh: str = "mesh") -> tuple[int, int]:
 
 def test_pushed_snapshots_have_the_verdicts_of_the_pipeline(pushed_mesh: Pushed) -> None:
     nothing = refusal_of(lambda: latest(pushed_mesh.ask))
-    assert (nothing.code(), "no verdict yet" in nothing.details()) == (grpc.StatusCode.NOT_FOUND, True)
+    assert (nothing.code(), "mesh" in nothing.details()) == (grpc.StatusCode.NOT_FOUND, True)
     came = [push(pushed_mesh.ask, snapshot) for snapshot in SNAPSHOTS[:20]]
     assert_same([verdict_json(one) for one in came], pipeline_verdicts(SNAPSHOTS[:20], Settings()))
     assert {one.status for one in came} >= {"warming_up", "normal"}
@@ -161,6 +165,30 @@ def test_a_bad_snapshot_is_refused_and_changes_nothing(
     assert (latest(pushed_mesh.ask), count_snapshots(pushed_mesh.state)) == before
 
 
+def test_http_has_the_same_verdict_and_the_page(pushed_mesh: Pushed) -> None:
+    push(pushed_mesh.ask, SNAPSHOTS[19])
+    with httpx.Client(base_url=pushed_mesh.sidecar.url, trust_env=False, timeout=SECONDS) as http:
+        answered = http.get("/v1/meshes/mesh/verdict").raise_for_status()
+        assert verdict_message(answered.content) == latest(pushed_mesh.ask)
+        assert http.post("/v1/meshes/mesh/snapshots", json=snapshot_document(SNAPSHOTS[19])).json() == answered.json()
+        assert http.get("/readyz").status_code == http.get("/v1/meshes/mesh/graph").status_code == 200
+        page = http.get("/").raise_for_status()
+        files = re.findall(r'(?:src|href)="(static/[^"]+)"', page.text)
+        assert files
+        assert {http.get(f"/{file}").status_code for file in files} == {200}
+
+
+def test_the_metadata_of_a_call_may_name_another_mesh(pushed_mesh: Pushed) -> None:
+    mesh = (("tagae-mesh", "other"),)
+    snapshot = message(SNAPSHOTS[0])
+    assert pushed_mesh.ask.Push(snapshot, timeout=SECONDS, metadata=mesh).sequence == 1
+    assert pushed_mesh.ask.Latest(LatestRequest(), timeout=SECONDS, metadata=mesh).sequence == 1
+    for name, expected in (("none", grpc.StatusCode.NOT_FOUND), ("no/mesh", grpc.StatusCode.INVALID_ARGUMENT)):
+        metadata = (("tagae-mesh", name),)
+        error = refusal_of(partial(pushed_mesh.ask.Latest, LatestRequest(), metadata=metadata))
+        assert error.code() is expected
+
+
 def test_the_client_of_the_readme_works(pushed_mesh: Pushed) -> None:
     push(pushed_mesh.ask, SNAPSHOTS[19])
     page = (ROOT / "serve_app" / "sidecar" / "README.md").read_text(encoding="utf-8")
@@ -195,7 +223,7 @@ def test_the_socket_is_for_its_owner_and_their_group(pushed_mesh: Pushed) -> Non
 def test_ray_is_not_in_the_process(pushed_mesh: Pushed) -> None:
     files = {one.path for one in pushed_mesh.sidecar.process.memory_maps()}
     assert [path for path in files if "/torch/" in path]
-    assert [path for path in files if "/ray/" in path or "/fastapi/" in path] == []
+    assert [path for path in files if "/ray/" in path] == []
 
 
 def test_watchers_are_limited_and_a_slow_one_does_not_delay_others(pushed_mesh: Pushed) -> None:
@@ -208,7 +236,7 @@ def test_watchers_are_limited_and_a_slow_one_does_not_delay_others(pushed_mesh: 
         other = pushed_mesh.ask.Watch(WatchRequest(), timeout=SECONDS)
         next(other)
         third = refusal_of(lambda: next(pushed_mesh.ask.Watch(WatchRequest(), timeout=SECONDS)))
-        assert (third.code(), "max_watchers" in third.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+        assert (third.code(), "max_streams" in third.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
         for snapshot in SNAPSHOTS[20:]:
             assert push(pushed_mesh.ask, snapshot).sequence == next(other).sequence
         newest = latest(pushed_mesh.ask).sequence
@@ -244,28 +272,32 @@ def watched_once(ask: VerdictsStub) -> int | None:
             *(["--set", "scorer.device=cuda"], "expected a GPU that works, got none"),
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here"),
         ),
-        (["--socket", "{file}"], "remove it"),
-        (["--socket", "{socket}"], "another process answers"),
-        (["--socket", "{folder}/none/verdicts.sock"], "a folder that may be written"),
-        (["--socket", "/tmp/" + "long" * 40], "at most 107 bytes"),
+        (["--set", 'serve.grpc=["unix:{file}"]'], "remove it"),
+        (["--set", 'serve.grpc=["unix:{socket}"]'], "another process answers"),
+        (["--set", 'serve.grpc=["unix:{folder}/none/verdicts.sock"]'], "a folder that may not be written"),
+        (["--set", 'serve.grpc=["unix:/tmp/' + "long" * 40 + '"]'], "at most 107 bytes"),
+        (["--set", 'serve.grpc=["9091"]'], "expected HOST:PORT or unix:PATH"),
+        (["--set", 'serve.grpc=["{address}"]'], "serve.grpc: expected an address to listen on"),
+        (["--set", 'serve.grpc=["0.0.0.0:0"]'], "tagae token create"),
         (["--port", "{port}"], "in use"),
-        (["--host", "192.0.2.1", "--set", "sidecar.allow_anonymous=true"], "not of this machine"),
+        (["--host", "192.0.2.1", "--set", "serve.allow_anonymous=true"], "not of this machine"),
         (["--host", "0.0.0.0"], "tagae token create"),
-        (["--host", "0.0.0.0", "--set", "sidecar.tokens_file={folder}/none.toml"], "expected a readable file"),
-        (["--set", "sidecar.certificate_file={file}", "--set", "sidecar.key_file={file}"], "its key in PEM"),
-        (["--metrics-port", "{port}"], "sidecar.metrics_port: expected an address to listen on"),
-        (["--mesh", "Shop"], "mesh name"),
+        (["--host", "0.0.0.0", "--set", "serve.tokens_file={folder}/none.toml"], "expected a readable file"),
+        (["--set", "serve.certificate_file={file}", "--set", "serve.key_file={file}"], "its key in PEM"),
     ],
 )
 def test_a_start_that_fails_has_a_short_error(
-    pushed_mesh: Pushed, tmp_path: Path, arguments: list[str], words: str
+    pushed_mesh: Pushed, tmp_path: Path, arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
     places = {"file": tmp_path / "file", "folder": tmp_path, "socket": pushed_mesh.socket}
-    places["port"] = Path(pushed_mesh.sidecar.address.split(":")[1])
-    given = [one.format(**places) for one in arguments]
+    sidecar = pushed_mesh.sidecar
+    words_of = {**places, "port": sidecar.url.rpartition(":")[2], "address": sidecar.address}
+    given = [one.format(**words_of) for one in arguments]
     free = [] if "--port" in given else ["--port", "0"]
-    result = CliRunner().invoke(app, ["sidecar", *free, "--set", f"store.path={tmp_path / 'state'}", *given])
+    free += [] if any("serve.grpc" in one for one in given) else ["--set", "serve.grpc=[]"]
+    monkeypatch.setattr(replica, "_single", None)  # a start that fails leaves this process as it was
+    result = CliRunner().invoke(app, ["serve", "--single", *free, "--set", f"store.path={tmp_path / 'state'}", *given])
     assert result.exit_code == 1
     assert words in " ".join(result.stderr.split())
     assert latest(pushed_mesh.ask) is not None  # the running sidecar still works
@@ -277,12 +309,12 @@ def test_a_start_that_fails_has_a_short_error(
         ("TAGAE_WINDOW_SIZE", "9", "model.window_size (from environment): Input should be greater than or equal to 10"),
         ("TAGAE_WINDOW_SIZE", "many", "model.window_size (from environment)"),
         ("TAGAE_ANOMALY_PERCENTILE", "100", "model.anomaly_percentile (from environment): Input should be less than 1"),
-        ("TAGAE_SIDECAR__PORT", "70000", "sidecar.port (from environment)"),
-        ("TAGAE_SIDECAR__SOKET", "/x", "sidecar.soket (from environment): no such setting; expected one of host, port"),
+        ("TAGAE_SERVE__GRPC", '["9091"]', "serve.grpc.0 (from environment)"),
+        ("TAGAE_SERVE__GRCP", "[]", "serve.grcp (from environment): no such setting; expected one of host, port, grpc"),
     ],
 )
 def test_a_bad_value_in_the_environment_is_refused(name: str, value: str, words: str) -> None:
-    result = CliRunner().invoke(app, ["sidecar"], env={name: value, "COLUMNS": "500"})
+    result = CliRunner().invoke(app, ["serve", "--single"], env={name: value, "COLUMNS": "500"})
     assert result.exit_code == 1
     assert words in " ".join(result.stderr.split())
 
@@ -331,10 +363,9 @@ def read_verdicts(address: str, count: int) -> list[Verdict]:
     return came
 
 
-def read_metrics(output: str) -> dict[str, float]:
-    """Return the metrics of the page in its output, by all labels except ``mesh`` and ``le``."""
-    (page,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", output)
-    families = text_string_to_metric_families(httpx.get(page, trust_env=False, timeout=SECONDS).text)
+def read_metrics(url: str) -> dict[str, float]:
+    """Return the metrics of a service, by all labels except ``mesh`` and ``le``."""
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics", trust_env=False, timeout=SECONDS).text)
     return {
         ",".join([one.name, *(value for name, value in one.labels.items() if name != "mesh")]): one.value
         for family in families
@@ -343,32 +374,31 @@ def read_metrics(output: str) -> dict[str, float]:
     }
 
 
-def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Path) -> None:
-    assert "/metrics" not in pushed_mesh.sidecar.output
+def test_metrics_count_each_snapshot_once(pushed_mesh: Pushed, tmp_path: Path) -> None:
     listening = [one for one in pushed_mesh.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
-    assert len(listening) == 1  # only gRPC
-    prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path), "sidecar.metrics_port": "0"}
+    assert len(listening) == 2  # HTTP and gRPC
+    prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path)}
     with (
         standin.start_server(prometheus) as server,
-        start_sidecar("--prometheus", standin.url_of(server), settings=settings) as sidecar,
+        start_sidecar(settings={**settings, POLLED: standin.url_of(server)}) as sidecar,
         open_client(sidecar.address) as ask,
     ):
-        assert read_metrics(sidecar.output)["tagae_parts_missing_total"] == 0  # also before the first verdict
+        assert read_metrics(sidecar.url)["tagae_parts_missing_total"] == 0  # also before the first verdict
         newest = read_verdicts(sidecar.address, 3)[-1]
         prometheus.away = True
         refusal_of(lambda: push(ask, Snapshot()))
-        while "tagae_collector_query_failures_total,overloaded" not in (metrics := read_metrics(sidecar.output)):
+        while "tagae_collector_query_failures_total,overloaded" not in (metrics := read_metrics(sidecar.url)):
             time.sleep(0.1)
         counted = metrics["tagae_mesh_sequence"]
-        assert newest.sequence == 3 <= counted <= latest(ask).sequence
+        assert 3 <= newest.sequence <= counted <= latest(ask).sequence
     assert metrics["tagae_mesh_services"] == SPEC.services
     made = {
         name: value for name, value in metrics.items() if name.startswith(f"tagae_predictions_total,{newest.model}")
     }
     # A snapshot is first stored and then counted. A scrape may come in between.
     assert sum(made.values()) == pytest.approx(counted, abs=1)
-    assert metrics["tagae_stage_seconds_count,total"] == pytest.approx(counted, abs=1)
-    assert 0 < metrics["tagae_stage_seconds_sum,total"] < counted * SECONDS
+    assert metrics["tagae_stage_seconds_count,score"] == pytest.approx(counted, abs=1)
+    assert 0 < metrics["tagae_stage_seconds_sum,score"] < counted * SECONDS
     assert metrics["tagae_collector_polls_total,taken"] == pytest.approx(counted, abs=1)
     assert metrics["tagae_refusals_total,invalid-document"] == 1
 
@@ -376,15 +406,14 @@ def test_metrics_are_exported_if_a_port_is_set(pushed_mesh: Pushed, tmp_path: Pa
 def test_after_a_kill_and_a_restart_it_resumes_and_catches_up_to_a_limit(tmp_path: Path) -> None:
     prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(tmp_path)}
     with standin.start_server(prometheus) as server:
-        asked = ["--prometheus", standin.url_of(server)]
-        with start_sidecar(*asked, settings=settings) as sidecar:
+        settings[POLLED] = standin.url_of(server)
+        with start_sidecar(settings=settings) as sidecar:
             before = read_verdicts(sidecar.address, 3)
             sidecar.process.kill()
         counted = count_snapshots(tmp_path)[0]
-        assert counted >= before[-1].sequence == 3
+        assert counted >= before[-1].sequence >= 3
         prometheus.away = True
-        with start_sidecar(*asked, settings=settings) as sidecar, open_client(sidecar.address) as ask:
-            assert f"snapshot {counted}" in sidecar.output
+        with start_sidecar(settings=settings) as sidecar, open_client(sidecar.address) as ask:
             resumed = latest(ask)  # at once, although Prometheus is down
             assert (resumed.sequence, resumed.model) == (counted, before[-1].model)
             back = resumed.observed_at.ToDatetime(UTC) + timedelta(seconds=8)
@@ -404,8 +433,8 @@ def test_sigterm_ends_it_while_prometheus_hangs(tmp_path: Path) -> None:
     prometheus, socket = Prometheus(), tmp_path / "verdicts.sock"
     settings = {**FAST, "store.path": str(tmp_path / "state")}
     with standin.start_server(prometheus) as server:
-        asked = ["--prometheus", standin.url_of(server), "--socket", str(socket)]
-        with start_sidecar(*asked, settings=settings) as sidecar:
+        settings[POLLED] = standin.url_of(server)
+        with start_sidecar(socket=socket, settings=settings) as sidecar:
             with open_client(f"unix:{socket}") as ask:
                 watched = ask.Watch(WatchRequest(), timeout=SECONDS)
                 received = [next(watched) for _ in range(2)]
@@ -428,7 +457,7 @@ def test_a_socket_left_after_a_kill_is_used_again(tmp_path: Path) -> None:
     socket = tmp_path / "verdicts.sock"
     settings = {"store.path": str(tmp_path / "state")}
     for sequence in (1, 2):
-        with start_sidecar("--socket", str(socket), settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
+        with start_sidecar(socket=socket, settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
             assert push(ask, SNAPSHOTS[sequence]).sequence == sequence
             sidecar.process.kill()
             sidecar.process.wait(SECONDS)
@@ -442,10 +471,10 @@ def test_a_fault_is_an_alert(tmp_path: Path) -> None:
         config.write_text(
             f'store.path = "{tmp_path / "state"}"\n[[notify.alertmanagers]]\nurl = "{standin.url_of(server)}"'
         )
-        with start_sidecar("--mesh", "shop", "--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
+        with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
             for snapshot in faulty:
                 verdict = push(ask, snapshot)
-            alert = manager.until(lambda one: one["labels"]["mesh"] == "shop", within=SECONDS)
+            alert = manager.until(lambda one: one["labels"]["mesh"] == "mesh", within=SECONDS)
             sidecar.process.send_signal(signal.SIGTERM)
             assert sidecar.process.wait(SECONDS) == 0
     assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
@@ -468,7 +497,7 @@ def test_each_receiver_alone_hears_of_a_fault(tmp_path: Path, setting: str, path
     with standin.start_server(receive) as server:
         config = tmp_path / "tagae.toml"
         config.write_text(f'store.path = "{tmp_path / "state"}"\n{setting}\nurl = "{standin.url_of(server)}"')
-        with start_sidecar("--mesh", "shop", "--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
+        with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
             for snapshot in record_simulation(SPEC, 45, fault_from=25):
                 push(ask, snapshot)
             assert posted.get(timeout=SECONDS) == path

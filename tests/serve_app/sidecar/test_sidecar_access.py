@@ -1,4 +1,4 @@
-"""A sidecar with tokens: its port, its socket, its metrics; with TLS and without."""
+"""The service in one process with tokens and TLS: gRPC and metrics."""
 
 import subprocess
 from collections import deque
@@ -18,9 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.access import Scope, editing
 from serve_app.access.failures import MAX_FAILURES
-from serve_app.sidecar.gate import peer_host, scope_of
-from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR, LatestRequest, WatchRequest
+from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
+from serve_app.sidecar.service import peer_host
 from tests.serve_app.running import record_simulation
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
 
@@ -37,7 +37,7 @@ class Guarded:
 
     Attributes:
         address: of its port.
-        socket: path, without tokens.
+        socket: path, without TLS.
         metrics: address of the metrics page.
         certificate: that clients trust.
         file: with the hashes of tokens.
@@ -79,14 +79,12 @@ def guarded_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarde
     }
     settings = {
         "store.path": str(folder / "state"),
-        "sidecar.tokens_file": str(file),
-        "sidecar.certificate_file": str(certificate),
-        "sidecar.key_file": str(key),
-        "sidecar.metrics_port": "0",
+        "serve.tokens_file": str(file),
+        "serve.certificate_file": str(certificate),
+        "serve.key_file": str(key),
     }
-    with start_sidecar("--socket", str(socket), settings=settings) as sidecar:
-        page = next(word for word in sidecar.output.split() if word.startswith("https://"))
-        yield Guarded(sidecar.address, socket, page, certificate, file, tokens)
+    with start_sidecar(socket=socket, settings=settings) as sidecar:
+        yield Guarded(sidecar.address, socket, f"{sidecar.url}/metrics", certificate, file, tokens)
 
 
 def code(call: Any) -> grpc.StatusCode:
@@ -97,30 +95,23 @@ def code(call: Any) -> grpc.StatusCode:
     return found
 
 
-def test_each_method_has_a_scope() -> None:
-    service = DESCRIPTOR.services_by_name["Verdicts"]
-    scopes = {method.name: scope_of(f"/{service.full_name}/{method.name}") for method in service.methods}
-    assert scopes == {"Latest": Scope.READ, "Watch": Scope.READ, "Push": Scope.WRITE}
-    assert scope_of("/grpc.health.v1.Health/Check") is None
-    assert scope_of("/grpc.health.v1.HealthX/Check") is scope_of("/x/Latest") is Scope.ADMIN
-
-
 @pytest.mark.parametrize(
     ("peer", "host"),
     [
         ("ipv4:127.0.0.1:50000", "127.0.0.1"),
         ("ipv6:%5B::1%5D:50000", "::1"),
         ("ipv6:[2001:db8::1]:50000", "2001:db8::1"),
-        ("unix:/run/x.sock", ""),
+        ("unix:/run/x.sock", "127.0.0.1"),
     ],
 )
 def test_peers_have_addresses(peer: str, host: str) -> None:
     assert peer_host(peer) == host
 
 
-def test_the_port_asks_for_tokens_and_the_socket_for_none(guarded_sidecar: Guarded) -> None:
+def test_each_method_asks_for_a_token_with_its_scope(guarded_sidecar: Guarded) -> None:
     with open_client(f"unix:{guarded_sidecar.socket}") as near:
-        first = near.Push(message(SNAPSHOTS[0]), timeout=SECONDS)
+        assert code(lambda: near.Push(message(SNAPSHOTS[0]), timeout=SECONDS)) is UNAUTHENTICATED
+        first = near.Push(message(SNAPSHOTS[0]), **guarded_sidecar.options("writer"))
     with guarded_sidecar.asking() as ask:
         snapshot = message(SNAPSHOTS[1])
         for token, expected in (("", UNAUTHENTICATED), ("tagae_wrong", UNAUTHENTICATED), ("other", DENIED)):
@@ -152,7 +143,7 @@ def test_health_needs_no_token_and_plain_text_is_refused(guarded_sidecar: Guarde
 
 def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded_sidecar: Guarded) -> None:
     with guarded_sidecar.asking() as ask, open_client(f"unix:{guarded_sidecar.socket}") as near:
-        near.Push(message(SNAPSHOTS[2]), timeout=SECONDS)
+        near.Push(message(SNAPSHOTS[2]), **guarded_sidecar.options("writer"))
         watched = ask.Watch(WatchRequest(), **guarded_sidecar.options("leaving"))
         next(watched)
         editing.remove(guarded_sidecar.file, "leaving")
@@ -160,7 +151,7 @@ def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded_sideca
         with pytest.raises(grpc.RpcError) as caught:  # once the file is read again, within a second or two
             deque(asked, maxlen=0)
         assert caught.value.code() is UNAUTHENTICATED
-        near.Push(message(SNAPSHOTS[3]), timeout=SECONDS)
+        near.Push(message(SNAPSHOTS[3]), **guarded_sidecar.options("writer"))
         assert code(lambda: next(watched)) is UNAUTHENTICATED
 
 
@@ -177,8 +168,6 @@ def test_metrics_ask_for_a_token(guarded_sidecar: Guarded) -> None:
             assert http.get(guarded_sidecar.metrics, headers=headers).status_code == status, token
         reader = {"authorization": f"Bearer {guarded_sidecar.tokens['reader']}"}
         assert http.get(guarded_sidecar.metrics, headers={**reader, "host": "evil.example"}).status_code == 421
-        assert http.get(guarded_sidecar.metrics.replace("/metrics", "/"), headers=reader).status_code == 200
-        assert http.get(guarded_sidecar.metrics.replace("/metrics", "/")).status_code == 401
         found = http.get(guarded_sidecar.metrics, headers=reader).text
         assert 'tagae_failed_logins_total{reason="unknown"}' in found
         wrong = {"authorization": "Bearer tagae_wrong"}

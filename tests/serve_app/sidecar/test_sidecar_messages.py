@@ -1,6 +1,5 @@
 """The sidecar's messages: generated from their .proto, with the fields and checks of the HTTP documents."""
 
-import asyncio
 import json
 import types
 from dataclasses import replace
@@ -33,11 +32,10 @@ from serve_app.api.codec import decode_snapshot, encode_verdict
 from serve_app.api.problems import problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument, NoCapacity
+from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument
 from serve_app.sidecar.generated import verdicts_pb2
 from serve_app.sidecar.generated.verdicts_pb2 import Call, Metrics, Service, Signals, Snapshot
 from serve_app.sidecar.messages import snapshot_document, verdict_message
-from serve_app.sidecar.newest import Newest
 from serve_app.sidecar.service import STATUS
 
 ROOT = Path(__file__).parents[3]
@@ -208,20 +206,3 @@ def test_values_that_json_lacks_are_refused(message: Snapshot, words: str) -> No
 
 def test_every_problem_has_a_grpc_status() -> None:
     assert {row.status for row in (*ANSWERS.values(), UNEXPECTED)} <= STATUS.keys()
-
-
-async def test_a_late_watcher_gets_the_newest_verdict_without_a_queue() -> None:
-    newest = Newest()
-    waiting = asyncio.create_task(newest.after(0))
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    for sequence in range(1, 6):
-        newest.put(verdicts_pb2.Verdict(sequence=sequence))
-    number, verdict = await waiting
-    assert (number, verdict.sequence) == (5, 5)
-    following = asyncio.create_task(newest.after(number))
-    newest.put(verdicts_pb2.Verdict(sequence=6))
-    assert (await following)[1].sequence == 6
-    newest.end()
-    with pytest.raises(NoCapacity, match="is shutting down"):
-        await newest.after(6)

@@ -56,7 +56,7 @@ class Session:
         self.mesh, self._options = mesh, options(settings, mesh)
         cache = MeshCache(budget, instruments=instruments)
         self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT).of, settings), instruments)
-        self.steps = MeshSteps(self.meshes, keep_details=True)
+        self.steps = MeshSteps(self.meshes)
 
     def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
         packed = pack_snapshot(snapshot)

@@ -229,7 +229,7 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
 ) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes)
     why = AcceptanceDocument(note="the new release")
     kept = asyncio.run(steps.accept_incident(MESH, incident.id, why, "alice"))
     assert (kept.note, kept.accepted_by, kept.accepted_at) == (why.note, "alice", snapshots[BEGIN + 5].observed_at)
@@ -255,7 +255,7 @@ def test_a_mesh_without_an_archive_accepts_too(
 ) -> None:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes, keep_details=False)
+    steps = MeshSteps(watched_mesh.meshes)
     monkeypatch.setattr(watched_mesh.store, "incident", lambda mesh, incident: None)
     assert asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), "")).incident == incident.id
     with pytest.raises(UnknownIncident, match="there is none"):
@@ -301,28 +301,28 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
     forget_past(watched_mesh)
-    steps = MeshSteps(watched_mesh.meshes, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes)
     before = watched_mesh.meshes.load_state(MESH).memory
     said = FeedbackDocument(incident=incident.id, was_incident=False, note="nightly batch")
-    kept = asyncio.run(steps.add_feedback(MESH, said, 200, "alice"))
+    kept = asyncio.run(steps.add_feedback(MESH, said, "alice"))
     assert (kept.effect, kept.given_by, kept.note, kept.page_levels) == ("recorded", "alice", "nightly batch", {})
     assert watched_mesh.meshes.load_state(MESH).memory == before, "no level, threshold or ranking changes"
     assert detail(watched_mesh, incident.id).feedback == kept
     assert [one.feedback for one in all_of(watched_mesh).incidents] == [kept]
     revision = watched_mesh.meshes.load_stored(MESH).revision
-    assert asyncio.run(steps.add_feedback(MESH, said, 200, "bob")) == kept
+    assert asyncio.run(steps.add_feedback(MESH, said, "bob")) == kept
     assert watched_mesh.meshes.load_stored(MESH).revision == revision, "repeated feedback writes nothing"
     named = FeedbackDocument(incident=incident.id, was_incident=True, culprit="shop/nobody")
     with pytest.raises(InvalidDocument, match="shop/nobody"):
-        asyncio.run(steps.add_feedback(MESH, named, 200, ""))
+        asyncio.run(steps.add_feedback(MESH, named, ""))
     confirmed = FeedbackDocument(incident=incident.id, was_incident=True, culprit=culprit())
-    assert asyncio.run(steps.add_feedback(MESH, confirmed, 200, "")).culprit == culprit()
+    assert asyncio.run(steps.add_feedback(MESH, confirmed, "")).culprit == culprit()
     asyncio.run(steps.withdraw_feedback(MESH, incident.id))
     assert detail(watched_mesh, incident.id).feedback is None
     with pytest.raises(UnknownIncident):
         asyncio.run(steps.withdraw_feedback(MESH, incident.id))
     with pytest.raises(UnknownIncident) as caught:
-        asyncio.run(steps.add_feedback(MESH, said.model_copy(update={"incident": "nothing"}), 200, ""))
+        asyncio.run(steps.add_feedback(MESH, said.model_copy(update={"incident": "nothing"}), ""))
     assert caught.value.details["pointer"] == "/incident"
 
 
@@ -331,15 +331,15 @@ def test_applied_feedback_outlives_the_evidence_until_it_is_contradicted(
 ) -> None:
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
-    steps = MeshSteps(watched_mesh.meshes, keep_details=True)
+    steps = MeshSteps(watched_mesh.meshes)
     denied = FeedbackDocument(incident=incident.id, was_incident=False)
-    first = asyncio.run(steps.add_feedback(MESH, denied, 200, "alice"))
+    first = asyncio.run(steps.add_feedback(MESH, denied, "alice"))
     assert (first.effect, bool(first.page_levels)) == ("applied", True)
     forget_past(watched_mesh)
-    noted = asyncio.run(steps.add_feedback(MESH, denied.model_copy(update={"note": "batch"}), 200, "alice"))
+    noted = asyncio.run(steps.add_feedback(MESH, denied.model_copy(update={"note": "batch"}), "alice"))
     assert (noted.effect, noted.note, noted.page_levels) == ("applied", "batch", first.page_levels)
     confirmed = denied.model_copy(update={"was_incident": True})
-    assert asyncio.run(steps.add_feedback(MESH, confirmed, 200, "bob")).effect == "recorded"
+    assert asyncio.run(steps.add_feedback(MESH, confirmed, "bob")).effect == "recorded"
     assert watched_mesh.meshes.load_state(MESH).memory.feedback == (), "the raised levels are withdrawn"
     found = detail(watched_mesh, incident.id).feedback
     assert found is not None

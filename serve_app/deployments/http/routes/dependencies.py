@@ -4,7 +4,6 @@ share."""
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
-from ray import serve
 
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http import problems
@@ -25,6 +24,7 @@ from serve_app.errors import (
     UnknownMesh,
     UnsupportedMediaType,
 )
+from serve_app.runtime import replica
 
 BUSY = (Overloaded, NoCapacity, StoreGone, DeadlineExceeded)
 OF_A_MESH = (BadMeshName, InvalidParameter, *BUSY)
@@ -36,29 +36,24 @@ def errors_of_mesh(*more: type[Exception]) -> dict[int | str, dict[str, Any]]:
     return problems.describe_errors(*OF_A_MESH, UnknownMesh, *more)
 
 
-def _ingress() -> Any:
-    """The :class:`~serve_app.deployments.http.ingress.Ingress` of this replica."""
-    return serve.get_replica_context().servable_object
-
-
 # Coroutines, since FastAPI runs other functions in threads.
 async def _backend() -> Backend:
-    backend: Backend = _ingress().backend
+    backend: Backend = replica.ingress().backend
     return backend
 
 
 async def _health() -> Health:
-    health: Health = _ingress().health
+    health: Health = replica.ingress().health
     return health
 
 
 async def _streams() -> VerdictStreams:
-    streams: VerdictStreams = _ingress().streams
+    streams: VerdictStreams = replica.ingress().streams
     return streams
 
 
 async def _audit() -> Audit:
-    audit: Audit = _ingress().audit
+    audit: Audit = replica.ingress().audit
     return audit
 
 

@@ -7,7 +7,6 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request, Response
-from ray import serve
 from starlette.exceptions import HTTPException
 
 from serve_app.access import COOKIE, Principal
@@ -20,6 +19,7 @@ from serve_app.deployments.http.problems import refuse
 from serve_app.deployments.http.routes.dependencies import UseAudit
 from serve_app.deployments.http.sign_ins import SignIns
 from serve_app.errors import Forbidden, ServeError, answer
+from serve_app.runtime import replica
 from serve_app.web import assets
 
 NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
@@ -36,7 +36,7 @@ router = APIRouter(include_in_schema=False)
 
 def find_sign_ins() -> SignIns | None:
     """The sign-ins of this replica; None if there is no provider, or this is not the service but the demo's panel."""
-    found: SignIns | None = getattr(serve.get_replica_context().servable_object, "sign_ins", None)
+    found: SignIns | None = getattr(replica.ingress(), "sign_ins", None)
     return found
 
 

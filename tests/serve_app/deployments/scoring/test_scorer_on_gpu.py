@@ -56,7 +56,7 @@ def replica(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: [0])
-    monkeypatch.setattr(scorer, "RayInstruments", PrometheusInstruments)
+    monkeypatch.setattr(scorer, "open_instruments", PrometheusInstruments)
     monkeypatch.setattr(scorer, "load_weights", load_weights_anywhere)
 
 

@@ -43,7 +43,7 @@ async def test_verdicts_go_on_without_a_notifier_and_its_absence_is_counted(
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_session_name=lambda: "session"))
     instruments = PrometheusInstruments()
-    monkeypatch.setattr(mesh_session, "RayInstruments", lambda: instruments)
+    monkeypatch.setattr(mesh_session, "open_instruments", lambda: instruments)
     impatient = {"deadline_seconds": 0.5}  # for which a session asks the notifier
     session = MeshSession(Settings(store={"path": tmp_path}, serve=impatient))
     with closing(session._meshes._store):

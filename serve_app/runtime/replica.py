@@ -1,0 +1,115 @@
+"""The process that a deployment runs in: a replica of Ray Serve, or the one process of ``tagae serve --single``, which
+runs all deployments without Ray.
+
+Deployments ask here for what Serve gives its replicas, so that they import no Ray themselves.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import Instruments
+
+_single: "Single | None" = None
+
+
+class Single:
+    """What this process has in place of Serve.
+
+    Attributes:
+        instruments: of all deployments.
+        ingress: the object whose routes are served.
+    """
+
+    def __init__(self) -> None:
+        self.instruments = PrometheusInstruments()
+        self.ingress: Any = None
+
+
+class LocalHandle:
+    """A deployment of this process, called as Serve's handles are. Arguments and results are not copied.
+
+    Args:
+        deployed: the object.
+    """
+
+    def __init__(self, deployed: object) -> None:
+        self._deployed = deployed
+
+    def options(self, **_: object) -> "LocalHandle":
+        """The same handle: there is one replica, and nothing is sent."""
+        return self
+
+    def __getattr__(self, name: str) -> "LocalMethod":
+        return LocalMethod(getattr(self._deployed, name), type(self._deployed).__name__)
+
+
+class LocalMethod:
+    """A method of a :class:`LocalHandle`."""
+
+    def __init__(self, method: Callable[..., Awaitable[Any]], deployment_name: str) -> None:
+        self._method, self.deployment_name = method, deployment_name
+
+    def remote(self, *args: object, **kwargs: object) -> asyncio.Future[Any]:
+        """Call it. The answer can be awaited and cancelled."""
+        return asyncio.ensure_future(self._method(*args, **kwargs))
+
+
+def run_single() -> Single:
+    """Make this process run all deployments. Call it before they are made."""
+    global _single
+    _single = Single()
+    return _single
+
+
+def is_single() -> bool:
+    """Whether this process runs all deployments, without Ray."""
+    return _single is not None
+
+
+def ingress() -> Any:
+    """The object of the deployment that answers HTTP in this process."""
+    if _single is not None:
+        return _single.ingress
+    from ray import serve
+
+    return serve.get_replica_context().servable_object
+
+
+def name() -> str:
+    """The name of this replica, for metrics and logs."""
+    if _single is not None:
+        return "single"
+    from ray import serve
+
+    found: str = serve.get_replica_context().replica_id.unique_id
+    return found
+
+
+def run_name() -> str | None:
+    """The name of this run of the service, which all of its replicas share; None: no replica is ever replaced in it."""
+    if _single is not None:
+        return None
+    import ray
+
+    found: str = ray.get_runtime_context().get_session_name()
+    return found
+
+
+def has_gpu() -> bool:
+    """Whether Ray has given a GPU to this replica."""
+    if _single is not None:
+        return False
+    import ray
+
+    return bool(ray.get_gpu_ids())
+
+
+def open_instruments() -> Instruments:
+    """What this process counts its work with."""
+    if _single is not None:
+        return _single.instruments
+    from serve_app.runtime.instruments import RayInstruments
+
+    return RayInstruments()

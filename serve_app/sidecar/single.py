@@ -1,0 +1,245 @@
+"""The service in one process, without Ray: ``tagae serve --single``.
+
+The deployments are plain classes. Here they are made once, in the order of ``app.application``, and call each other in
+the event loop. What Serve does for them otherwise is small: it listens, and calls their checks of health.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import uvicorn
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health
+from starlette.types import ASGIApp
+
+from serve_app.access import Access, require_certificate, require_protection, require_provider
+from serve_app.deployments.collector import Collector
+from serve_app.deployments.gate.gate import middlewares_for
+from serve_app.deployments.http.ingress import Ingress, http
+from serve_app.deployments.notifier import Notifier
+from serve_app.deployments.scoring.meta import MetaModel
+from serve_app.deployments.scoring.scorer import Scorer
+from serve_app.deployments.session.mesh_session import MeshSession
+from serve_app.errors import BadSettings
+from serve_app.observability.traces import check_traces, start_traces
+from serve_app.runtime import replica
+from serve_app.runtime.replica import LocalHandle
+from serve_app.settings import Settings
+from serve_app.settings.access import serve_rules
+from serve_app.settings.serve import KEEP_ALIVE_SECONDS, UNIX
+from serve_app.sidecar.service import SERVICE, Verdicts
+
+UNNAMED = "mesh"  # name of the mesh of gRPC, unless the settings have exactly one
+GRACE_SECONDS = 1.0  # for answers under way when it ends
+CHECK_SECONDS = 5.0  # between two checks of health; a failed one ends the process
+REQUESTS_AT_ONCE = 64  # of gRPC, beside the streams
+SOCKET_MODE = 0o660
+
+
+async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -> None:
+    """Serve until SIGTERM or SIGINT. Every verdict that was sent is in the store.
+
+    Args:
+        settings: all of them.
+        ready: called once, with the URL and the addresses of gRPC.
+
+    Raises:
+        BadSettings: it cannot listen at a configured address, others could connect to it without a login, or another
+            setting cannot be used.
+        NoCapacity: ``scorer.device`` is ``cuda``, and there is no GPU that works.
+        IncompatibleWeights, CorruptState, StoreFull: as of :class:`MeshSession`.
+    """
+    ends = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ends.set)
+    front, rules = settings.serve, serve_rules(settings)
+    hosts = [address.rpartition(":")[0].strip("[]") for address in front.grpc if not address.startswith(UNIX)]
+    require_protection(rules, [front.host, *hosts])
+    Access(rules)  # raises its errors here
+    require_provider(rules)
+    require_certificate(front.certificate_file, front.key_file)
+    check_traces(settings.traces)
+    single = replica.run_single()
+    send_spans = start_traces(settings.traces, "single", replica.open_instruments)
+    with closing(_bind(front.host, front.port)) as listening:
+        deployed = deploy_all(settings)
+        single.ingress = deployed[-1]
+        app: ASGIApp = http
+        for middleware in reversed(middlewares_for(settings)):
+            app = middleware.cls(app, *middleware.args, **middleware.kwargs)
+        async with (
+            _tend(deployed[:-1]) as tending,
+            _serve_http(settings, app, listening),
+            _serve_grpc(settings, app) as addresses,
+        ):
+            tending.add_done_callback(lambda _: ends.set())  # only a bug ends it; the exit code reports it
+            scheme = "https" if front.certificate_file else "http"
+            ready(f"{scheme}://{_bracket_ipv6(front.host)}:{listening.getsockname()[1]}", addresses)
+            await ends.wait()
+        send_spans()
+
+
+def deploy_all(settings: Settings) -> list[Any]:
+    """Make the deployments. The last one is the ingress."""
+    made: list[Any] = []
+
+    def deploy(deployment: Any) -> Any:
+        made.append(deployment)
+        return LocalHandle(deployment)
+
+    notifier = deploy(Notifier(settings)) if settings.notify.has_receivers else None
+    if settings.scorer.device == "cuda":  # the GPU beside a process belongs to its workload, so `auto` leaves it alone
+        scorer, meta = deploy(Scorer(settings, "cuda")), deploy(MetaModel(settings))
+        session = deploy(MeshSession(settings, "replicas", scorer, meta, notifier))
+    else:
+        session = deploy(MeshSession(settings, "session", None, None, notifier))
+    collector = deploy(Collector(settings, session)) if settings.collected else None
+    return [*made, Ingress(settings, session, collector)]
+
+
+@asynccontextmanager
+async def _tend(deployed: Sequence[Any]) -> AsyncIterator[asyncio.Task[None]]:
+    """Checks the health of deployments inside the block, which also starts their loops; then ends them."""
+
+    async def check() -> None:
+        for one in deployed:
+            await one.check_health()
+
+    async def check_again() -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await check()
+
+    await check()
+    tending = asyncio.create_task(check_again())
+    try:
+        yield tending
+    finally:
+        tending.cancel()
+        with suppress(asyncio.CancelledError):
+            await tending
+        for one in reversed(deployed):
+            if hasattr(one, "__del__"):  # Serve calls it, too
+                await one.__del__()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without handlers of signals, which :func:`run` has."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _serve_http(settings: Settings, app: ASGIApp, listening: socket.socket) -> AsyncIterator[None]:
+    """Serves HTTP inside the block."""
+    front = settings.serve
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,  # serve.trusted_proxies has the trusted ones
+            lifespan="on",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=int(GRACE_SECONDS),
+            ssl_certfile=front.certificate_file,
+            ssl_keyfile=front.key_file,
+        )
+    )
+    serving = asyncio.create_task(server.serve([listening]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
+async def _serve_grpc(settings: Settings, app: ASGIApp) -> AsyncIterator[list[str]]:
+    """Serves ``verdicts.proto`` inside the block. Yields the addresses."""
+    front = settings.serve
+    if not front.grpc:
+        yield []
+        return
+    (mesh,) = settings.meshes if len(settings.meshes) == 1 else (UNNAMED,)
+    verdicts, healthy = Verdicts(app, mesh), health.HealthServicer()
+    server = grpc.aio.server(
+        options=(
+            ("grpc.so_reuseport", 0),  # else a second process shares the port, and each gets half of the requests
+            ("grpc.max_receive_message_length", settings.limits.max_body_bytes),
+            ("grpc.keepalive_time_ms", 60_000),  # a watcher that vanished frees its place
+        ),
+        maximum_concurrent_rpcs=front.max_streams + REQUESTS_AT_ONCE,
+    )
+    server.add_generic_rpc_handlers((verdicts.handler(),))
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    addresses = [_bind_grpc(server, address, settings) for address in front.grpc]
+    await server.start()
+    await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    try:
+        yield addresses
+    finally:
+        await healthy.enter_graceful_shutdown()
+        verdicts.end()
+        await server.stop(GRACE_SECONDS)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise BadSettings(
+            f"serve.port: expected an address to listen on, got {_bracket_ipv6(host)}:{port}, which is in use or not "
+            f"of this machine ({error}); choose another, or 0 for a free port"
+        ) from None
+
+
+def _bind_grpc(server: grpc.aio.Server, address: str, settings: Settings) -> str:
+    """Bind a port, or a socket that only its owner and their group can connect to, from the first moment."""
+    certificate, key = settings.serve.certificate_file, settings.serve.key_file
+    is_socket = address.startswith(UNIX)
+    if is_socket:
+        _require_free(Path(address.removeprefix(UNIX)))
+    before = os.umask(0o777 & ~SOCKET_MODE)
+    try:
+        if certificate and key and not is_socket:
+            pair = key.read_bytes(), certificate.read_bytes()
+            port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+        else:
+            port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise BadSettings(
+            f"serve.grpc: expected an address to listen on, got {address}, which is in use, not of this machine, or in "
+            f"a folder that may not be written ({error}); choose another"
+        ) from None
+    finally:
+        os.umask(before)
+    return address if is_socket else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _bracket_ipv6(host: str) -> str:
+    """A host as written in addresses."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _require_free(path: Path) -> None:
+    """gRPC replaces an existing socket. Refuse that if a process still answers on it."""
+    if not path.exists():
+        return
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise BadSettings(f"serve.grpc: expected no file, or a socket left behind, at {path}; remove it")
+    with closing(socket.socket(socket.AF_UNIX)) as probe, suppress(OSError):
+        probe.connect(str(path))
+        raise BadSettings(f"serve.grpc: another process answers at {path}; choose another path, or end it")
