@@ -28,10 +28,10 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.base import StateStore
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import MeshRepository
+from serve_app.stores.state_store import StateStore
 from tests.live.redis import RedisProgram
 
 SIZES = ((60, 3.0), (500, 6.0))

@@ -12,7 +12,7 @@ from serve_app.models.rollout import Rollouts
 from serve_app.models.served import ServedModels
 from serve_app.models.weights_memory import WeightsMemory
 from serve_app.settings import Settings
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 ANSWER_SHARE = 0.8  # of the deadline of a request, for an answer of the registry
 

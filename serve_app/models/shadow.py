@@ -26,7 +26,7 @@ from serve_app.models.trial_documents import (
     write_trial,
 )
 from serve_app.pipeline import Options, PreparedSnapshot
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 MOST_WAITING = 16  # snapshots of different meshes; of each mesh only the newest
 SCORED, FAILED, LEFT_OUT = "scored", "failed", "left_out"  # outcomes of the metric

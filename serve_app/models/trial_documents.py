@@ -2,7 +2,7 @@
 
 from serve_app.api.schemas.models import BlockDocument, MeshTrialDocument, PairDocument
 from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, add_failure, add_pair, attempts, is_comparable
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 MOST_PAIRS = 120  # in the document of a mesh
 MOST_BLOCKS = 288  # a day of snapshots each 15 s

@@ -15,7 +15,7 @@ from serve_app.models.served import ServedModels
 from serve_app.models.shadow import Shadow
 from serve_app.models.trial_documents import delete_trial, read_trial
 from serve_app.settings import Settings
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 LATENCIES = ("p95", "p99")  # objectives of the service level
 log = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from serve_app.errors import (
     UnknownSavedView,
 )
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.base import SAVED_VIEWS, StateStore
+from serve_app.stores.base import SAVED_VIEWS
+from serve_app.stores.state_store import StateStore
 
 ATTEMPTS = 5  # of a change, if other processes change the views too
 FIELDS = (  # of an address, as static/link.js has them

@@ -12,8 +12,8 @@ import pytest
 from serve_app.access.audit import SEGMENT_BYTES, AuditFilter, AuditLimit, AuditLog, AuditRecord
 from serve_app.access.ended import EndedIds
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import StateStore
 from serve_app.stores.opening import open_store
+from serve_app.stores.state_store import StateStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMIT = AuditLimit(timedelta(days=30), 2**24)

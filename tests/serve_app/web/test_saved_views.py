@@ -10,9 +10,10 @@ import pytest
 
 from serve_app.api.schemas.saved_views import SavedViewDocument
 from serve_app.errors import CorruptState, Forbidden, InvalidDocument, TooManySavedViews, UnknownSavedView
-from serve_app.stores.base import SAVED_VIEWS, StateStore
-from serve_app.stores.sqlite import LocalStore
+from serve_app.stores.base import SAVED_VIEWS
+from serve_app.stores.state_store import StateStore
 from serve_app.web.saved_views import FIELDS, SavedViews, check_address
+from tests.serve_app.stores.local import local_store
 
 LINKS = Path(__file__).parents[3] / "serve_app" / "web" / "static" / "link.js"
 SHOP = frozenset({"shop"})
@@ -20,7 +21,7 @@ SHOP = frozenset({"shop"})
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[StateStore]:
-    with closing(LocalStore(tmp_path)) as opened:
+    with closing(local_store(tmp_path)) as opened:
         yield opened
 
 
