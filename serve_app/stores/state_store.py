@@ -381,26 +381,28 @@ class StateStore:
         every = under(prefix)
         end = every.end if before is None else prefix + before
         (found,) = self.database.read(SERVICE, Range(every.begin, end, limit, is_reverse=True))
-        return [(key.removeprefix(prefix), content) for key, content in found]
+        return [(key.removeprefix(prefix), value.rpartition(b"\n")[0]) for key, value in found]
 
     def write_log(
         self, name: str, key: str, content: bytes, *, replaces: bytes | None = None, is_new: bool = False
     ) -> bool:
-        """Write an entry of a log, with one transaction for one entry.
+        """Write an entry of a log.
 
         Args:
             name: of the log.
             key: of the entry; entries are in order of their keys.
             content: of the entry.
-            replaces: what the entry has to begin with; None: anything.
+            replaces: what the entry has to be before; None: anything.
             is_new: whether there has to be no such entry.
 
         Returns:
             Whether it was written.
         """
         whole = f"{_LOG}{name}/{key}"
-        expects = {whole: replaces} if replaces is not None or is_new else {}
-        return self.database.write(SERVICE, Change(expects, puts=[(whole, content)]))
+        before = None if replaces is None else replaces + b"\n"
+        expects = {whole: before} if replaces is not None or is_new else {}
+        value = content + b"\n" + uuid.uuid4().hex.encode()  # two writers may have the same content
+        return self.database.write(SERVICE, Change(expects, puts=[(whole, value)]))
 
     def drop_from_log(self, name: str, keys: Iterable[str]) -> None:
         """Delete entries of a log."""

@@ -415,13 +415,13 @@ class MeshSession:
         """The ids that cannot be used again; errors as of :meth:`EndedIds.all`."""
         return await asyncio.to_thread(self._ended.all)
 
-    async def append_audit(self, record: AuditRecord) -> int:
-        """Add a record to the audit log; result and errors as of :meth:`AuditLog.append`."""
-        return await asyncio.to_thread(self._audit.append, record)
+    async def append_audit(self, record: AuditRecord) -> None:
+        """Add a record to the audit log; errors as of :meth:`AuditLog.append`."""
+        await asyncio.to_thread(self._audit.append, record)
 
-    async def finish_audit(self, record: AuditRecord, segment: int) -> None:
+    async def finish_audit(self, record: AuditRecord) -> None:
         """Add the outcome of a record; errors as of :meth:`AuditLog.finish`."""
-        await asyncio.to_thread(self._audit.finish, record, segment)
+        await asyncio.to_thread(self._audit.finish, record)
 
     async def count_audit(self, counts: Sequence[AuditRecord]) -> None:
         """Add counts to the audit log, and delete what is too old; errors as of :meth:`AuditLog.count`."""

@@ -27,11 +27,10 @@ class Records:
         self.is_away = self.is_full = False
         self.error: ServeError = NoCapacity("MeshSession: no replica could answer")
 
-    async def append_audit(self, record: AuditRecord) -> int:
+    async def append_audit(self, record: AuditRecord) -> None:
         self._note("begin", record)
-        return 1
 
-    async def finish_audit(self, record: AuditRecord, segment: int) -> None:
+    async def finish_audit(self, record: AuditRecord) -> None:
         self._note("finish", record)
 
     async def count_audit(self, counts: Sequence[AuditRecord]) -> None:
@@ -151,7 +150,7 @@ async def test_a_full_store_can_be_cleared(http: FastAPI, records: Records) -> N
     assert (await send(http, "POST", f"{MESH}/mutes")).status_code == 503
     assert (await send(http, "DELETE", f"{MESH}/feedback/i-1")).status_code == 200
     ((event, record),) = records.events
-    assert (event, record.action, record.status) == ("begin", "withdraw_feedback", 200)
+    assert (event, record.action, record.status) == ("finish", "withdraw_feedback", 200)
 
 
 @pytest.mark.parametrize(("path", "status"), [(f"{MESH}/mutes/m-1", 404), (MESH, 500)])
