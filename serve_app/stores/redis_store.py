@@ -45,7 +45,6 @@ class RedisRows:
         self._server = RedisServer(settings)
         self.name = self._server.name
         self._prefix = settings.key_prefix
-        self._expire_ms = "" if settings.expire_seconds is None else round(settings.expire_seconds * 1e3)
         self._id: bytes | None = None
         self._is_lost = False
         self._read, self._write = Script.of("read"), Script.of("write")
@@ -128,8 +127,8 @@ class RedisRows:
                 raise NoRoom
 
     def _release_unused(self) -> bool:
-        """Take meshes off the list that were reserved so long ago that their first write must have failed, or that have
-        expired. Returns whether there were any."""
+        """Take meshes off the list that were reserved so long ago that their first write must have failed. Returns
+        whether there were any."""
         stored = {name for name, _, _ in self.survey()}
         unused = [
             (key.removeprefix(_MESH), entry)
@@ -163,7 +162,6 @@ class RedisRows:
         puts = [part for row in change.puts for part in row]
         trims = [part for trim in change.trims for part in trim]
         arguments = [
-            "" if space == SERVICE else self._expire_ms,
             int(change.ends),
             *(("", "") if max_meshes is None else (_MESH, max_meshes)),
             *(part for some in (expects, change.drops, puts, trims) for part in (len(some), *some)),

@@ -452,24 +452,6 @@ def test_the_data_of_an_earlier_version_is_refused(program: RedisProgram) -> Non
         assert hand.keys() == [b"tagae:{STORE}:id"]
 
 
-def test_an_idle_mesh_expires_with_its_archive_if_configured(program: RedisProgram) -> None:
-    with closing(program.client()) as hand:
-        with closing(open_store(program.settings(expire_seconds=3600))) as store:
-            append(store, 1, incidents=(incident(1),))
-            append(store, 2, is_step=True)
-            names = hand.keys("tagae:{prod}:*")
-            assert len(names) == 2
-            assert all(0 < hand.ttl(name) <= 3600 for name in names)
-            for name in names:  # the time has passed
-                hand.pexpire(name, 1)
-            assert eventually(lambda: not hand.exists(*names))
-            assert (store.load("prod"), store.meshes(), found(store)) == (None, [], [])
-            append(store, 1)
-        with closing(open_store(program.settings())) as store:
-            append(store, 2)
-            assert [hand.ttl(name) for name in hand.keys("tagae:{prod}:*")] == [-1] * 2
-
-
 def test_a_name_that_was_reserved_and_never_used_makes_room(program: RedisProgram) -> None:
     """A process that dies between the reservation and the first write leaves a name behind."""
     with closing(open_store(program.settings(), limit=MeshLimit(1))) as store, closing(program.client()) as hand:

@@ -1,10 +1,9 @@
--- KEYS: the rows of a space (a hash), and their keys in order (a sorted set). ARGV: ms after which the space expires or
--- ''; 1 if it frees space; a prefix and how many rows may have it or ''; then four lists, each after the number of its
--- texts: expected rows (key, '' or 1 for a row that exists, how it begins), keys and prefixes to be deleted, rows to be
--- written (key, value), prefixes to be trimmed (prefix, number). Returns 1; 0 if a row is not as expected; -1 if there is
--- no room.
+-- KEYS: the rows of a space (a hash), and their keys in order (a sorted set). ARGV: 1 if it frees space; a prefix and how
+-- many rows may have it or ''; then four lists, each after the number of its texts: expected rows (key, '' or 1 for a row
+-- that exists, how it begins), keys and prefixes to be deleted, rows to be written (key, value), prefixes to be trimmed
+-- (prefix, number). Returns 1; 0 if a row is not as expected; -1 if there is no room.
 local ROWS, KEYS_IN_ORDER = KEYS[1], KEYS[2]
-local lists, at = {}, 5
+local lists, at = {}, 4
 for i = 1, 4 do
     lists[i] = {first = at + 1, last = at + tonumber(ARGV[at])}
     at = lists[i].last + 1
@@ -24,8 +23,8 @@ local function past(prefix) -- what comes after all keys with a prefix, which en
     return '(' .. string.sub(prefix, 1, -2) .. '0'
 end
 
-if ARGV[3] ~= '' and redis.call('HEXISTS', ROWS, ARGV[puts.first]) == 0
-        and redis.call('ZLEXCOUNT', KEYS_IN_ORDER, '[' .. ARGV[3], past(ARGV[3])) >= tonumber(ARGV[4]) then
+if ARGV[2] ~= '' and redis.call('HEXISTS', ROWS, ARGV[puts.first]) == 0
+        and redis.call('ZLEXCOUNT', KEYS_IN_ORDER, '[' .. ARGV[2], past(ARGV[2])) >= tonumber(ARGV[3]) then
     return -1
 end
 
@@ -41,7 +40,7 @@ end
 
 -- The first write is one that a full server refuses, unless the change frees space. After it, Redis refuses no other of
 -- the same script.
-if ARGV[2] ~= '1' and puts.first < puts.last then
+if ARGV[1] ~= '1' and puts.first < puts.last then
     put(puts.first)
 end
 for i = drops.first, drops.last do
@@ -66,15 +65,6 @@ for i = trims.first, trims.last, 2 do
         for _, one in ipairs(redis.call('ZRANGEBYLEX', KEYS_IN_ORDER, begin, last, 'LIMIT', 0, excess)) do
             drop(one)
         end
-    end
-end
-
--- Every change sets the time at which an idle mesh expires; without one, it removes the time of an earlier setting.
-for _, key in ipairs({ROWS, KEYS_IN_ORDER}) do
-    if ARGV[1] ~= '' then
-        redis.call('PEXPIRE', key, ARGV[1])
-    elseif redis.call('PTTL', key) > 0 then
-        redis.call('PERSIST', key)
     end
 end
 return 1
