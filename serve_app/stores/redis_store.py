@@ -103,7 +103,7 @@ class RedisRows:
         if change.begins:
             self._reserve(space, max_meshes)
         entry = self._entry(space) if change.ends else None
-        is_done = self._apply(space, change) == _DONE
+        is_done = bool(self._apply(space, change) == _DONE)
         if not is_done:
             self._check_identity()
         elif change.begins:  # the entry may have been dropped if this process was paused for long
