@@ -220,7 +220,7 @@ class RedisRows:
         """Earlier versions had an id of the store in a key of its own, and other keys for each mesh."""
         if self._server.call(lambda client: client.exists(f"{self._prefix}:{{{SERVICE}}}:id")):
             raise CorruptState(
-                f"state store {self.name}: expected keys of this version of tagae below {self._prefix}:, got those of "
+                f"state store {self.name}: expected keys of this version of tagae below {self._prefix}:, got keys of "
                 "an earlier one; nothing was changed; delete them, or choose another store.key_prefix"
             )
 

@@ -1,6 +1,6 @@
 """The rows that a store keeps of a mesh: their keys, times, and checksums, which cover the key of the row too.
 
-Keys are texts whose order is that of the numbers in them.
+Keys are texts that sort like the numbers in them.
 
 | key | value |
 |---|---|

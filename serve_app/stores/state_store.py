@@ -4,8 +4,8 @@ The database provides the primitives of :mod:`serve_app.stores.primitives`; this
 database keeps the same rows. ``rows.py`` lists them.
 
 Every write of a mesh is one transaction, which compares the revision that it was computed from. A revision is drawn by
-the writer: the time in µs, but later than the revision before it. Beside it stands a name of the write, so that a
-write whose answer was lost, and which is sent again, is told from that of another session.
+the writer: the time in µs, but later than the revision before it. Beside it stands a name of the write: by it,
+a store recognises a write whose answer was lost, and which is sent again.
 
 Every blob has a checksum that covers its mesh and its key. Damaged rows are never used: their mesh is set aside, and
 starts from the beginning.
@@ -616,7 +616,7 @@ def _read_newest(mesh: str, sequence: int, newest: list[Row]) -> tuple[VerdictKe
     """The verdict of the newest snapshot, which has this sequence; raises ``CorruptState`` if it is damaged."""
     found = next(_read_verdicts(mesh, newest), None)
     if found is None or found[0].sequence != sequence:
-        raise CorruptState(f"stored verdict {mesh}: expected that of snapshot {sequence}, got {found and found[0]}")
+        raise CorruptState(f"stored verdict {mesh}: expected the one of snapshot {sequence}, got {found and found[0]}")
     return found
 
 

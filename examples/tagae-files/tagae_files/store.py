@@ -70,7 +70,7 @@ class FilesStore:
                     return False
             if change.begins and max_meshes is not None and len(self.survey()) >= max_meshes:
                 raise NoRoom
-            self._store(space, changed(rows, change))
+            self._store(space, apply(rows, change))
             return True
 
     def tidy(self) -> None:
@@ -142,7 +142,7 @@ def select(rows: Rows, wanted: Range) -> list[Row]:
     return found if wanted.limit < 0 else found[: wanted.limit]
 
 
-def changed(rows: Rows, change: Change) -> Rows:
+def apply(rows: Rows, change: Change) -> Rows:
     """Return the rows after a change."""
 
     def is_dropped(key: str) -> bool:
