@@ -2,7 +2,7 @@
 
     python benchmarks/bench_memory.py [--snapshots 10000] [--services 60] [--json FILE]
 
-Each snapshot is packed, unpacked and pushed with the steps of a session, into a LocalStore and a cache.
+Each snapshot is packed, unpacked and pushed with the steps of a session, into a local store and a cache.
 Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files, and
 the CPU time of reading the mesh from the store, µs.
 """
@@ -26,10 +26,10 @@ from model.mesh_weights import Weights
 from serve_app.api.codec import pack_snapshot
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer, run_now
-from serve_app.settings import Settings
+from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
+from serve_app.stores.opening import open_store
 from serve_app.stores.repository import MeshRepository
-from serve_app.stores.sqlite import LocalStore
 
 EVERY = 100
 
@@ -41,7 +41,7 @@ def measure(
     torch.set_num_threads(1)
     process, cache = psutil.Process(), MeshCache(512 * 2**20)
     simulator = Simulator(MeshSpec(services=services, seed=1), snapshots=snapshots)
-    with closing(LocalStore(directory)) as store:
+    with closing(open_store(StoreSettings(path=directory))) as store:
         checkpoint = load()
         replay = replayer(Weights(checkpoint).of, Settings())
         steps = MeshSteps(MeshRepository(store, cache, replay))

@@ -125,10 +125,9 @@ ROOMS = {  # allowed imports; a folder ends with a slash
 }
 # Stores and receivers, which settings choose by name: a new one changes no other file.
 PLUGINS = {
-    "LocalStore",
-    "RedisStore",
+    "SqliteRows",
+    "RedisRows",
     "RedisLeases",
-    "RedisAlertStorage",
     "Webhook",
     "Grafana",
     "PagerDuty",
@@ -364,7 +363,7 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
             "import serve_app.deployments.scoring.meta",
         ),
         (imports_out_of_room, "serve_app/pipeline.py", "import ray"),
-        (imports_of_a_plugin, "serve_app/app.py", "def f():\n    from serve_app.stores.sqlite import LocalStore"),
+        (imports_of_a_plugin, "serve_app/app.py", "def f():\n    from serve_app.stores.sqlite import SqliteRows"),
         (imports_past_a_door, "serve_app/app.py", "from serve_app.deployments.session.reader import Reader"),
         (imports_past_a_door, "serve_app/deployments/http/x.py", "from serve_app.deployments.session import reader"),
         (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "from ray._private import node"),

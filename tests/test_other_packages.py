@@ -16,6 +16,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from lab.contracts.store_content import contents
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.alerts.delivery import receivers
 from serve_app.api.codec import encode_snapshot
@@ -123,7 +124,7 @@ def test_meshes_are_copied_to_another_kind_of_store(tmp_path: Path) -> None:
         closing(open_store(StoreSettings(path=tmp_path / "local"))) as first,
         closing(open_store(StoreSettings(path=tmp_path / "back"))) as last,
     ):
-        assert last.read_whole("shop") == first.read_whole("shop")
+        assert contents(last, "shop") == contents(first, "shop")
 
 
 @pytest.mark.usefixtures("installed")

@@ -5,15 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from serve_app.stores.base import (
-    ArchivedIncident,
-    ArchiveLimit,
-    ChunkKey,
-    HistoryChunk,
-    IncidentFilter,
-    NewSnapshot,
-    StateStore,
-)
+from serve_app.stores.base import ArchivedIncident, ArchiveLimit, ChunkKey, HistoryChunk, IncidentFilter, NewSnapshot
+from serve_app.stores.state_store import StateStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 LIMIT = ArchiveLimit(timedelta(days=90), 2**20)
@@ -32,7 +25,10 @@ def random_bytes(seed: int, count: int) -> bytes:
 def append(
     store: StateStore, sequence: int, mesh: str = "prod", keep: int = 3, revision: int | None = None, **changed: Any
 ) -> int:
-    """Append a snapshot whose content contains its number."""
+    """Append a snapshot whose content contains its number; without a revision, to what is stored."""
+    if revision is None:
+        stored = store.load(mesh)
+        revision = stored.revision if stored else 0
     new = NewSnapshot(
         sequence,
         at(sequence),
@@ -91,3 +87,15 @@ def chunk(number: int, content: bytes | None = None) -> HistoryChunk:
 def found(store: StateStore, mesh: str = "prod", **wanted: object) -> list[str]:
     """Return the ids of the archived incidents that match."""
     return [one.id for one in store.incidents(mesh, IncidentFilter(**wanted))]  # type: ignore[arg-type]
+
+
+def contents(store: StateStore, mesh: str = "prod") -> tuple[object, ...]:
+    """Return what a store has of a mesh, except for its history."""
+    return (
+        store.load(mesh),
+        store.load_state(mesh),
+        snapshots(store, mesh),
+        store.verdicts(mesh, None, -1),
+        store.open_incidents(mesh),
+        [store.incident(mesh, one) for one in found(store, mesh)],
+    )

@@ -1,23 +1,24 @@
 """The audit log: who changed what, when and from where, and who signed in.
 
-It is kept as documents of the store, so every store has it, and every replica writes it with compare-and-set. A segment
-is a document of JSON lines, oldest first, of at most ``SEGMENT_BYTES``; the document ``HEAD`` has the numbers of the
-first and the last segment.
+It is a log of the store, so every store has it, and every replica writes it. A record is an entry: a line of JSON,
+whose key begins with its time.
 
 A change has its record before it is made; its status is added afterwards. So each change that a client knows of has its
 record, and a record without a status is of a change that may have happened.
 """
 
+import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
-from serve_app.access.documents import Documents, change_document
-
-HEAD = "audit/head"
-SEGMENT_BYTES = 64 * 1024  # each record rewrites a segment
-MAX_SEGMENTS_READ = 64  # for one answer
+LOG = "audit"
+PAGE = 1000  # entries that are read at once
+MAX_READ = 20 * PAGE  # for one answer
+MEASURED_EVERY = 3600.0  # s, between two measurements of the bytes of the log
 MAX_TEXT = 200  # characters of a name in a record: names come from others
 MAX_NAMES = 20
 MAX_TOPICS = 1000  # of counts that wait
@@ -62,6 +63,11 @@ class AuditRecord:
         """What a count is about: counts of the same topic are added up."""
         return (self.at, self.user, self.subject, self.way, self.action, self.mesh, self.address, self.status)
 
+    @property
+    def key(self) -> str:
+        """Of the entry: keys are in order of time."""
+        return f"{_time_key(self.at)}-{self.id}"
+
     def line(self) -> str:
         """One line of JSON, in ASCII: names come from others, and control characters could forge lines."""
         document = asdict(self) | {"at": self.at.isoformat(timespec="milliseconds")}
@@ -76,7 +82,7 @@ class AuditFilter:
         since, until: from ``since`` to before ``until``.
         user, mesh, action: exactly these.
         limit: maximum number.
-        before: position of the last record that was listed before, see :class:`AuditPage`.
+        before: key of the last record that was read before, see :class:`AuditPage`.
     """
 
     since: datetime | None = None
@@ -85,7 +91,7 @@ class AuditFilter:
     mesh: str | None = None
     action: str | None = None
     limit: int = 100
-    before: tuple[int, int] | None = None
+    before: str | None = None
 
     def matches(self, record: AuditRecord) -> bool:
         """Whether a record is to be listed."""
@@ -96,10 +102,10 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """A part of a list of records, newest first. ``end``: where the rest begins; None: this was all."""
+    """A part of a list of records, newest first. ``end``: key after which the rest begins; None: this was all."""
 
     records: tuple[AuditRecord, ...]
-    end: tuple[int, int] | None
+    end: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +116,19 @@ class AuditLimit:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Segments:
-    first: int = 1
-    last: int = 1
+class Entries(Protocol):
+    """The part of a store that the audit log needs; :class:`~serve_app.stores.state_store.StateStore` describes it."""
+
+    def read_log(self, name: str, *, before: str | None = None, limit: int = -1) -> list[tuple[str, bytes]]:
+        """Entries, the last ones first."""
+
+    def write_log(
+        self, name: str, key: str, content: bytes, *, replaces: bytes | None = None, is_new: bool = False
+    ) -> bool:
+        """Write an entry. Returns whether what it replaces was as expected."""
+
+    def drop_from_log(self, name: str, keys: Iterable[str]) -> None:
+        """Delete entries."""
 
 
 @dataclass(slots=True)
@@ -121,7 +136,7 @@ class AuditLog:
     """The audit log of a store.
 
     Args:
-        documents: of the store.
+        entries: of the store.
         limit: how much is kept; the oldest records are deleted first.
         now: UTC.
 
@@ -129,112 +144,75 @@ class AuditLog:
         ServeError: the store cannot be used.
     """
 
-    documents: Documents
+    entries: Entries
     limit: AuditLimit
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _next_measurement: float = 0.0  # time.monotonic()
 
-    def append(self, record: AuditRecord) -> int:
-        """Add a record; returns the number of its segment, for :meth:`finish`. Repeating the call adds nothing."""
-        line = record.line().encode() + b"\n"
-        name = f'{{"id":"{record.id}",'.encode()  # the beginning of its line
-        while True:
-            number = self._head().last
+    def append(self, record: AuditRecord) -> None:
+        """Add a record. Repeating the call adds nothing."""
+        self.entries.write_log(LOG, record.key, record.line().encode(), is_new=True)
 
-            def add(content: bytes) -> tuple[bytes | None, bool]:
-                if content.startswith(name) or b"\n" + name in content:
-                    return None, True
-                is_full = bool(content) and len(content) + len(line) > SEGMENT_BYTES
-                return (None, False) if is_full else (content + line, True)
-
-            if change_document(self.documents, _name(number), add):
-                return number
-            self._begin_segment(number + 1)
-
-    def finish(self, record: AuditRecord, segment: int) -> None:
-        """Replace a record that was added to a segment, when its outcome is known."""
-
-        def put(content: bytes) -> tuple[bytes | None, None]:
-            records = [record if one.id == record.id else one for one in _read(content)]
-            return _write(records) if records else None, None
-
-        change_document(self.documents, _name(segment), put)
+    def finish(self, record: AuditRecord) -> None:
+        """Replace a record, when its outcome is known."""
+        self.entries.write_log(LOG, record.key, record.line().encode())
 
     def count(self, counts: Iterable[AuditRecord]) -> None:
-        """Add counts to the counts of the same topic in the newest segment, or as new records."""
+        """Add counts to the counts of the same topic, or as new records."""
         for added in counts:
+            name = hashlib.sha256(repr(added.topic).encode()).hexdigest()[:24]
+            while not self._add(replace(added, id=name)):  # others count at the same time
+                pass
 
-            def add(content: bytes, added: AuditRecord = added) -> tuple[bytes | None, bool]:
-                records = list(_read(content))
-                for i, one in enumerate(records):
-                    if one.topic == added.topic:
-                        records[i] = replace(one, count=one.count + added.count)
-                        return _write(records), True
-                return None, False
-
-            if not change_document(self.documents, _name(self._head().last), add):
-                self.append(added)
+    def _add(self, added: AuditRecord) -> bool:
+        found = self.entries.read_log(LOG, before=added.key + "~", limit=1)
+        if not found or found[0][0] != added.key:
+            return self.entries.write_log(LOG, added.key, added.line().encode(), is_new=True)
+        before = _read(found[0][1])
+        line = replace(before, count=before.count + added.count).line().encode()
+        return self.entries.write_log(LOG, added.key, line, replaces=found[0][1])
 
     def page(self, wanted: AuditFilter) -> AuditPage:
         """The newest records that match. A page may be short, and even empty, before the list ends."""
-        head, oldest = self._head(), self.now() - self.limit.keep
-        last, below = wanted.before or (head.last, -1)
-        found: list[AuditRecord] = []
-        for number in range(min(last, head.last), max(head.first, last - MAX_SEGMENTS_READ + 1) - 1, -1):
-            kept = self.documents.read_document(_name(number))
-            records = list(_read(kept.content)) if kept else []
-            places = range(len(records) if number != last or below < 0 else min(below, len(records)))
-            for place in reversed(places):
-                record = records[place]
-                if record.at >= oldest and wanted.matches(record):
+        oldest, found = _time_key(self.now() - self.limit.keep), list[AuditRecord]()
+        before = wanted.before
+        for _ in range(MAX_READ // PAGE):
+            entries = self.entries.read_log(LOG, before=before, limit=PAGE)
+            for key, content in entries:
+                if key < oldest:
+                    return AuditPage(tuple(found), None)
+                before, record = key, _read(content)
+                if wanted.matches(record):
                     found.append(record)
                     if len(found) == wanted.limit:
-                        return AuditPage(tuple(found), (number, place))
-        end = last - MAX_SEGMENTS_READ
-        return AuditPage(tuple(found), (end, -1) if end >= head.first else None)
+                        return AuditPage(tuple(found), before)
+            if len(entries) < PAGE:
+                return AuditPage(tuple(found), None)
+        return AuditPage(tuple(found), before)
 
     def tidy(self) -> None:
-        """Delete the segments whose records are all too old."""
-        head = self._head()
-        for number in range(head.first, head.last):
-            kept = self.documents.read_document(_name(number))
-            newest = max((record.at for record in _read(kept.content)), default=None) if kept else None
-            if newest is not None and newest >= self.now() - self.limit.keep:
+        """Delete the records that are too old, and now and then those beyond the bytes of the log."""
+        self._drop_before(_time_key(self.now() - self.limit.keep))
+        if time.monotonic() < self._next_measurement:
+            return
+        self._next_measurement = time.monotonic() + MEASURED_EVERY
+        size = 0
+        for key, content in self._entries():
+            size += len(content)
+            if size > self.limit.max_bytes:
+                self._drop_before(key + "~")
                 return
-            self._drop(number)
 
-    def _head(self) -> _Segments:
-        kept = self.documents.read_document(HEAD)
-        return _Segments(**json.loads(kept.content)) if kept else _Segments()
+    def _entries(self) -> Iterator[tuple[str, bytes]]:
+        """All entries, newest first."""
+        before = None
+        while entries := self.entries.read_log(LOG, before=before, limit=PAGE):
+            yield from entries
+            before = entries[-1][0]
 
-    def _begin_segment(self, number: int) -> None:
-        """Begin a segment, unless another process has, and drop those for which there is no more room."""
-
-        def begin(content: bytes) -> tuple[bytes | None, _Segments]:
-            head = _Segments(**json.loads(content)) if content else _Segments()
-            if head.last >= number:
-                return None, head
-            after = replace(head, last=number)
-            return json.dumps(asdict(after)).encode(), after
-
-        head = change_document(self.documents, HEAD, begin)
-        most = max(2, self.limit.max_bytes // SEGMENT_BYTES)
-        for old in range(head.first, head.last - most + 1):
-            self._drop(old)
-
-    def _drop(self, number: int) -> None:
-        def advance(content: bytes) -> tuple[bytes | None, None]:
-            head = _Segments(**json.loads(content)) if content else _Segments()
-            return (
-                (json.dumps(asdict(replace(head, first=number + 1))).encode(), None)
-                if head.first <= number
-                else (
-                    None,
-                    None,
-                )
-            )
-
-        change_document(self.documents, HEAD, advance)
-        change_document(self.documents, _name(number), lambda content: (b"" if content else None, None))
+    def _drop_before(self, key: str) -> None:
+        while old := self.entries.read_log(LOG, before=key, limit=PAGE):
+            self.entries.drop_from_log(LOG, [one for one, _ in old])
 
 
 class AuditCounts:
@@ -265,17 +243,12 @@ def short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-def _name(segment: int) -> str:
-    return f"audit/{segment:09}"
+def _time_key(at: datetime) -> str:
+    return f"{max(0, round(at.timestamp() * 1e6)):018}"
 
 
-def _read(content: bytes) -> Iterator[AuditRecord]:
+def _read(line: bytes) -> AuditRecord:
     names = {one.name for one in fields(AuditRecord)}
-    for line in content.splitlines():
-        document = {name: value for name, value in json.loads(line).items() if name in names}  # of a later version, too
-        document |= {"at": datetime.fromisoformat(document["at"]), "names": tuple(document["names"])}
-        yield AuditRecord(**document)
-
-
-def _write(records: Iterable[AuditRecord]) -> bytes:
-    return b"".join(record.line().encode() + b"\n" for record in records)
+    document = {name: value for name, value in json.loads(line).items() if name in names}  # of a later version, too
+    document |= {"at": datetime.fromisoformat(document["at"]), "names": tuple(document["names"])}
+    return AuditRecord(**document)

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument, RolloutEvent, TrialDocument
 from serve_app.errors import CorruptState, StoreConflict, UnfitModel
-from serve_app.stores.base import ROLLOUT, StateStore
+from serve_app.stores.base import ROLLOUT
+from serve_app.stores.state_store import StateStore
 
 MOST_EVENTS = 100  # of the history
 ATTEMPTS = 5  # of a change, if other processes change it too

@@ -22,7 +22,7 @@ from serve_app.models.loader import NOT_LOADED, Loader, open_loader
 from serve_app.models.registry import AsyncRegistry, open_registry
 from serve_app.models.rollout import Rollouts, pins_of
 from serve_app.settings import Settings
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 EVERY_MESH = "*"  # in the list of pinned meshes: all of them
 ANSWER_SHARE = 0.8  # of the deadline of a request, for an answer of the registry

@@ -20,7 +20,7 @@ from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, add_failure, add_s
 from serve_app.models.served import Roles, ServedModel, ServedModels
 from serve_app.models.trials import delete_trial, read_trial, write_trial
 from serve_app.pipeline import Options, PreparedSnapshot
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 MOST_WAITING = 16  # snapshots of different meshes; of each mesh only the newest
 MOST_BLOCKS = 288  # of the trial of a mesh: a day of snapshots each 15 s

@@ -12,7 +12,7 @@ from serve_app.models.comparison import compare
 from serve_app.models.gate import if_unchanged, next_change
 from serve_app.models.served import ServedModels
 from serve_app.settings import Settings
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 CHECK_SECONDS = 30.0  # between two looks at a trial
 log = logging.getLogger(__name__)

@@ -8,8 +8,9 @@ from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
-from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
+from serve_app.stores.base import ArchiveLimit, MeshLimit
 from serve_app.stores.history import HistoryLimit
+from serve_app.stores.state_store import StateStore
 
 
 def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> StateStore:

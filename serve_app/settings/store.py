@@ -52,11 +52,6 @@ class StoreSettings(SettingsGroup):
     timeout_seconds: float = Field(
         2.0, gt=0, description="how long a call waits for Redis, including reconnects, before it fails"
     )
-    expire_seconds: float | None = Field(
-        None,
-        ge=1,
-        description="time without a write after which Redis deletes a mesh with its archive; none: never",
-    )
 
     @field_validator("kind")
     @classmethod

@@ -1,12 +1,18 @@
 """Copies meshes from one store to another, with their revisions and history, and the documents of the service."""
 
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
-from serve_app.stores.base import ROLLOUT, HistoryChunk, StateStore, WholeMesh
+from serve_app.stores import incident_rows, rows
+from serve_app.stores.base import ROLLOUT
+from serve_app.stores.primitives import HEAD, Change, Row, only, under
+from serve_app.stores.state_store import StateStore
 
 CHUNKS_AT_ONCE = 256  # of a history: some MB
+_COPIED = (*rows.LIVE, incident_rows.INCIDENT, incident_rows.DETAILS, incident_rows.INDEX, incident_rows.OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +71,36 @@ def copy_meshes(
         ServeError: a store cannot be used.
     """
     for mesh in meshes:
-        whole = source.read_whole(mesh)
-        if whole is None:  # deleted meanwhile
+        source.verify(mesh)
+        found, before = _read(source, mesh), target.load(mesh)
+        if not found:  # deleted meanwhile
             continue
-        target.write_whole(mesh, whole, replace=overwrite)
-        if target.read_whole(mesh) != whole:
+        if before is not None and not overwrite:
+            raise StoreConflict(
+                f"mesh {mesh!r}: expected a target without it, got one with it; copy it with --overwrite"
+            )
+        revision = int(found[HEAD].split()[0])
+        copied = found | {HEAD: b"%b %b %b" % (*found[HEAD].split()[:2], uuid.uuid4().hex.encode())}
+        expects = {HEAD: None if before is None else b"%d " % before.revision}
+        if not target.database.write(mesh, Change(expects, drops=[""], puts=list(copied.items()))):
+            raise StoreConflict(
+                f"mesh {mesh!r}: expected a target that nothing writes to, got one that changed; stop it"
+            )
+        if _read(target, mesh) != copied:
             raise CorruptState(
-                f"mesh {mesh!r}: expected a copy that equals revision {whole.state.revision} of the source, got "
-                "another one; stop what writes to the target, and copy it again with --overwrite"
+                f"mesh {mesh!r}: expected a copy that equals revision {revision} of the source, got another one; stop "
+                "what writes to the target, and copy it again with --overwrite"
             )
         now = source.load(mesh)
-        if now is None or now.revision != whole.state.revision:
+        if now is None or now.revision != revision:
             raise StoreConflict(
-                f"mesh {mesh!r}: expected revision {whole.state.revision} in the source after the copy too, got "
+                f"mesh {mesh!r}: expected revision {revision} in the source after the copy too, got "
                 f"{now.revision if now else 'no mesh'}; stop the service that writes to it, and copy it again with "
                 "--overwrite"
             )
-        yield _summarize(mesh, whole, _copy_history(source, target, mesh))
+        size = _copy_history(source, target, mesh)
+        snapshots, incidents = (_count(found, kind) for kind in (rows.SNAPSHOT, incident_rows.INCIDENT))
+        yield CopiedMesh(mesh, revision, now.sequence, snapshots, incidents, size)
 
 
 def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> bool:
@@ -103,22 +122,29 @@ def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> 
     return True
 
 
+def _read(store: StateStore, mesh: str) -> dict[str, bytes]:
+    """All rows of a mesh, except for its history and what was set aside."""
+    found = store.database.read(mesh, *(under(key) if key.endswith("/") else only(key) for key in _COPIED))
+    return dict(chain.from_iterable(found))
+
+
+def _count(found: Iterable[str], kind: str) -> int:
+    return sum(key.startswith(kind) for key in found)
+
+
 def _copy_history(source: StateStore, target: StateStore, mesh: str) -> int:
-    """Copy the history of a mesh, and compare the copy. Returns its bytes, without damaged chunks."""
-    keys, size = sorted(source.history_sizes(mesh)), 0
-    for at in range(0, len(keys), CHUNKS_AT_ONCE):
-        some = keys[at : at + CHUNKS_AT_ONCE]
-        content = source.history(mesh, some)
-        target.write_history(mesh, [HistoryChunk(key, one) for key, one in content.items()])
-        if target.history(mesh, some) != content:
+    """Copy the history of a mesh, and compare the copy. Returns its bytes."""
+    size = 0
+    (sizes,) = source.database.read(mesh, under(rows.SIZE))
+    for at in range(0, len(sizes), CHUNKS_AT_ONCE):
+        some = sizes[at : at + CHUNKS_AT_ONCE]
+        wanted = [only(rows.CHUNK + key.removeprefix(rows.SIZE)) for key, _ in some]
+        chunks: list[Row] = list(chain.from_iterable(source.database.read(mesh, *wanted)))
+        target.database.write(mesh, Change(puts=[*chunks, *some]))
+        if list(chain.from_iterable(target.database.read(mesh, *wanted))) != chunks:
             raise CorruptState(
                 f"mesh {mesh!r}: expected a copy of its history that equals the source, got another one; stop what "
                 "writes to the target, and copy the mesh again with --overwrite"
             )
-        size += sum(map(len, content.values()))
+        size += sum(len(content) for _, content in chunks)
     return size
-
-
-def _summarize(mesh: str, whole: WholeMesh, history_bytes: int) -> CopiedMesh:
-    state = whole.state
-    return CopiedMesh(mesh, state.revision, state.sequence, len(whole.window), len(whole.incidents), history_bytes)

@@ -7,8 +7,10 @@ from serve_app.alerts.storage import AlertStorage, open_file
 from serve_app.collect.ownership import Leases
 from serve_app.settings import Settings, StoreSettings
 from serve_app.settings.plugins import STORES
-from serve_app.stores.base import ArchiveLimit, MeshLimit, StateStore
-from serve_app.stores.plugin import Opening, StorePlugin
+from serve_app.stores.alert_documents import AlertDocuments
+from serve_app.stores.base import ArchiveLimit, MeshLimit
+from serve_app.stores.plugin import StorePlugin
+from serve_app.stores.state_store import StateStore
 
 
 def check_store(settings: StoreSettings) -> StorePlugin[Any]:
@@ -30,14 +32,20 @@ def open_store(
     on_evicted: Callable[[str], None] | None = None,
     run: str | None = None,
 ) -> StateStore:
-    """Open a store; for the arguments see :class:`~serve_app.stores.plugin.Opening`.
+    """Open a store.
+
+    Args:
+        settings: which one.
+        limit, archive, on_evicted: see :class:`~serve_app.stores.state_store.StateStore`.
+        run: see :class:`~serve_app.stores.plugin.StorePlugin`.
 
     Raises:
         BadSettings: as in :func:`check_store`.
         CorruptState, StoreFull, StoreGone: a local store cannot be opened. Redis is first called on first use.
     """
     plugin = check_store(settings)
-    return plugin.open(_options(settings, plugin), Opening(limit, archive, on_evicted, run))
+    database = plugin.open(_options(settings, plugin), run)
+    return StateStore(database, limit=limit, archive=archive, on_evicted=on_evicted)
 
 
 def open_leases(settings: StoreSettings) -> Leases | None:
@@ -51,16 +59,15 @@ def open_leases(settings: StoreSettings) -> Leases | None:
 
 
 def open_alert_storage(settings: Settings) -> AlertStorage:
-    """Where the service stores the state of notifications: in its store if that can, unless ``notify.path`` names a
-    directory.
+    """Where the service stores the state of notifications: in its store if several nodes share it, unless
+    ``notify.path`` names a directory.
 
     Raises:
         BadSettings: as in :func:`check_store`.
     """
-    plugin = check_store(settings.store)
-    if plugin.open_alert_storage is None or settings.notify.path is not None:
+    if not check_store(settings.store).is_shared or settings.notify.path is not None:
         return open_file(settings)
-    return plugin.open_alert_storage(_options(settings.store, plugin))
+    return AlertDocuments(open_store(settings.store))
 
 
 def _options(settings: StoreSettings, plugin: StorePlugin[Any]) -> Any:

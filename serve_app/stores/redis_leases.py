@@ -3,11 +3,9 @@
 import os
 import socket
 import uuid
-from typing import Any
 
 from serve_app.settings import StoreSettings
-from serve_app.stores.redis_scripts import load_scripts
-from serve_app.stores.redis_server import RedisServer
+from serve_app.stores.redis_server import RedisServer, Script
 
 NAME = "collector"
 
@@ -25,15 +23,18 @@ class RedisLeases:
         self._server = RedisServer(settings)
         self._prefix = settings.key_prefix
         self._process = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex}"  # for people who read the key
-        self._scripts = load_scripts()
+        self._script = Script.of("lease")
 
     def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
-        found: bytes | None = self._run("hold_lease", mesh, note, round(1000 * seconds))
+        found = self._run(mesh, note, round(1000 * seconds))
         return None if found is None else found.partition(b"\n")[2]
 
     def end(self, mesh: str) -> None:
-        self._run("end_lease", mesh)
+        self._run(mesh, b"", 0)
 
-    def _run(self, script: str, mesh: str, *arguments: bytes | int) -> Any:
-        run, key = self._scripts[script].run, f"{self._prefix}:{{{mesh}}}:{NAME}"
-        return self._server.call(lambda client: run(client, [key], (self._process, *arguments)), is_write=True)
+    def _run(self, mesh: str, note: bytes, milliseconds: int) -> bytes | None:
+        key, arguments = f"{self._prefix}:{{{mesh}}}:{NAME}", (self._process, note, milliseconds)
+        found: bytes | None = self._server.call(
+            lambda client: self._script.run(client, [key], arguments), is_write=True
+        )
+        return found

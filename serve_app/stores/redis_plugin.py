@@ -1,11 +1,10 @@
 """The plugin ``redis``. Its client is imported when a store is opened: it is an extra of the package."""
 
-from serve_app.alerts.storage import AlertStorage
 from serve_app.collect.ownership import Leases
 from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import StateStore
-from serve_app.stores.plugin import Opening, StorePlugin
+from serve_app.stores.plugin import StorePlugin
+from serve_app.stores.primitives import RowStore
 
 
 def _check(settings: StoreSettings) -> None:
@@ -17,10 +16,10 @@ def _check(settings: StoreSettings) -> None:
         ) from None
 
 
-def _open(settings: StoreSettings, how: Opening) -> StateStore:
-    from serve_app.stores.redis_store import RedisStore
+def _open(settings: StoreSettings, run: str | None) -> RowStore:
+    from serve_app.stores.redis_store import RedisRows
 
-    return RedisStore(settings, limit=how.limit, archive=how.archive, on_evicted=how.on_evicted)
+    return RedisRows(settings)
 
 
 def _open_leases(settings: StoreSettings) -> Leases:
@@ -29,17 +28,4 @@ def _open_leases(settings: StoreSettings) -> Leases:
     return RedisLeases(settings)
 
 
-def _open_alert_storage(settings: StoreSettings) -> AlertStorage:
-    from serve_app.stores.redis_alerts import RedisAlertStorage
-
-    return RedisAlertStorage(settings)
-
-
-REDIS = StorePlugin(
-    options=StoreSettings,
-    open=_open,
-    check=_check,
-    is_shared=True,
-    open_leases=_open_leases,
-    open_alert_storage=_open_alert_storage,
-)
+REDIS = StorePlugin(options=StoreSettings, open=_open, check=_check, is_shared=True, open_leases=_open_leases)

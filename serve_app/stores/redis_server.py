@@ -4,12 +4,14 @@ A call that fails because the server is unreachable is repeated with growing pau
 the next attempt is due, further calls then fail at once, so that no thread waits for a server that is known to be away.
 """
 
+import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import redis
 from redis.backoff import NoBackoff
@@ -20,6 +22,7 @@ from redis.exceptions import (
     AuthorizationError,
     ClusterDownError,
     NoPermissionError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisClusterException,
@@ -51,6 +54,27 @@ _AWAY = (
 _LOGIN = (AuthenticationError, AuthorizationError, NoPermissionError, SecretUnreadable)
 _REPEAT = Backoff(0.02, 0.5)  # within a call
 _RECONNECT = Backoff(0.1, 1.0)  # between calls
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Lua script of ``lua/``, which is one step for all clients, and the digest by which a server knows it."""
+
+    text: str
+    digest: str
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """The script with this name."""
+        text = (Path(__file__).with_name("lua") / f"{name}.lua").read_text("utf-8")
+        return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+    def run(self, client: Client, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+        """Run it and return its answer."""
+        try:
+            return client.evalsha(self.digest, len(keys), *keys, *arguments)
+        except NoScriptError:  # the first call since the server started
+            return client.eval(self.text, len(keys), *keys, *arguments)
 
 
 class _PasswordFile(CredentialProvider):

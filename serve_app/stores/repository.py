@@ -34,13 +34,13 @@ from serve_app.stores.base import (
     HistoryChunk,
     IncidentFilter,
     NewSnapshot,
-    StateStore,
     StoredMesh,
 )
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
 from serve_app.stores.record import Record, StoredSnapshot, gauges
 from serve_app.stores.rows import time_of
+from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
 HistoryUpdate = tuple[tuple[HistoryChunk, ...], tuple[ChunkKey, ...]]  # to be written, to be deleted
@@ -262,7 +262,7 @@ class MeshRepository:
             return None
         packed, now = pack_state(state), FullState(state.sequence, entry.revision)
         written = self._store.compact(
-            mesh, packed, sequence=now.sequence, revision=now.revision, state_revision=full.revision
+            mesh, packed, sequence=now.sequence, revision=now.revision, full=(full.sequence, full.revision)
         )
         return now if written else None
 
@@ -513,6 +513,7 @@ class MeshRepository:
         if steps:
             numbers = range(begin + 1, stored.sequence + 1)
             if not window.keys() >= set(numbers):  # deleted, and perhaps created again, in between
+                self._store.verify(mesh)
                 raise StoreConflict(
                     f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, got others, because another "
                     "session wrote in between; load the mesh again"

@@ -1,18 +1,38 @@
-"""The rows that a store keeps of a mesh: their times, and their checksums, which cover the key of the row too."""
+"""The rows that a store keeps of a mesh: their keys, times, and checksums, which cover the key of the row too.
 
-import logging
+Keys are texts that sort like the numbers in them.
+
+| key | value |
+|---|---|
+| ``head`` | revision and sequence of the mesh, and a name of its last write |
+| ``full`` | sequence and revision of the state in full |
+| ``state`` | the state in full, sealed |
+| ``step/SEQUENCE`` | steps of the state since, sealed |
+| ``verdict/TIME/SEQUENCE/DIGEST`` | verdicts of the window, sealed |
+| ``snapshot/SEQUENCE`` | snapshots of the window, sealed |
+| ``incident/ID``, ``details/ID`` | the archive, see ``incident_rows.py`` |
+| ``index/ID``, ``open/ID`` | what finds archived incidents; open ones with the sequence of their last write |
+| ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | chunks of the history, sealed, and their bytes |
+| ``aside/...`` | rows of a mesh that was set aside, and why |
+"""
+
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from serve_app.errors import CorruptState
 from serve_app.stores.base import ChunkKey
+from serve_app.stores.primitives import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
-log = logging.getLogger(__name__)
+FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "snapshot/"
+CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
+LIVE = (HEAD, FULL, STATE, STEP, VERDICT, SNAPSHOT)  # of a mesh that learns; the archive and the history outlive it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BEGINNING = datetime(1, 1, 1, tzinfo=UTC)  # of the times in keys, which are never negative
 
 
 def microseconds(instant: datetime) -> int:
-    """The stored form of a time: µs since 1970."""
+    """A time as a number: µs since 1970."""
     return (instant - _EPOCH) // timedelta(microseconds=1)
 
 
@@ -21,68 +41,69 @@ def time_of(stored: int) -> datetime:
     return _EPOCH + timedelta(microseconds=stored)
 
 
-def seal_state(mesh: str, revision: int, sequence: int, state: bytes) -> bytes:
-    """The value of the column ``state`` of ``states``."""
-    return seal(state, "state", mesh, revision, sequence)
+def time_key(instant: datetime) -> str:
+    """A time as a part of a key."""
+    return f"{(instant - _BEGINNING) // timedelta(microseconds=1):018}"
 
 
-def unseal_state(mesh: str, revision: int, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_state`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "state", mesh, revision, sequence)
+def step_key(sequence: int) -> str:
+    """The key of a step."""
+    return f"{STEP}{sequence:012}"
 
 
-def seal_step(mesh: str, sequence: int, step: bytes) -> bytes:
-    """The value of the column ``step`` of ``steps``."""
-    return seal(step, "step", mesh, sequence)
+def snapshot_key(sequence: int) -> str:
+    """The key of a snapshot."""
+    return f"{SNAPSHOT}{sequence:012}"
 
 
-def unseal_step(mesh: str, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_step`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "step", mesh, sequence)
-
-
-def seal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, verdict: bytes) -> bytes:
-    """The value of the column ``verdict`` of ``snapshots``; the checksum covers the time, µs, and the digest too."""
-    return seal(verdict, "verdict", mesh, sequence, observed_at, digest)
-
-
-def unseal_verdict(mesh: str, sequence: int, observed_at: int, digest: str, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_verdict`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "verdict", mesh, sequence, observed_at, digest)
-
-
-def seal_snapshot(mesh: str, sequence: int, snapshot: bytes) -> bytes:
-    """The value of the column ``snapshot`` of ``snapshots``."""
-    return seal(snapshot, "snapshot", mesh, sequence)
-
-
-def unseal_snapshot(mesh: str, sequence: int, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_snapshot`; raises ``CorruptState`` if the row is damaged."""
-    return unseal(sealed, "snapshot", mesh, sequence)
-
-
-def seal_document(name: str, write: object, content: bytes) -> bytes:
-    """The stored form of a document; ``write`` is its revision, or the name of its write."""
-    return seal(content, "document", name, write)
-
-
-def unseal_document(name: str, write: object, sealed: bytes) -> bytes:
-    """Inverse of :func:`seal_document`; raises ``CorruptState`` if it is damaged."""
-    return unseal(sealed, "document", name, write)
-
-
-def seal_chunk(mesh: str, key: ChunkKey, content: bytes) -> bytes:
-    """The stored form of a chunk of the history."""
-    return seal(content, "history", mesh, key.step, key.start, key.part)
-
-
-def read_chunk(mesh: str, key: ChunkKey, sealed: bytes) -> bytes | None:
-    """Inverse of :func:`seal_chunk`; None, and a line in the log, if the chunk is damaged."""
+def number_of(key: str) -> int:
+    """The sequence in the key of a step or a snapshot; raises ``CorruptState`` if it is damaged."""
     try:
-        return unseal(sealed, "history", mesh, key.step, key.start, key.part)
-    except CorruptState as error:
-        log.error("history of mesh %r: a chunk is damaged and left out: %s", mesh, error)
-        return None
+        return int(key.rpartition("/")[2])
+    except ValueError:
+        raise CorruptState(f"stored row: expected a number in its key, got {key[:80]!r}") from None
+
+
+class VerdictKey(NamedTuple):
+    """What the key of a verdict says about its snapshot."""
+
+    observed_at: datetime
+    sequence: int
+    digest: str
+
+    @property
+    def text(self) -> str:
+        """The key."""
+        return f"{VERDICT}{time_key(self.observed_at)}/{self.sequence:012}/{self.digest}"
+
+    @classmethod
+    def read(cls, key: str) -> "VerdictKey":
+        """Inverse of :attr:`text`; raises ``CorruptState`` if it is damaged."""
+        try:
+            _, at, sequence, digest = key.split("/", 3)
+            return cls(_BEGINNING + timedelta(microseconds=int(at)), int(sequence), digest)
+        except (ValueError, OverflowError):
+            raise CorruptState(f"stored verdict: expected its time and sequence, got {key[:80]!r}") from None
+
+
+def chunk_key(key: ChunkKey) -> str:
+    """The key of a chunk of the history, without its kind."""
+    return f"{key.step:06}/{key.start:012}/{key.part:06}"
+
+
+def read_chunk_key(key: str) -> ChunkKey:
+    """Inverse of :func:`chunk_key`; the kind may come before it."""
+    return ChunkKey(*map(int, key.split("/")[-3:]))
+
+
+def sealed(mesh: str, key: str, content: bytes, *more: object) -> Row:
+    """A row whose checksum covers its mesh and its key, and ``more``."""
+    return key, seal(content, mesh, key, *more)
+
+
+def unsealed(mesh: str, row: Row, *more: object) -> bytes:
+    """Inverse of :func:`sealed`; raises ``CorruptState`` if the row is damaged."""
+    return unseal(row[1], mesh, row[0], *more)
 
 
 def check_steps(mesh: str, begin: int, end: int, numbers: list[int]) -> None:
@@ -95,13 +116,13 @@ def check_steps(mesh: str, begin: int, end: int, numbers: list[int]) -> None:
         raise CorruptState(f"stored state {mesh}: expected steps from {begin + 1} to {end}, got {numbers}")
 
 
-def check_window(mesh: str, newest: int, numbers: list[int]) -> None:
-    """Check that the kept snapshots follow each other up to the newest one; 0: none was counted.
+def check_window(mesh: str, what: str, newest: int, numbers: list[int]) -> None:
+    """Check that the rows of a window follow each other up to the newest one; 0: none was counted.
 
     Raises:
         CorruptState: one is missing or superfluous.
     """
-    if (numbers[-1] if numbers else 0) != newest:
-        raise CorruptState(f"stored snapshots {mesh}: expected {newest} as the newest, got {numbers[-1:]}")
-    if numbers != list(range(newest + 1 - len(numbers), newest + 1)):
-        raise CorruptState(f"stored snapshots {mesh}: expected consecutive ones, got {numbers}")
+    if numbers != list(range(newest + 1 - len(numbers), newest + 1)) or bool(numbers) is not bool(newest):
+        raise CorruptState(
+            f"stored {what} of {mesh}: expected consecutive ones to {newest}, got {len(numbers)} to {numbers[-1:]}"
+        )

@@ -32,7 +32,6 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull, StoreGone
-from serve_app.stores import tables
 from serve_app.stores.file_identity import MARKER_NAME, StoreFiles, find_files, read_last_run, write_last_run
 from serve_app.stores.sqlite_errors import is_damage, translate
 from serve_app.stores.sqlite_space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace, pages
@@ -52,6 +51,9 @@ class SqliteFile:
         run: name of the service's run that this process belongs to. If the store's files are missing and a process of
             the same run had them open, no empty store is created in their place. None: one is created.
         busy_timeout_seconds: how long a call waits for another process's write before it raises ``Overloaded``.
+        prepare: creates the tables in a new file; raises ``CorruptState`` for a layout that it does not know.
+        rescue: copies what can be read of a damaged file into a new one, and returns the names of what was saved and
+            of what was lost.
 
     Raises:
         CorruptState: the file cannot be read or created because of its permissions or the disk.
@@ -62,11 +64,20 @@ class SqliteFile:
         path: of the database.
     """
 
-    def __init__(self, directory: Path, *, run: str | None, busy_timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        run: str | None,
+        busy_timeout_seconds: float,
+        prepare: Callable[[sqlite3.Connection, Path], None],
+        rescue: Callable[[sqlite3.Connection, sqlite3.Connection], tuple[list[str], list[str]]],
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = directory / FILE_NAME
         self._directory, self._path_text = directory, str(self.path)
         self._run, self._busy_timeout_seconds = run, busy_timeout_seconds
+        self._prepare, self._rescue = prepare, rescue
         self._space = FileSpace(self.path, self._translate)
         self._lock = Lock()  # one transaction at a time on the shared connection
         self._gone = False
@@ -92,30 +103,17 @@ class SqliteFile:
                 yield self.connection
 
     @contextmanager
-    def read_in_one_view(self) -> Iterator[sqlite3.Connection]:
-        """As :meth:`read`, but all that the block reads is of one moment."""
-        with self.read() as db:
-            db.execute("BEGIN")
-            with db:
-                yield db
-
-    @contextmanager
     def read_at_leisure(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own for one long SELECT, which is one consistent view, however long the reader takes. It
-        blocks neither other readers nor a writer."""
+        """A connection of its own for a long read. It blocks neither other readers nor a writer."""
         with self._lock:
             if not self._has_its_files():
                 self._reopen_replaced()
         with self._noticing_gone(), closing(self._connect()) as db:
             yield db
 
-    def change(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Commit a change in one transaction, and return its result."""
-        with self._lock:
-            return self._commit(change)
-
     def add(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`change`, for data that arrive regularly: retried with what an emptied log frees on a full disk."""
+        """Commit a change in one transaction, and return its result. On a full disk, it is retried with what an emptied
+        log frees."""
         with self._lock:
             try:
                 result = self._commit(change)
@@ -127,7 +125,7 @@ class SqliteFile:
         return result
 
     def remove(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`change`, for a change that frees space, even on a full disk. The file shrinks if space is short."""
+        """As :meth:`add`, for a change that frees space, even on a full disk. The file shrinks if space is short."""
         with self._lock:
             try:
                 result = self._commit(change)
@@ -250,14 +248,13 @@ class SqliteFile:
         with self._translating_errors():
             db = self._connect("rwc")
             try:
-                db.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # affects only a new file
-                db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # likewise; a file without it never shrinks
+                _shape(db)
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = NORMAL")
                 db.execute("PRAGMA secure_delete = FAST")
                 db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
                 db.execute(f"PRAGMA wal_autocheckpoint = {2 * LOG_PAGES}")
-                tables.prepare(db, self.path)
+                self._prepare(db, self.path)
             except BaseException:
                 db.close()
                 raise
@@ -281,7 +278,14 @@ class SqliteFile:
 
     def _rename(self, why: CorruptState) -> None:
         fresh = self._replacement_path()
-        saved, lost = tables.rescue(self.path, fresh)
+        fresh.unlink(missing_ok=True)
+        with (
+            closing(sqlite3.connect(fresh, isolation_level=None)) as new,
+            closing(sqlite3.connect(self.path, isolation_level=None)) as old,
+        ):
+            _shape(new)
+            self._prepare(new, fresh)
+            saved, lost = self._rescue(old, new)
         aside = self.path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
         for suffix in ("-wal", "-shm", ""):  # the log belongs to its file
             part = self.path.with_name(FILE_NAME + suffix)
@@ -385,3 +389,9 @@ class SqliteFile:
 
     def _translate(self, error: sqlite3.DatabaseError) -> CorruptState | Overloaded | StoreFull:
         return translate(error, self.path, self._busy_timeout_seconds)
+
+
+def _shape(db: sqlite3.Connection) -> None:
+    """Set what only a new file takes over. Without ``auto_vacuum``, it would never shrink."""
+    db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -35,13 +35,13 @@ class Note:
 
     Attributes:
         record: without the outcome.
-        segment: of the log that has the record; None: it is not there.
+        is_recorded: whether the log has the record.
         is_push: whether only to count the request, if it succeeds.
         makes_room: whether the change is a deletion, for which a full store has no record before it is made.
     """
 
     record: AuditRecord
-    segment: int | None = None
+    is_recorded: bool = False
     is_push: bool = False
     makes_room: bool = False
 
@@ -70,7 +70,8 @@ class Audit:
             AuditGone, StoreGone: it could not be recorded, so it must not be made.
         """
         try:
-            note.segment = await self._append(note.record)
+            await self._backend.ask(self._backend.records.audit.append, note.record)
+            note.is_recorded = True
         except StoreGone:
             raise  # the change needs the same store
         except ServeError as error:
@@ -87,15 +88,9 @@ class Audit:
         note.record = replace(note.record, status=status)
         log.info("%s", note.record.line())
         try:
-            if note.segment is None:
-                await self._append(note.record)
-            else:
-                await self._backend.ask(self._backend.records.audit.finish, note.record, note.segment)
+            await self._backend.ask(self._backend.records.audit.finish, note.record)
         except ServeError as error:
             log.error("the outcome of record %s could not be stored: %s", note.record.id, error.message)
-
-    async def _append(self, record: AuditRecord) -> int:
-        return await self._backend.ask(self._backend.records.audit.append, record)
 
     def count(self, *records: AuditRecord) -> None:
         """Count pushes and refused requests; they are written within ``FLUSH_SECONDS``, or with the next try."""
@@ -157,7 +152,7 @@ class Audited:
 
 
 async def _close(audit: Audit, note: Note, status: int) -> None:
-    if note.segment is not None or note.makes_room:
+    if note.is_recorded or note.makes_room:
         await audit.finish(note, status)
     elif note.is_push and status < 300:
         audit.count(note.record)

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from model.verdict import Verdict
 from serve_app.alerts import saved_state
@@ -18,9 +19,8 @@ from serve_app.alerts.storage import AlertStorage, FileStorage
 from serve_app.errors import StoreConflict, StoreGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.opening import open_alert_storage
-from serve_app.stores.redis_alerts import RedisAlertStorage
-from serve_app.stores.redis_server import RedisServer
+from serve_app.stores.alert_documents import NAME, AlertDocuments
+from serve_app.stores.opening import open_alert_storage, open_store
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
@@ -40,11 +40,11 @@ def storage_at(place: StoreSettings) -> AlertStorage:
     return open_alert_storage(Settings(store=place))
 
 
-def redis_at(place: StoreSettings) -> RedisAlertStorage:
+def redis_at(place: StoreSettings) -> AlertDocuments:
     """The same, for tests of a Redis alone."""
     if place.kind != "redis":
         pytest.skip("a file has no second writer: its directory belongs to one process")
-    return RedisAlertStorage(place)
+    return AlertDocuments(open_store(place))
 
 
 def delivery(storage: AlertStorage, **more: Any) -> AlertDelivery:
@@ -93,7 +93,7 @@ async def test_a_process_that_was_taken_over_sends_nothing_more(
     assert "another process sends the notifications" in caplog.text
 
 
-def take_over(place: StoreSettings, storage: RedisAlertStorage) -> None:
+def take_over(place: StoreSettings, storage: AlertDocuments) -> None:
     """Take over as another process does: from here on, ``storage`` cannot write."""
     assert redis_at(place).read().meshes["shop"].open
     with pytest.raises(StoreConflict, match="taken over"):
@@ -114,18 +114,22 @@ async def test_a_process_with_an_open_alert_notices_the_takeover_without_a_verdi
 def test_a_damaged_state_is_set_aside(place: StoreSettings, caplog: pytest.LogCaptureFixture) -> None:
     storage = redis_at(place)
     storage.read()
-    damaged = RedisAlertStorage(place)
-    damaged.read()
-    damaged._write("value", b"{")
+    with closing(open_store(place)) as store:
+        document = store.read_document(NAME)
+        assert document is not None
+        store.write_document(NAME, b"{", revision=document.revision)
     with caplog.at_level(logging.ERROR):
         assert storage.read() == AlertState()
     assert "set aside" in caplog.text
     storage.write(AlertState())
-    assert RedisAlertStorage(place).read() == AlertState()
+    assert redis_at(place).read() == AlertState()
 
 
 def test_a_redis_that_lost_the_state_is_named(place: StoreSettings) -> None:
     storage = redis_at(place)
+    storage.read()
+    with closing(redis.Redis.from_url(place.url or "")) as hand:
+        hand.delete(f"{place.key_prefix}:{{STORE}}:rows", f"{place.key_prefix}:{{STORE}}:keys")
     with pytest.raises(StoreGone, match="emptied or replaced"):
         storage.write(AlertState())
 
@@ -138,7 +142,7 @@ async def test_a_redis_that_is_away_delays_no_notification(place: StoreSettings)
         sending = AlertDelivery(to, storage, instruments, lambda: NOW)
         storage.close()
         away = place.model_copy(update={"url": "redis://127.0.0.1:1/0", "timeout_seconds": 0.1})
-        storage._server = RedisServer(away)
+        storage._store = open_store(away)
         running = asyncio.create_task(sending.run())
         sending.accept_verdict("shop", verdict(incident("a")), NOW)
         await hook.until(lambda requests: len(requests) == 1)

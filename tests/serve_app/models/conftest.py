@@ -11,8 +11,8 @@ import pytest
 from serve_app.models import loader
 from serve_app.models.registry import Registry
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import StateStore
 from serve_app.stores.opening import open_store
+from serve_app.stores.state_store import StateStore
 from tests.timing import PATIENCE_SECONDS
 
 

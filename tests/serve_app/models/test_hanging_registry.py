@@ -36,7 +36,7 @@ from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 from tests.serve_app.deployments.scoring.test_scoring_replicas import Method
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS

@@ -24,7 +24,7 @@ from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
 from serve_app.models.served import ServedModels, open_models
 from serve_app.settings import Settings
-from serve_app.stores.base import StateStore
+from serve_app.stores.state_store import StateStore
 
 
 def add(registry: Registry, path: Path) -> ModelPin:

@@ -35,8 +35,8 @@ from serve_app.models.trials import Trials, read_trial
 from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.base import StateStore
 from serve_app.stores.opening import open_store
+from serve_app.stores.state_store import StateStore
 from tests.serve_app.running import failing, record_simulation
 
 SPEC = MeshSpec(services=30, seed=3)

@@ -41,12 +41,12 @@ from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Service, Sna
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.sidecar.messages import verdict_message
 from serve_app.sidecar.service import SERVICE
-from serve_app.stores.sqlite import LocalStore
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.collect.prometheus.standin import Request
 from tests.serve_app.running import Alertmanager, assert_same, record_simulation
 from tests.serve_app.sidecar.beside import FAST, SECONDS, Sidecar, message, open_client, start_sidecar
+from tests.serve_app.stores.local import local_store
 from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -108,7 +108,7 @@ def push(ask: VerdictsStub, snapshot: MeshSnapshot | Snapshot) -> Verdict:
 
 def count_snapshots(state: Path, mesh: str = "mesh") -> tuple[int, int]:
     """Return the number of counted snapshots and of stored ones."""
-    with closing(LocalStore(state)) as store:
+    with closing(local_store(state)) as store:
         stored = store.load(mesh)
         return (stored.sequence if stored else 0), len(list(store.window(mesh)))
 

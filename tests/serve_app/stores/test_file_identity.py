@@ -16,17 +16,19 @@ import pytest
 
 from lab.contracts.store_content import append, at
 from serve_app.errors import StoreGone
-from serve_app.stores import rows
+from serve_app.stores import sqlite
+from serve_app.stores.base import MeshLimit
 from serve_app.stores.file_identity import MARKER_NAME, SUFFIXES, find_files
-from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.local import local_store
 
 RUN = "session_1"
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with closing(LocalStore(tmp_path / "stores", run=RUN)) as opened:
+    with closing(local_store(tmp_path / "stores", run=RUN, limit=MeshLimit(9))) as opened:
         yield opened
 
 
@@ -63,7 +65,7 @@ LOSS_NAMES = ["all files", "folder", "database", "log", "index", "replaced"]
 
 @pytest.mark.parametrize("lose", LOSSES, ids=LOSS_NAMES)
 def test_every_read_and_write_reports_that_the_store_is_missing(
-    store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, lose: Callable[[Path], None]
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, lose: Callable[[Path], None]
 ) -> None:
     append(store, 1)
     lose(tmp_path / "stores")
@@ -93,7 +95,7 @@ def test_every_read_and_write_reports_that_the_store_is_missing(
 
 
 def test_the_same_files_are_used_again_when_they_are_back(
-    store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     revision = append(store, 1)
     away = _move_away(tmp_path / "stores")
@@ -106,30 +108,30 @@ def test_the_same_files_are_used_again_when_they_are_back(
     assert (loaded.sequence, loaded.revision) == (1, revision)
     append(store, 2)
     assert "its files are back" in caplog.text
-    with closing(LocalStore(tmp_path / "stores")) as other:
+    with closing(local_store(tmp_path / "stores")) as other:
         assert [one.sequence for one in other.meshes()] == [2]
 
 
 @pytest.mark.parametrize("lose", [_delete_all, _delete_only("")], ids=["all files", "database"])
 def test_a_replica_of_the_same_run_does_not_create_an_empty_store(
-    store: LocalStore, tmp_path: Path, lose: Callable[[Path], None]
+    store: StateStore, tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     append(store, 1)
     lose(tmp_path / "stores")
     with pytest.raises(StoreGone):
         store.load("prod")
     with pytest.raises(StoreGone, match=r"this run of the service had open.*restart the service"):
-        LocalStore(tmp_path / "stores", run=RUN)
+        local_store(tmp_path / "stores", run=RUN)
     assert not (tmp_path / "stores" / FILE_NAME).exists()
 
 
 def test_another_run_starts_empty_and_logs_it(
-    store: LocalStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     append(store, 1)
     for suffix in SUFFIXES:
         (tmp_path / "stores" / (FILE_NAME + suffix)).unlink()
-    with closing(LocalStore(tmp_path / "stores", run="session_2")) as empty:
+    with closing(local_store(tmp_path / "stores", run="session_2")) as empty:
         assert empty.meshes() == []
         append(empty, 1)
         assert "the store that was here are missing" in caplog.text
@@ -139,35 +141,35 @@ def test_another_run_starts_empty_and_logs_it(
 
 
 def test_a_first_start_logs_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with closing(LocalStore(tmp_path / "new", run=RUN)):
+    with closing(local_store(tmp_path / "new", run=RUN)):
         assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
-    with closing(LocalStore(tmp_path / "new", run="session_2")) as again:
+    with closing(local_store(tmp_path / "new", run="session_2")) as again:
         append(again, 1)
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
 def test_a_write_into_deleted_files_is_not_acknowledged(
-    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(store, 1)
-    deleted: list[int] = []
+    deleted: list[str] = []
 
-    sealed = rows.seal_snapshot
+    applied = sqlite._apply
 
-    def delete_inside(mesh: str, sequence: int, snapshot: bytes) -> bytes:
+    def delete_inside(db: sqlite3.Connection, space: str, *more: Any) -> bool:
         """Run within the transaction."""
         _delete_all(tmp_path / "stores")
-        deleted.append(sequence)
-        return sealed(mesh, sequence, snapshot)
+        deleted.append(space)
+        return applied(db, space, *more)
 
-    monkeypatch.setattr(rows, "seal_snapshot", delete_inside)
+    monkeypatch.setattr(sqlite, "_apply", delete_inside)
     with pytest.raises(StoreGone):
         append(store, 2)
-    assert deleted == [2]
+    assert deleted == ["prod"]
 
 
 def _push_until_gone(directory: Path, results: Connection) -> None:
-    with closing(LocalStore(directory, run=RUN)) as store:
+    with closing(local_store(directory, run=RUN)) as store:
         for sequence in range(1, 1_000_000):
             try:
                 append(store, sequence, keep=1_000_000)
@@ -192,14 +194,14 @@ def test_no_acknowledged_write_is_lost_when_a_store_is_moved_under_load(tmp_path
         last = acknowledged
     writer.join()
     ours.close()
-    with closing(LocalStore(tmp_path / "away")) as store:
+    with closing(local_store(tmp_path / "away")) as store:
         loaded = store.load("prod")
         assert loaded is not None
         assert loaded.sequence in (last, last + 1)  # one write may be done but not acknowledged
     assert not (tmp_path / "stores").exists()
 
 
-def test_the_check_of_files_is_cheap_relative_to_a_write(store: LocalStore, tmp_path: Path) -> None:
+def test_the_check_of_files_is_cheap_relative_to_a_write(store: StateStore, tmp_path: Path) -> None:
     """Both are timed in one run and compared with a wide margin, because a busy machine slows both."""
     path = str(tmp_path / "stores" / FILE_NAME)
     state, snapshot = os.urandom(20_000), os.urandom(50_000)

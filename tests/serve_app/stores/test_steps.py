@@ -30,10 +30,11 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, options, prepare, replayer, run_now
 from serve_app.settings import ModelSettings, Settings, StoreSettings
-from serve_app.stores.base import StateStore, StoredState
+from serve_app.stores.base import StoredState
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import FEW_STEPS, MOST_STEPS, MeshRepository
+from serve_app.stores.state_store import StateStore
 from tests.timing import PATIENCE_SECONDS
 
 CHECKPOINT = load()

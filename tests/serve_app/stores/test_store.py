@@ -8,17 +8,17 @@ from lab.contracts.store_content import LIMIT
 from lab.contracts.stores import StoreContract
 from serve_app.settings import StoreSettings
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.base import ArchivedIncident, StateStore
-from serve_app.stores.incident_rows import incident_row
+from serve_app.stores.base import ArchivedIncident
+from serve_app.stores.incident_rows import incident_rows, read_index
 from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.state_store import StateStore
 
 
 class TestStore(StoreContract):
     fullest = 0.98
 
     def count_bytes(self, incident: ArchivedIncident) -> int:
-        size: int = incident_row("prod", incident)[9]
-        return size
+        return read_index(incident_rows("prod", incident)[2:3])[incident.id].size
 
     @pytest.fixture
     def bounded_file(self, place: StoreSettings) -> Iterator[None]:

@@ -16,14 +16,14 @@ import pytest
 
 from lab.contracts.store_content import append, at, is_step, random_bytes, snapshots, states
 from serve_app.errors import CorruptState, StoreFull
-from serve_app.stores.base import StoredMesh, StoredState
-from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.local import file_of, local_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with closing(LocalStore(tmp_path / "stores")) as opened:
+    with closing(local_store(tmp_path / "stores")) as opened:
         yield opened
 
 
@@ -33,83 +33,71 @@ def _files_set_aside(directory: Path) -> list[Path]:
 
 def test_a_file_that_is_no_store_is_renamed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database " * 1000)
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(local_store(tmp_path)) as store:
         append(store, 1)
     (aside,) = _files_set_aside(tmp_path)
     assert aside.read_bytes() == b"not a database " * 1000
     assert "file is not a database" in caplog.text
     assert str(aside) in caplog.text
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(local_store(tmp_path)) as store:
         assert store.load("prod") is not None  # only once
     assert _files_set_aside(tmp_path) == [aside]
 
 
-def test_a_store_of_a_later_layout_is_set_aside_whole(store: LocalStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", [5, 99])
+def test_a_store_of_another_layout_is_set_aside_whole(
+    store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, layout: int
+) -> None:
     append(store, 1)
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as other:
-        other.execute("PRAGMA user_version = 99")
-    with closing(LocalStore(tmp_path / "stores")) as another:
+        other.execute(f"PRAGMA user_version = {layout}")
+    with closing(local_store(tmp_path / "stores")) as another:
         assert another.meshes() == []
         append(store, 1)  # the open store uses the new file
         assert [m.sequence for m in another.meshes()] == [1]
+    assert f"expected layout 6, got {layout}; it was written by another version" in caplog.text
     (aside,) = _files_set_aside(tmp_path / "stores")
     with closing(sqlite3.connect(aside)) as kept:
-        assert kept.execute("SELECT sequence FROM meshes").fetchall() == [(1,)]
+        assert kept.execute("SELECT space FROM rows WHERE key = 'head'").fetchall() == [("prod",)]
 
 
-def test_a_store_of_the_previous_layout_is_migrated(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:
-        old.executescript(
-            "CREATE TABLE clock (revision INTEGER NOT NULL); INSERT INTO clock VALUES (7);"
-            "CREATE TABLE meshes (mesh TEXT PRIMARY KEY, revision INTEGER NOT NULL, sequence INTEGER NOT NULL,"
-            " state BLOB NOT NULL);"
-            "CREATE TABLE snapshots (mesh TEXT NOT NULL, sequence INTEGER NOT NULL, observed_at INTEGER NOT NULL,"
-            " digest TEXT NOT NULL, verdict BLOB NOT NULL, snapshot BLOB NOT NULL, PRIMARY KEY (mesh, sequence));"
-            "CREATE INDEX snapshots_by_time ON snapshots (mesh, observed_at); PRAGMA user_version = 1;"
-        )
-        instant = round(at(1).timestamp() * 1e6)
-        old.execute("INSERT INTO meshes VALUES ('prod', 7, 1, ?)", (b"state 1",))
-        old.execute(
-            "INSERT INTO snapshots VALUES ('prod', 1, ?, 'digest 1', ?, ?)", (instant, b"verdict 1", b"snapshot 1")
-        )
-        old.commit()
-    with closing(LocalStore(tmp_path)) as store:
-        assert store.load("prod") == StoredMesh("prod", 7, 1, at(1), "digest 1", b"verdict 1")
-        assert store.load_state("prod") == StoredState(7, 1, b"state 1", 7, ())
-        assert snapshots(store) == [b"snapshot 1"]
-        append(store, 2, is_step=True)
-        assert states(store) == {1: b"state 1", 2: b"state 2"}
-    assert _files_set_aside(tmp_path) == []
+DAMAGE: list[tuple[str, str, Callable[[StateStore], object]]] = [
+    *(("state", change, lambda store: store.load_state("prod")) for change in ("value = x'00'", "key = 'other'")),
+    *(
+        ("full", change, lambda store: store.load_state("prod"))
+        for change in ("value = x'00'", "value = CAST('3 3' AS BLOB)")
+    ),
+    *(("step/%", change, lambda store: store.load_state("prod")) for change in ("value = x'00'", "key = 'step/3'")),
+    *(
+        ("head", "value = '7 3 x'", read)
+        for read in (lambda store: store.load("prod"), lambda store: store.load_state("prod"))
+    ),
+    ("head", "value = 'a text'", lambda store: store.load("prod")),
+    ("verdict/%/000000000002/%", "value = x'00'", lambda store: store.load("prod")),
+    ("verdict/%/000000000002/%", "key = 'verdict/3'", lambda store: store.load("prod")),
+    ("verdict/%/000000000002/%", "key = key || '3'", lambda store: store.verdict_at("prod", at(2))),
+    ("verdict/%/000000000001/%", "value = x'00'", lambda store: store.verdicts("prod", None, 9)),
+    ("snapshot/%1", "value = x'00'", lambda store: snapshots(store, "prod")),
+    ("snapshot/%1", "value = 3", lambda store: snapshots(store, "prod")),
+    ("snapshot/%2", "key = 'other'", lambda store: snapshots(store, "prod")),
+    ("snapshot/%1", "value = x'00'", lambda store: store.verify("prod")),
+]
 
 
-@pytest.mark.parametrize(
-    ("column", "read"),
-    [
-        ("states SET state", lambda store: store.load_state("prod")),
-        ("states SET sequence", lambda store: store.load_state("prod")),
-        ("steps SET step", lambda store: store.load_state("prod")),
-        ("steps SET sequence", lambda store: store.load_state("prod")),
-        ("meshes SET sequence", lambda store: store.load("prod")),
-        ("meshes SET sequence", lambda store: store.load_state("prod")),
-        ("snapshots SET verdict", lambda store: store.load("prod")),
-        ("snapshots SET digest", lambda store: store.verdict_at("prod", at(2))),
-        ("snapshots SET verdict", lambda store: store.verdicts("prod", None, 9)),
-        ("snapshots SET snapshot", lambda store: snapshots(store, "prod")),
-    ],
-)
+@pytest.mark.parametrize(("key", "change", "read"), DAMAGE)
 def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
-    store: LocalStore,
+    store: StateStore,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    column: str,
-    read: Callable[[LocalStore], object],
+    key: str,
+    change: str,
+    read: Callable[[StateStore], object],
 ) -> None:
     for mesh in ("prod", "other"):
         for sequence in (1, 2):
             append(store, sequence, mesh=mesh, is_step=is_step(sequence))
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:
-        hand.execute(f"UPDATE {column} = CASE typeof({column.split()[-1]}) WHEN 'integer' THEN 3 ELSE x'00' END "
-                     "WHERE mesh = 'prod'")  # fmt: skip
+        assert hand.execute(f"UPDATE rows SET {change} WHERE space = 'prod' AND key LIKE '{key}'").rowcount == 1
         hand.commit()
     with pytest.raises(CorruptState, match=r"prod.*set aside and starts learning again") as caught:
         read(store)
@@ -118,12 +106,14 @@ def test_a_damaged_mesh_is_set_aside_and_other_meshes_still_work(
     assert store.load("prod") is None
     assert [(m.mesh, m.sequence) for m in store.meshes()] == [("other", 2)]
     assert snapshots(store, "other") == [b"snapshot 1", b"snapshot 2"]
-    append(store, 1)
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:  # no data was deleted
-        assert hand.execute("SELECT count(*) FROM snapshots_aside").fetchone() == (2,)
+        kept = hand.execute("SELECT count(*) FROM rows WHERE key LIKE 'aside/%'").fetchone()
+        assert kept >= (7,)
+    append(store, 1)
+    assert snapshots(store) == [b"snapshot 1"]
 
 
-def test_a_mesh_is_set_aside_on_request_unless_it_has_changed(store: LocalStore) -> None:
+def test_a_mesh_is_set_aside_on_request_unless_it_has_changed(store: StateStore) -> None:
     revision = append(store, 1)
     newer = append(store, 2)
     assert not store.set_aside("prod", "of another schema", revision=revision)
@@ -132,11 +122,11 @@ def test_a_mesh_is_set_aside_on_request_unless_it_has_changed(store: LocalStore)
     assert (store.load("prod"), snapshots(store, "prod")) == (None, [])
 
 
-def test_a_list_of_meshes_survives_a_damaged_one(store: LocalStore, tmp_path: Path) -> None:
+def test_a_list_of_meshes_survives_a_damaged_one(store: StateStore, tmp_path: Path) -> None:
     for mesh in ("prod", "other"):
         append(store, 1, mesh=mesh)
     with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:
-        hand.execute("UPDATE snapshots SET verdict = x'00' WHERE mesh = 'prod'")
+        hand.execute("UPDATE rows SET value = x'00' WHERE space = 'prod' AND key LIKE 'verdict/%'")
         hand.commit()
     assert [m.mesh for m in store.meshes()] == ["other"]
 
@@ -144,7 +134,7 @@ def test_a_list_of_meshes_survives_a_damaged_one(store: LocalStore, tmp_path: Pa
 def test_a_truncated_or_overwritten_file_never_gives_wrong_content(tmp_path: Path) -> None:
     """After damage anywhere, every mesh is as after some append, or missing. The store still accepts writes."""
     chosen = random.Random(0)
-    with closing(LocalStore(tmp_path / "whole")) as store:
+    with closing(local_store(tmp_path / "whole")) as store:
         for sequence in range(1, 9):
             for mesh in ("a", "b", "c"):
                 state, snapshot = b"%d" % sequence * 9_000, b"%d" % sequence * 20_000
@@ -173,7 +163,7 @@ def _damage(path: Path, chosen: random.Random) -> None:
 
 
 def _expect_whole_or_gone(directory: Path) -> None:
-    with closing(LocalStore(directory)) as store:
+    with closing(local_store(directory)) as store:
         for mesh in ("a", "b", "c"):
             for _ in range(
                 4
@@ -188,7 +178,7 @@ def _expect_whole_or_gone(directory: Path) -> None:
         assert [m.mesh for m in store.meshes()] == ["a", "b", "c"]
 
 
-def _advance_checked(store: LocalStore, mesh: str) -> None:
+def _advance_checked(store: StateStore, mesh: str) -> None:
     found, window, stored = store.load(mesh), snapshots(store, mesh), states(store, mesh)
     if found is not None:
         assert max(stored) == found.sequence
@@ -201,7 +191,7 @@ def _advance_checked(store: LocalStore, mesh: str) -> None:
 def _fill_until_refused(directory: Path, results: Connection) -> None:
     """Fill a store in a process whose files are limited to 4 MB. The system refuses writes as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    with closing(LocalStore(directory)) as store:
+    with closing(local_store(directory)) as store:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4 * 2**20, resource.RLIM_INFINITY))
         _append_until_full(store, results)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -211,7 +201,7 @@ def _fill_until_refused(directory: Path, results: Connection) -> None:
         results.send(found.sequence + 1)
 
 
-def _append_until_full(store: LocalStore, results: Connection) -> None:
+def _append_until_full(store: StateStore, results: Connection) -> None:
     sequence = 1
     try:
         while sequence < 1000:
@@ -239,9 +229,9 @@ def test_a_full_disk_changes_nothing_and_is_still_read(tmp_path: Path) -> None:
     assert _files_set_aside(tmp_path) == []
 
 
-def test_the_full_error_of_sqlite_becomes_store_full(store: LocalStore) -> None:
+def test_the_full_error_of_sqlite_becomes_store_full(store: StateStore) -> None:
     append(store, 1)
-    store._file.connection.execute("PRAGMA max_page_count = 20")
+    file_of(store).connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(StoreFull, match="nothing was changed"):
         append(store, 2, snapshot=random_bytes(2, 10**6))
     loaded = store.load("prod")
@@ -250,7 +240,7 @@ def test_the_full_error_of_sqlite_becomes_store_full(store: LocalStore) -> None:
 
 
 @pytest.mark.parametrize(("tidy", "most"), [(True, 24), (False, 40)])
-def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path, tidy: bool, most: int) -> None:
+def test_the_files_stay_bounded(store: StateStore, tmp_path: Path, tidy: bool, most: int) -> None:
     def count_bytes() -> int:
         return sum(p.stat().st_size for p in (tmp_path / "stores").iterdir())
 
@@ -260,21 +250,21 @@ def test_the_files_stay_bounded(store: LocalStore, tmp_path: Path, tidy: bool, m
         if tidy:
             store.tidy()
         if sequence == 1500:
-            before = count_bytes()
-    assert count_bytes() <= before * 1.02
+            before = (tmp_path / "stores" / FILE_NAME).stat().st_size
+    assert (tmp_path / "stores" / FILE_NAME).stat().st_size <= before * 1.02
     assert count_bytes() < most * 2**20  # most of the size is the log, whose length does not depend on the meshes
 
 
 def _append_for_ever(directory: Path, acknowledged: Connection) -> None:
-    with closing(LocalStore(directory)) as store:
+    with closing(local_store(directory)) as store:
         for sequence in range(1, 1_000_000):
             state, snapshot = random_bytes(sequence, 320_000), random_bytes(-sequence, 40_000)
             revision = append(store, sequence, state=state, snapshot=snapshot, is_step=is_step(sequence))
             if sequence % 3 == 0:  # the last step before the next full state
                 stored = store.load_state("prod")
                 assert stored is not None
-                position = {"sequence": sequence, "revision": revision, "state_revision": stored.state_revision}
-                assert store.compact("prod", state, **position)
+                full = sequence - len(stored.steps), stored.state_revision
+                assert store.compact("prod", state, sequence=sequence, revision=revision, full=full)
                 store.tidy()
             acknowledged.send(sequence)
 
@@ -301,7 +291,7 @@ def test_no_acknowledged_write_is_lost_when_the_writer_is_killed(tmp_path: Path,
         writer.kill()
         writer.join()
         ours.close()
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(local_store(tmp_path)) as store:
         mesh = store.load("prod")
         assert mesh is not None
         assert mesh.sequence in (last, last + 1)  # at most one write was done but not yet acknowledged

@@ -9,17 +9,18 @@ import pytest
 
 from lab.contracts.store_content import append, random_bytes, states
 from serve_app.errors import Overloaded
-from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.local import local_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with closing(LocalStore(tmp_path / "stores")) as opened:
+    with closing(local_store(tmp_path / "stores")) as opened:
         yield opened
 
 
-def test_the_log_is_moved_into_the_file_between_writes(store: LocalStore, tmp_path: Path) -> None:
+def test_the_log_is_moved_into_the_file_between_writes(store: StateStore, tmp_path: Path) -> None:
     log = tmp_path / "stores" / f"{FILE_NAME}-wal"
     for sequence in range(1, 21):
         append(store, sequence, snapshot=random_bytes(sequence, 2**20))
@@ -31,7 +32,7 @@ def test_the_log_is_moved_into_the_file_between_writes(store: LocalStore, tmp_pa
     assert states(store) == {21: b"state 21"}
 
 
-def test_a_short_log_is_left_alone(store: LocalStore, tmp_path: Path) -> None:
+def test_a_short_log_is_left_alone(store: StateStore, tmp_path: Path) -> None:
     """A log that was once long keeps the size to which it was truncated."""
     file = tmp_path / "stores" / FILE_NAME
     for sequence in range(1, 21):
@@ -48,7 +49,7 @@ def test_a_short_log_is_left_alone(store: LocalStore, tmp_path: Path) -> None:
     assert file.read_bytes() != before, "though there was something to move"
 
 
-def test_a_store_without_its_files_is_not_tidied(store: LocalStore, tmp_path: Path) -> None:
+def test_a_store_without_its_files_is_not_tidied(store: StateStore, tmp_path: Path) -> None:
     append(store, 1)
     for path in (tmp_path / "stores").glob(f"{FILE_NAME}*"):
         path.rename(tmp_path / path.name)
@@ -56,10 +57,10 @@ def test_a_store_without_its_files_is_not_tidied(store: LocalStore, tmp_path: Pa
     assert not list((tmp_path / "stores").glob(f"{FILE_NAME}*"))
 
 
-def test_a_locked_store_reports_when_to_retry(store: LocalStore, tmp_path: Path) -> None:
+def test_a_locked_store_reports_when_to_retry(store: StateStore, tmp_path: Path) -> None:
     with (
         closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME, isolation_level=None)) as other,
-        closing(LocalStore(tmp_path / "stores", busy_timeout_seconds=0.01)) as impatient,
+        closing(local_store(tmp_path / "stores", busy_timeout_seconds=0.01)) as impatient,
     ):
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Overloaded, match="try again") as caught:

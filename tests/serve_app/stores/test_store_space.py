@@ -10,10 +10,10 @@ import pytest
 
 from lab.contracts.store_content import append
 from serve_app.errors import StoreFull
-from serve_app.stores.base import MeshLimit
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
-from serve_app.stores.sqlite import LocalStore
 from serve_app.stores.sqlite_space import pages
+from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.local import file_of, local_store
 from tests.serve_app.stores.small_disk import mount_disk
 
 DISK_BYTES = 12 * 2**20
@@ -26,7 +26,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def fill(store: LocalStore, mesh: str, *, other: LocalStore | None = None, **content: bytes) -> int:
+def fill(store: StateStore, mesh: str, *, other: StateStore | None = None, **content: bytes) -> int:
     """Append until there is no room, through both stores in turn. Return the number of the last stored snapshot."""
     stores = (store, other or store)
     for sequence in range(1, 10_000):
@@ -54,7 +54,7 @@ def occupy(folder: Path) -> None:
 
 
 def test_a_mesh_is_deleted_on_a_full_disk_and_pushes_to_others_work_again(disk: Path) -> None:
-    with closing(LocalStore(disk / "state")) as store:
+    with closing(local_store(disk / "state")) as store:
         append(store, 1, mesh="other")
         kept = fill(store, "large")
         assert kept > 20
@@ -71,12 +71,12 @@ def test_a_mesh_is_deleted_on_a_full_disk_and_pushes_to_others_work_again(disk: 
 
 def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:
     """Then the log is empty and all space is in the file, so the file must shrink."""
-    with closing(LocalStore(disk / "state")) as store:
+    with closing(local_store(disk / "state")) as store:
         append(store, 1, mesh="other")
         fill(store, "large")
     occupy(disk)
     before = free_bytes(disk)
-    with closing(LocalStore(disk / "state")) as store:
+    with closing(local_store(disk / "state")) as store:
         assert store.delete("large")
         append(store, 2, mesh="other", snapshot=os.urandom(100_000))
     assert free_bytes(disk) > before + 2**20
@@ -85,7 +85,7 @@ def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:
 def test_another_session_can_use_the_space_of_a_deleted_mesh(disk: Path) -> None:
     """The deletion needs no reserve here, because the log is reused from its start. But the disk is still full."""
     large: dict[str, Any] = {"state": os.urandom(1_000_000), "snapshot": os.urandom(80_000)}
-    with closing(LocalStore(disk / "state")) as first, closing(LocalStore(disk / "state")) as second:
+    with closing(local_store(disk / "state")) as first, closing(local_store(disk / "state")) as second:
         assert fill(first, "large", other=second, **large) > 3
         assert first.delete("large")
         for sequence in range(1, 20):
@@ -93,7 +93,7 @@ def test_another_session_can_use_the_space_of_a_deleted_mesh(disk: Path) -> None
 
 
 def test_a_disk_filled_by_one_mesh_after_the_other_can_be_freed_each_time(disk: Path) -> None:
-    with closing(LocalStore(disk / "state")) as store:
+    with closing(local_store(disk / "state")) as store:
         counts = []
         for mesh in ("a", "b", "c", "d"):
             counts.append(fill(store, mesh))
@@ -102,7 +102,7 @@ def test_a_disk_filled_by_one_mesh_after_the_other_can_be_freed_each_time(disk: 
 
 
 def test_many_small_meshes_are_deleted_one_by_one_on_a_full_disk(disk: Path) -> None:
-    with closing(LocalStore(disk / "state")) as store:
+    with closing(local_store(disk / "state")) as store:
         for number in range(10_000):
             try:
                 append(store, 1, mesh=f"mesh-{number}", snapshot=os.urandom(30_000))
@@ -117,9 +117,9 @@ def test_many_small_meshes_are_deleted_one_by_one_on_a_full_disk(disk: Path) -> 
 
 
 def test_a_mesh_is_deleted_when_sqlite_may_take_no_more_pages(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(local_store(tmp_path)) as store:
         append(store, 1, mesh="other")
-        store._file.connection.execute("PRAGMA max_page_count = 60")
+        file_of(store).connection.execute("PRAGMA max_page_count = 60")
         assert fill(store, "large") > 3
         assert store.delete("large")
         append(store, 2, mesh="other", snapshot=os.urandom(300_000))
@@ -127,33 +127,20 @@ def test_a_mesh_is_deleted_when_sqlite_may_take_no_more_pages(tmp_path: Path) ->
 
 def test_the_file_shrinks_only_if_space_is_needed(tmp_path: Path) -> None:
     """On a disk with space a deletion moves no pages, because the next snapshots use the free ones."""
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(local_store(tmp_path)) as store:
         append(store, 1, mesh="large", snapshot=os.urandom(10**6))
         append(store, 1, mesh="other")
-        before = pages(store._file.connection, "page_count")
+        before = pages(file_of(store).connection, "page_count")
         assert store.delete("large")
-        assert pages(store._file.connection, "page_count") == before
-        assert pages(store._file.connection, "freelist_count") > 60
+        assert pages(file_of(store).connection, "page_count") == before
+        assert pages(file_of(store).connection, "freelist_count") > 60
 
 
 def test_a_deletion_also_deletes_data_that_was_set_aside(tmp_path: Path) -> None:
-    with closing(LocalStore(tmp_path)) as store:
+    with closing(local_store(tmp_path)) as store:
         revision = append(store, 1)
         assert store.set_aside("prod", "for this test", revision=revision)
         assert not store.delete("prod")
         append(store, 1)
         assert store.delete("prod")
-        for table in ("meshes", "snapshots", "meshes_aside", "snapshots_aside"):
-            assert store._file.connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
-
-
-def test_a_refused_snapshot_evicts_nothing(tmp_path: Path) -> None:
-    evicted: list[str] = []
-    with closing(LocalStore(tmp_path, limit=MeshLimit(1, 1e-6), on_evicted=evicted.append)) as store:
-        append(store, 1, mesh="a")
-        with closing(LocalStore(tmp_path)) as other:
-            other._file.connection.execute("PRAGMA max_page_count = 1")
-        store._file.connection.execute("PRAGMA max_page_count = 20")
-        with pytest.raises(StoreFull):
-            append(store, 1, mesh="b", snapshot=os.urandom(10**6))
-        assert (evicted, [one.mesh for one in store.meshes()]) == ([], ["a"])
+        assert file_of(store).connection.execute("SELECT count(*) FROM rows").fetchone() == (0,)

@@ -19,10 +19,10 @@ from serve_app.settings.store import HistorySettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository
-from serve_app.stores.sqlite import LocalStore
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries
 from serve_app.web.queries import PageQueries
+from tests.serve_app.stores.local import local_store
 
 SECONDS = 0.0123  # recorded duration of a verdict
 
@@ -36,7 +36,7 @@ class Watched:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = LocalStore(path)
+        self.store = local_store(path)
         self._checkpoint = load()
         replay, limit = replayer(Weights(self._checkpoint).of, Settings()), history_limit(HistorySettings())
         self.meshes = MeshRepository(self.store, MeshCache(2**28), replay, history=limit)

@@ -12,7 +12,7 @@ from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend
 from serve_app.errors import InvalidParameter
 
 MOST_RECORDS = 1000
-CURSOR = r"^[0-9]{1,9}\.(-1|[0-9]{1,9})$"
+CURSOR = r"^[0-9]{18}-[A-Za-z0-9_-]{1,64}$"
 Text = Annotated[str | None, Query(max_length=MAX_TEXT)]
 
 router = APIRouter(tags=["Service"])
@@ -33,13 +33,9 @@ async def audit(
 ) -> AuditDocument:
     """Who changed what, when and from where, and who signed in; the newest records first. An answer may have fewer
     records than `limit` before the list ends. Needs the scope `admin` for all meshes."""
-    before = None
-    if cursor is not None:
-        segment, _, place = cursor.partition(".")
-        before = (int(segment), int(place))
-    wanted = AuditFilter(since, until, user, mesh, action, limit, before)
+    wanted = AuditFilter(since, until, user, mesh, action, limit, cursor)
     page = await backend.ask(backend.records.audit.page, wanted)
     return AuditDocument(
         records=[AuditRecordDocument.from_object(record) for record in page.records],
-        next=None if page.end is None else f"{page.end[0]}.{page.end[1]}",
+        next=page.end,
     )

@@ -28,8 +28,8 @@ from serve_app.models.rollout import Rollouts
 from serve_app.models.trials import read_trial
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.base import StateStore
 from serve_app.stores.opening import open_store
+from serve_app.stores.state_store import StateStore
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 

@@ -1,0 +1,632 @@
+"""The store of the state of meshes: everything that is kept, as rows of a database.
+
+The database provides the primitives of :mod:`serve_app.stores.primitives`; this module has no other way to it, so every
+database keeps the same rows. ``rows.py`` lists them.
+
+Every write of a mesh is one transaction, which compares the revision that it was computed from. A revision is drawn by
+the writer: the time in µs, but later than the revision before it. Beside it stands a name of the write: by it,
+a store recognises a write whose answer was lost, and which is sent again.
+
+Every blob has a checksum that covers its mesh and its key. Damaged rows are never used: their mesh is set aside, and
+starts from the beginning.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from threading import Lock
+
+from serve_app.errors import CorruptState, StoreConflict
+from serve_app.settings.base import check_mesh_name
+from serve_app.stores import rows
+from serve_app.stores.base import (
+    ArchivedIncident,
+    ArchiveLimit,
+    ChunkKey,
+    HistoryChunk,
+    IncidentFilter,
+    MeshLimit,
+    MeshSummary,
+    NewSnapshot,
+    StoredDocument,
+    StoredMesh,
+    StoredState,
+    StoredVerdict,
+)
+from serve_app.stores.incident_rows import (
+    DETAILS,
+    INCIDENT,
+    INDEX,
+    OPEN,
+    dropped_keys,
+    excess,
+    incident_rows,
+    read_incident,
+    read_index,
+)
+from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Row, RowStore, only, under
+from serve_app.stores.refusals import conflict, document_conflict, first_step, require_keep, too_many_meshes
+from serve_app.stores.rows import VerdictKey, sealed, unsealed
+
+log = logging.getLogger(__name__)
+_NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
+_ONE_STEP = timedelta(microseconds=1)  # between two times
+_DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
+_LOG = "log/"  # rows of SERVICE, by name of the log and key of the entry
+
+
+class StateStore:
+    """State of meshes, stored before the verdict is sent. Blobs are opaque bytes.
+
+    Threads may share an instance, and processes a database. Each call may block for as long as the database does.
+
+    Args:
+        database: with the rows.
+        limit: how many meshes it may hold; None: any number.
+        archive: what the archive of each mesh keeps; None: everything.
+        on_evicted: called with the name of a mesh that was deleted to make room for another, in the writing thread,
+            before the write. If that fails, the idle mesh is deleted all the same.
+
+    Every method raises what :class:`~serve_app.stores.primitives.RowStore` does, and:
+        BadMeshName: a name outside the alphabet.
+        CorruptState: something cannot be read. If ``details["mesh"]`` is set, that mesh was set aside, and the next
+            call finds it new.
+
+    Every write also raises:
+        TooManyMeshes: the write would create a mesh beyond the store's limit.
+    """
+
+    def __init__(
+        self,
+        database: RowStore,
+        *,
+        limit: MeshLimit | None = None,
+        archive: ArchiveLimit | None = None,
+        on_evicted: Callable[[str], None] | None = None,
+    ) -> None:
+        self.database = database
+        self._limit, self._archive, self._on_evicted = limit, archive, on_evicted
+        self._lock = Lock()
+        self._last_revision = 0
+        self._ends: dict[str, datetime] = {}  # of each mesh: when an incident of its archive becomes too old
+
+    @property
+    def name(self) -> str:
+        """Path or URL, for messages."""
+        return self.database.name
+
+    def close(self) -> None:
+        """Release files and connections; the store cannot be used afterwards."""
+        self.database.close()
+
+    def tidy(self) -> None:
+        """Do the work that writes leave for later. Call it between writes."""
+        self.database.tidy()
+
+    def check_room(self, mesh: str) -> None:
+        """Raise ``TooManyMeshes`` if ``mesh`` is new and there is no room for it. The write checks again; this saves
+        the work before it."""
+        check_mesh_name(mesh)
+        if self._limit is not None and not self._position(mesh)[0]:
+            found = self.database.survey()
+            if len(found) >= self._limit.max_meshes:
+                self._find_idle(mesh, self._limit, found)
+
+    def load(self, mesh: str) -> StoredMesh | None:
+        """The mesh with its newest verdict, or None if nothing is stored."""
+        check_mesh_name(mesh)
+        head, newest = self.database.read(mesh, only(HEAD), _NEWEST)
+        if not head:
+            return None
+        revision, sequence = _read_head(head)
+        if not newest and not sequence:
+            return StoredMesh(mesh, revision, 0, None, "", b"")
+        with self._setting_aside_damage(mesh):
+            key, verdict = _read_newest(mesh, sequence, newest)
+        return StoredMesh(mesh, revision, sequence, key.observed_at, key.digest, verdict)
+
+    def load_state(self, mesh: str) -> StoredState | None:
+        """The newest state, or None if nothing is stored."""
+        check_mesh_name(mesh)
+        head, *found = self.database.read(mesh, only(HEAD), *_OF_THE_STATE)
+        if not head:
+            return None
+        with self._setting_aside_damage(mesh):
+            return _read_state(mesh, *_read_head(head), *found)
+
+    def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int) -> int:
+        """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
+        drop all snapshots but the last ``keep``, write its incidents to the archive, drop from the archive what is
+        beyond its limit, and write and drop chunks of the history.
+
+        ``revision`` is that from which the state was computed; 0 for a new mesh.
+
+        Returns:
+            The new revision.
+
+        Raises:
+            StoreConflict: the stored revision is another, or the stored sequence is not ``new.sequence - 1``.
+            ValueError: ``keep`` is below 1, or a step is the first of a mesh.
+        """
+        require_keep(keep)
+        check_mesh_name(mesh)
+        if new.is_step and not revision:
+            raise first_step()
+        if new.sequence != 1 and not revision:
+            raise self._conflict(mesh, f"snapshot {new.sequence}", revision)
+        now = self._draw_revision(revision)
+        if new.is_step:
+            state = [sealed(mesh, rows.step_key(new.sequence), new.state)]
+        else:
+            state = _state_rows(mesh, new.sequence, now, new.state)
+        drops = [] if new.is_step else [rows.STEP] if revision else _REMAINS
+        archived, written = self._archive_changes(mesh, new.incidents, new.observed_at)
+        change = Change(
+            expects=_head_of(revision, new.sequence - 1),
+            drops=[
+                *drops,
+                *archived,
+                *(kind + rows.chunk_key(key) for key in new.dropped for kind in (rows.CHUNK, rows.SIZE)),
+            ],
+            puts=[
+                _head(now, new.sequence),
+                *state,
+                sealed(mesh, VerdictKey(new.observed_at, new.sequence, new.digest).text, new.verdict),
+                sealed(mesh, rows.snapshot_key(new.sequence), new.snapshot),
+                *written,
+                *_chunk_rows(mesh, new.history),
+            ],
+            trims=[(rows.VERDICT, keep), (rows.SNAPSHOT, keep)],
+        )
+        self._write(mesh, f"snapshot {new.sequence}", revision, change)
+        return now
+
+    def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
+        """Replace the state without counting a snapshot (a baseline), and write incidents to the archive, in one
+        transaction; ``revision`` is 0 for a new mesh.
+
+        Returns:
+            The new revision.
+
+        Raises:
+            StoreConflict: the stored revision is another.
+        """
+        check_mesh_name(mesh)
+        now = self._draw_revision(revision)
+        sequence = self._position(mesh)[1] if revision else 0
+        change = Change(
+            expects=_head_of(revision, sequence),
+            drops=[*([rows.STEP] if revision else _REMAINS), *(OPEN + one.id for one in incidents)],
+            puts=[
+                _head(now, sequence),
+                *_state_rows(mesh, sequence, now, state),
+                *(row for one in incidents for row in incident_rows(mesh, one)),
+            ],
+        )
+        self._write(mesh, "a baseline", revision, change)
+        return now
+
+    def compact(self, mesh: str, state: bytes, *, sequence: int, revision: int, full: tuple[int, int]) -> bool:
+        """Store a state in full in place of the earlier one and of the steps up to it. The mesh stays the same, so its
+        revision does, too.
+
+        Args:
+            mesh: name.
+            state: after ``sequence`` snapshots, opaque.
+            sequence: of a snapshot that was stored as a step.
+            revision: of the mesh after that snapshot.
+            full: sequence and revision of the state that is replaced.
+
+        Returns:
+            False if the store has another state in full. Then nothing is written.
+        """
+        check_mesh_name(mesh)
+        change = Change(
+            expects={rows.FULL: _full(*full)},
+            drops=[rows.step_key(number) for number in range(full[0] + 1, sequence + 1)],
+            puts=_state_rows(mesh, sequence, revision, state),
+        )
+        return self.database.write(mesh, change)
+
+    def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
+        """The verdict of the kept snapshot of this time, or None."""
+        check_mesh_name(mesh)
+        (found,) = self.database.read(mesh, under(f"{rows.VERDICT}{rows.time_key(observed_at)}/"))
+        with self._setting_aside_damage(mesh):
+            return next((StoredVerdict(key.digest, one) for key, one in _read_verdicts(mesh, found)), None)
+
+    def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
+        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first. Empty if nothing
+        is stored."""
+        check_mesh_name(mesh)
+        begin = "" if since is None else rows.time_key(since + _ONE_STEP)
+        (found,) = self.database.read(mesh, under(rows.VERDICT, since=begin, limit=limit))
+        with self._setting_aside_damage(mesh):
+            return [verdict for _, verdict in _read_verdicts(mesh, found)]
+
+    def window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
+        """Iterate over the kept snapshots with their sequence numbers, oldest first. The first ``next`` fixes the
+        view."""
+        check_mesh_name(mesh)  # now, and not with the first ``next``
+        return self._window(mesh)
+
+    def meshes(self) -> list[MeshSummary]:
+        """All stored meshes, in order of name."""
+        return [one for found in self.database.survey(_NEWEST) if (one := self._summarize(*found)) is not None]
+
+    def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
+        """Move a mesh with unusable state aside, so that it starts from the beginning. Its archive and its history
+        stay. Replaces what was set aside before. Returns False if the stored revision is another."""
+        check_mesh_name(mesh)
+        head, *found = self.database.read(mesh, *_LIVE)
+        if _read_head(head)[0] != revision or not head:
+            return False
+        live = [*head, *(row for some in found for row in some)]
+        change = Change(
+            expects=dict(head),
+            drops=[rows.ASIDE, *rows.LIVE],
+            puts=[
+                (rows.ASIDE + "why", f"{uuid.uuid4().hex} {why}".encode()),
+                *((rows.ASIDE + key, value) for key, value in live),
+            ],
+        )
+        is_done = self.database.write(mesh, change)
+        if is_done:
+            log.error("state store %s: mesh %r was set aside and starts learning again: %s", self.name, mesh, why)
+        return is_done
+
+    def delete(self, mesh: str) -> bool:
+        """Delete a mesh with its archive and its history. Returns False if nothing was stored."""
+        check_mesh_name(mesh)
+        (head,) = self.database.read(mesh, only(HEAD))
+        if not head:  # what was set aside goes, too
+            self.database.write(mesh, Change(expects={HEAD: None}, drops=[""]))
+            return False
+        while head and not self.database.write(mesh, Change(expects=dict(head), drops=[""])):
+            (head,) = self.database.read(mesh, only(HEAD))  # none: another call, or this one, has deleted it
+        self._ends.pop(mesh, None)
+        return True
+
+    def open_incidents(self, mesh: str) -> dict[str, int]:
+        """The archived incidents that are open, by id, each with the sequence with which it was written."""
+        check_mesh_name(mesh)
+        (found,) = self.database.read(mesh, under(OPEN))
+        return {key.removeprefix(OPEN): int(value) for key, value in found}
+
+    def incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
+        """The archived incidents that match, the newest first, without details. Leaves out damaged ones."""
+        check_mesh_name(mesh)
+        (index,) = self.database.read(mesh, under(INDEX))
+        some = [one for one in read_index(index).values() if one.is_wanted(wanted)]
+        some.sort(key=lambda one: (one.since, one.id), reverse=True)
+        ids = [one.id for one in some[: wanted.limit]]
+        found = (row for row in self._read_all(mesh, [INCIDENT + one for one in ids]))
+        return [one for row in found if (one := read_incident(mesh, row)) is not None]
+
+    def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
+        """An archived incident by its id, with details; None if there is none, or it is damaged."""
+        check_mesh_name(mesh)
+        row, details = self.database.read(mesh, only(INCIDENT + incident), only(DETAILS + incident))
+        return read_incident(mesh, row[0], details[0] if details else ("", b"")) if row else None
+
+    def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
+        """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""
+        check_mesh_name(mesh)
+        (found,) = self.database.read(mesh, under(rows.SIZE))
+        return {rows.read_chunk_key(key): int(size) for key, size in found}
+
+    def history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
+        """The content of each of these chunks that is stored. Leaves out damaged ones."""
+        check_mesh_name(mesh)
+        found = {}
+        for row in self._read_all(mesh, [rows.CHUNK + rows.chunk_key(key) for key in keys]):
+            try:
+                found[rows.read_chunk_key(row[0])] = unsealed(mesh, row)
+            except CorruptState as error:
+                log.error("history of mesh %r: a chunk is damaged and left out: %s", mesh, error)
+        return found
+
+    def read_document(self, name: str) -> StoredDocument | None:
+        """A document that belongs to the service; None if there is none. A damaged one is logged and deleted."""
+        head, content = self.database.read(SERVICE, only(_REVISION + name), only(_DOCUMENT + name))
+        if not head:
+            return None
+        revision, _ = _read_head(head)
+        try:
+            return StoredDocument(revision, unsealed(SERVICE, content[0] if content else ("", b""), revision))
+        except CorruptState as error:
+            self.database.write(SERVICE, Change(drops=[_REVISION + name, _DOCUMENT + name]))
+            log.error("state store %s: %s; the document was deleted", self.name, error)
+            return None
+
+    def write_document(self, name: str, content: bytes, *, revision: int) -> int:
+        """Replace a document; empty content deletes it. Limits on meshes do not apply.
+
+        Args:
+            name: 1 to 100 of a-z, 0-9, ``.``, ``_``, ``-`` and ``/``.
+            content: opaque.
+            revision: that the content was computed from; 0: there is no document yet.
+
+        Returns:
+            The new revision.
+
+        Raises:
+            StoreConflict: the stored revision is another.
+        """
+        now, head = self._draw_revision(revision), _REVISION + name
+        expects = {head: b"%d " % revision if revision else None}
+        if content:
+            puts = [(head, _head(now, 0)[1]), sealed(SERVICE, _DOCUMENT + name, content, now)]
+            change = Change(expects, puts=puts)
+        else:
+            change = Change(expects, drops=[head, _DOCUMENT + name])
+        if not self.database.write(SERVICE, change):
+            (found,) = self.database.read(SERVICE, only(head))
+            if found or content:  # otherwise this call, whose answer was lost, has deleted it
+                raise document_conflict(name, revision, _read_head(found)[0])
+        return now
+
+    def read_log(self, name: str, *, before: str | None = None, limit: int = -1) -> list[Row]:
+        """Entries of a log of the service, the last ones first: key and content.
+
+        Args:
+            name: of the log.
+            before: only entries with a key before this one; None: all.
+            limit: maximum number.
+        """
+        prefix = f"{_LOG}{name}/"
+        every = under(prefix)
+        end = every.end if before is None else prefix + before
+        (found,) = self.database.read(SERVICE, Range(every.begin, end, limit, is_reverse=True))
+        return [(key.removeprefix(prefix), value.rpartition(b"\n")[0]) for key, value in found]
+
+    def write_log(
+        self, name: str, key: str, content: bytes, *, replaces: bytes | None = None, is_new: bool = False
+    ) -> bool:
+        """Write an entry of a log.
+
+        Args:
+            name: of the log.
+            key: of the entry; entries are in order of their keys.
+            content: of the entry.
+            replaces: what the entry has to be before; None: anything.
+            is_new: whether there has to be no such entry.
+
+        Returns:
+            Whether it was written.
+        """
+        whole = f"{_LOG}{name}/{key}"
+        before = None if replaces is None else replaces + b"\n"
+        expects = {whole: before} if replaces is not None or is_new else {}
+        value = content + b"\n" + uuid.uuid4().hex.encode()  # two writers may have the same content
+        return self.database.write(SERVICE, Change(expects, puts=[(whole, value)]))
+
+    def drop_from_log(self, name: str, keys: Iterable[str]) -> None:
+        """Delete entries of a log."""
+        self.database.write(SERVICE, Change(drops=[f"{_LOG}{name}/{key}" for key in keys]))
+
+    def verify(self, mesh: str) -> None:
+        """Check all rows of a mesh except for its archive and its history. A damaged one is set aside.
+
+        Raises:
+            CorruptState: it was.
+        """
+        check_mesh_name(mesh)
+        with self._setting_aside_damage(mesh):
+            self._verify(mesh)
+
+    def _verify(self, mesh: str) -> None:
+        """Raise ``CorruptState`` if a row of a mesh is damaged or missing."""
+        head, *of_the_state = self.database.read(mesh, only(HEAD), *_OF_THE_STATE)
+        if not head:
+            return
+        state = _read_state(mesh, *_read_head(head), *of_the_state)
+        (verdicts,) = self.database.read(mesh, under(rows.VERDICT))
+        judged = [key.sequence for key, _ in _read_verdicts(mesh, verdicts)]
+        seen = [rows.number_of(row[0]) for row in self.database.scan(mesh, under(rows.SNAPSHOT)) if unsealed(mesh, row)]
+        for what, numbers in (("verdicts", judged), ("snapshots", seen)):
+            rows.check_window(mesh, what, state.sequence, numbers)
+
+    def _window(self, mesh: str) -> Iterator[tuple[int, bytes]]:
+        sequence, numbers = 0, []
+        with self._setting_aside_damage(mesh):
+            for row in self.database.scan(mesh, only(HEAD), under(rows.SNAPSHOT)):
+                if row[0] == HEAD:
+                    _, sequence = _read_head([row])
+                    continue
+                numbers.append(rows.number_of(row[0]))
+                yield numbers[-1], unsealed(mesh, row)
+            rows.check_window(mesh, "snapshots", sequence, numbers)
+
+    def _read_all(self, mesh: str, keys: list[str]) -> Iterator[Row]:
+        """The rows of these keys that are stored."""
+        return (row for found in self.database.read(mesh, *map(only, keys)) for row in found) if keys else iter(())
+
+    def _position(self, mesh: str) -> tuple[int, int]:
+        """Revision and sequence of a mesh; 0 and 0 if nothing is stored."""
+        (head,) = self.database.read(mesh, only(HEAD))
+        return _read_head(head)
+
+    def _draw_revision(self, before: int) -> int:
+        """A revision that was never used before."""
+        with self._lock:
+            self._last_revision = max(time.time_ns() // 1000, before + 1, self._last_revision + 1)
+            return self._last_revision
+
+    def _write(self, mesh: str, what: str, revision: int, change: Change) -> None:
+        """Write a change of a mesh that was computed from this revision.
+
+        Raises:
+            StoreConflict: the stored revision is another.
+            TooManyMeshes: there is no room for a new mesh.
+        """
+        limit = self._limit
+        while True:
+            try:
+                is_done = self.database.write(mesh, change, max_meshes=None if limit is None else limit.max_meshes)
+                break
+            except NoRoom:
+                assert limit is not None
+                self._evict_idle(mesh, limit)
+        if not is_done:
+            raise self._conflict(mesh, what, revision)
+
+    def _conflict(self, mesh: str, what: str, revision: int) -> StoreConflict:
+        stored, sequence = self._position(mesh)
+        if 0 < stored < revision:
+            log.error(
+                "state store %s: mesh %r is at revision %d, but %d was acknowledged: the store has lost writes, as "
+                "after a power failure or a failover; the mesh continues from what is left",
+                self.name, mesh, stored, revision,
+            )  # fmt: skip
+        return conflict(mesh, what, revision, sequence, stored)
+
+    def _evict_idle(self, mesh: str, limit: MeshLimit) -> None:
+        """Delete the mesh that was idle longest to make room for another one."""
+        idle, head = self._find_idle(mesh, limit, self.database.survey())
+        if self.database.write(idle, Change(expects={HEAD: head}, drops=[""])):
+            log.warning("state store %s: mesh %r was idle and was deleted to make room", self.name, idle)
+            if self._on_evicted is not None:
+                self._on_evicted(idle)
+
+    @staticmethod
+    def _find_idle(mesh: str, limit: MeshLimit, found: list[tuple[str, bytes, list[Row]]]) -> tuple[str, bytes]:
+        """The idle mesh that a new one may replace, and its head.
+
+        Raises:
+            TooManyMeshes: no mesh has been idle for long enough.
+        """
+        if limit.evict_idle_seconds is not None and found:  # a revision is the time of its write, µs
+            revision, name, head = min((_read_head([(HEAD, head)])[0], name, head) for name, head, _ in found)
+            if time.time() - revision / 1e6 >= limit.evict_idle_seconds:
+                return name, head
+        raise too_many_meshes(mesh, limit)
+
+    def _archive_changes(
+        self, mesh: str, incidents: tuple[ArchivedIncident, ...], now: datetime
+    ) -> tuple[list[str], list[Row]]:
+        """What a snapshot drops from the archive and writes to it. The index is read only if something may change."""
+        written = [row for one in incidents for row in incident_rows(mesh, one)]
+        drops = [OPEN + one.id for one in incidents]
+        if self._archive is None or not (incidents or now >= self._ends.get(mesh, now)):
+            return drops, written
+        (known,) = self.database.read(mesh, under(INDEX))
+        index = read_index(known)
+        index |= read_index(row for row in written if row[0].startswith(INDEX))
+        gone = excess(index, self._archive, now)
+        ends = [one.until for name, one in index.items() if one.until is not None and name not in set(gone)]
+        last = datetime.max.replace(tzinfo=now.tzinfo)
+        self._ends[mesh] = min((rows.time_of(end) + self._archive.keep for end in ends), default=last)
+        dropped = {key for name in gone for key in dropped_keys(name)}
+        return [*drops, *sorted(dropped)], [row for row in written if row[0] not in dropped]
+
+    @contextmanager
+    def _setting_aside_damage(self, mesh: str) -> Iterator[None]:
+        """Set a mesh aside if its rows turn out to be damaged, and raise the error again."""
+        try:
+            yield
+        except CorruptState as error:
+            revision, _ = self._position(mesh)
+            try:
+                self._verify(mesh)  # another process may have set it aside already
+            except CorruptState:
+                self.set_aside(mesh, str(error), revision=revision)
+            raise CorruptState(
+                f"state store {self.name}: mesh {mesh!r}: {error}; the mesh was set aside and starts learning again "
+                "with its next snapshot",
+                mesh=mesh,
+            ) from error
+
+    def _summarize(self, mesh: str, head: bytes, newest: list[Row]) -> MeshSummary | None:
+        """The summary of one mesh; None if it had to be set aside, so that the others are still listed."""
+        _, sequence = _read_head([(HEAD, head)])
+        if not newest and not sequence:
+            return MeshSummary(mesh, 0, None, b"")
+        try:
+            key, verdict = _read_newest(mesh, sequence, newest)
+        except CorruptState:  # damaged, or written while it was read
+            try:
+                stored = self.load(mesh)
+            except CorruptState:  # logged when it was set aside
+                return None
+            if stored is None:
+                return None
+            return MeshSummary(mesh, stored.sequence, stored.observed_at, stored.verdict)
+        return MeshSummary(mesh, sequence, key.observed_at, verdict)
+
+
+_OF_THE_STATE = (only(rows.FULL), only(rows.STATE), under(rows.STEP))
+_REMAINS = [rows.STEP, rows.VERDICT, rows.SNAPSHOT]  # of a damaged file, under a mesh that begins
+_LIVE = tuple(under(key) if key.endswith("/") else only(key) for key in rows.LIVE)
+
+
+def _head(revision: int, sequence: int) -> Row:
+    """The row that a write of a mesh begins with. No other write has the same."""
+    return HEAD, f"{revision} {sequence} {uuid.uuid4().hex}".encode()
+
+
+def _head_of(revision: int, *sequence: int) -> dict[str, bytes | None]:
+    """What is expected of a mesh at this revision, and with this sequence; 0: nothing is stored."""
+    return {HEAD: b"".join(b"%d " % number for number in (revision, *sequence)) if revision else None}
+
+
+def _read_head(head: list[Row]) -> tuple[int, int]:
+    """Revision and sequence of a mesh; 0 and 0 if nothing is stored."""
+    if not head:
+        return 0, 0
+    revision, sequence, *_ = (*head[0][1].split(b" "), b"")
+    # If it is damaged, the state is not of this sequence, and the mesh is set aside.
+    return int(revision) if revision.isdigit() else 1, int(sequence) if sequence.isdigit() else -1
+
+
+def _full(sequence: int, revision: int) -> bytes:
+    return b"%d %d" % (sequence, revision)
+
+
+def _state_rows(mesh: str, sequence: int, revision: int, state: bytes) -> list[Row]:
+    return [
+        (rows.FULL, _full(sequence, revision)),
+        sealed(mesh, rows.STATE, state, sequence, revision),
+    ]
+
+
+def _read_state(
+    mesh: str, revision: int, sequence: int, full: list[Row], state: list[Row], steps: list[Row]
+) -> StoredState:
+    """The state of these rows.
+
+    Raises:
+        CorruptState: a row is damaged or missing.
+    """
+    if not full or not state:
+        raise CorruptState(f"stored state {mesh}: expected it in full, got none")
+    try:
+        begin, of_full = map(int, full[0][1].split())
+    except ValueError:
+        raise CorruptState(f"stored state {mesh}: expected its sequence, got {full[0][1][:40]!r}") from None
+    content = unsealed(mesh, state[0], begin, of_full)
+    rows.check_steps(mesh, begin, sequence, [rows.number_of(key) for key, _ in steps])
+    return StoredState(revision, sequence, content, of_full, tuple(unsealed(mesh, step) for step in steps))
+
+
+def _read_newest(mesh: str, sequence: int, newest: list[Row]) -> tuple[VerdictKey, bytes]:
+    """The verdict of the newest snapshot, which has this sequence; raises ``CorruptState`` if it is damaged."""
+    found = next(_read_verdicts(mesh, newest), None)
+    if found is None or found[0].sequence != sequence:
+        raise CorruptState(f"stored verdict {mesh}: expected the one of snapshot {sequence}, got {found and found[0]}")
+    return found
+
+
+def _read_verdicts(mesh: str, found: Iterable[Row]) -> Iterator[tuple[VerdictKey, bytes]]:
+    return ((VerdictKey.read(row[0]), unsealed(mesh, row)) for row in found)
+
+
+def _chunk_rows(mesh: str, chunks: Iterable[HistoryChunk]) -> Iterator[Row]:
+    for chunk in chunks:
+        key = rows.chunk_key(chunk.key)
+        row = sealed(mesh, rows.CHUNK + key, chunk.content)
+        yield row
+        yield rows.SIZE + key, b"%d" % len(row[1])

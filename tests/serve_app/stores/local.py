@@ -1,0 +1,21 @@
+"""A local store in a folder of a test."""
+
+from pathlib import Path
+from typing import Any
+
+from serve_app.stores.sqlite import SqliteRows
+from serve_app.stores.sqlite_file import SqliteFile
+from serve_app.stores.state_store import StateStore
+
+
+def local_store(
+    directory: Path, *, run: str | None = None, busy_timeout_seconds: float = 2.0, **more: Any
+) -> StateStore:
+    """Open a store in a folder; ``more`` are its limits, as of :class:`StateStore`."""
+    return StateStore(SqliteRows(directory, run=run, busy_timeout_seconds=busy_timeout_seconds), **more)
+
+
+def file_of(store: StateStore) -> SqliteFile:
+    """The open file of a local store."""
+    assert isinstance(store.database, SqliteRows)
+    return store.database.file
