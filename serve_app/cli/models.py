@@ -168,7 +168,7 @@ def fetch(
     bearer_token_file: SourceToken = None,
     ca_file: SourceCa = None,
 ) -> None:
-    """Copy weights to a file where there is no registry, as before a pod starts. The checks are those of `add`.
+    """Copy weights to a file where there is no registry, as before a pod starts. It is checked as by `add`.
 
     FILE is replaced as a whole. If it has these weights already, nothing is fetched.
 

@@ -145,7 +145,8 @@ def test_a_push_waits_for_no_full_state(place: StoreSettings) -> None:
                 full = session.meshes.compact("prod", behind)
                 assert full is not None
                 session.meshes.cache("prod", replace(session.meshes.get("prod"), full=full))
-                assert session.meshes.compact("prod", behind) is None  # its predecessor is no longer there
+                # Its predecessor is no longer there, or the store recognises the write, as of an answer that was lost.
+                assert session.meshes.compact("prod", behind) in (None, full)
             ours = session.meshes.get("prod")
             assert_equal(Session(store, Settings()).meshes.get("prod"), ours)
             assert ours.full is not None
