@@ -6,7 +6,7 @@ With Ray, each replica counts through ``ray.serve.metrics`` (``runtime/instrumen
 that all replicas give the same values, and a deleted mesh disappears.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -304,6 +304,7 @@ class MeshGauges:
     sequence: int
     observed_at: datetime | None
     status: str
+    _: KW_ONLY
     score: float | None = None
     threshold: float | None = None
     probability: float | None = None
@@ -398,6 +399,7 @@ class ServiceLevel:
     known: float
     reported_at: float | None
     objectives: tuple[Objective, ...]
+    _: KW_ONLY
     pushes: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     meshes: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The state of alerting: what has been sent, kept between verdicts and across restarts. All values are frozen."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -62,6 +62,7 @@ class AlertedIncident:
     services: tuple[str, ...]
     alert: Alert
     document: dict[str, Any]
+    _: KW_ONLY
     cause: str = ""
     next_cause: str = ""
     next_cause_since: datetime | None = None

@@ -23,7 +23,7 @@ KIND = "grafana"
 PATH = "/api/annotations"
 NAMES = {"page_url": "Open the incident", "runbook_url": "Runbook", "traces_url": "Traces", "logs_url": "Logs"}
 LONGEST = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
-_MOST_BYTES = 1 << 16  # of an answer
+_MAX_BYTES = 1 << 16  # of an answer
 
 
 class Grafana:
@@ -44,7 +44,7 @@ class Grafana:
         """Add the annotation of the event's incident, or change it."""
         document = annotation(event.document)
         query = urlencode({"type": "annotation", "limit": 1, "tags": incident_tag(event.document)})
-        reply = await self._sender.send("GET", f"?{query}", keep=_MOST_BYTES)
+        reply = await self._sender.send("GET", f"?{query}", keep=_MAX_BYTES)
         if reply.failed:
             return reply
         try:
@@ -74,7 +74,7 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         for name, url in event["links"].items()
         if name in NAMES
     ]
-    end = "ended, unknown how" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
+    end = "closed, outcome unknown" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
     continues = f", which continues {escape(event['continues'])}" if event.get("continues") else ""
     texts = [
         escape(event["summary"]),

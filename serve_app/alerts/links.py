@@ -59,7 +59,7 @@ class Links:
         return cls(notify.cluster, notify.external_url or "", _templates(settings.links), of_meshes)
 
     def tools(self, subject: LinkSubject) -> dict[str, str]:
-        """Return the URLs of other tools by name; a link that needs what is not known is left out."""
+        """Return the URLs of other tools by name; a link with an unknown value is omitted."""
         namespace, _, service = subject.service.partition("/")
         values = {
             "cluster": self.cluster,

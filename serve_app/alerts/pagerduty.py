@@ -73,7 +73,7 @@ class PagerDuty:
 
 
 def encode(event: Mapping[str, Any], routing_key: str) -> bytes:
-    """Return the body of a request; details are left out of one that would be too large."""
+    """Return the body of a request; without details if it would be too large."""
     body = pagerduty_event(event)
     content = json.dumps({"routing_key": routing_key, **body}).encode()
     if len(content) > MAX_BYTES:

@@ -1,7 +1,7 @@
 """The embeddings of the services of a mesh: as documents, as an Arrow table, and which services are alike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 import numpy as np
@@ -30,6 +30,7 @@ class Embeddings:
     model: str
     status: str
     mesh_score: float
+    _: KW_ONLY
     services: Sequence[str]
     deviations: Array
     vectors: Array

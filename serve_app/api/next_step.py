@@ -40,7 +40,7 @@ from serve_app.api.reason_text import (
 from serve_app.api.rerouting import routes_of, swapped_callers
 from serve_app.api.subject import (
     LATENCIES,
-    LONGEST_VERSION,
+    MAX_VERSION,
     TRAFFIC,
     change_before,
     facts_of_kind,
@@ -65,7 +65,7 @@ _OF_A_VERSION = frozenset(
         IncidentKind.REROUTED,
     }
 )
-_MOST_CALLERS = 3  # named in a sentence
+_MAX_CALLERS = 3  # named in a sentence
 _OF_ITS_OWN = 0.2  # score of a second suspect, from which it probably has a fault of its own
 _SIGNAL_STEPS: dict[str, str] = {
     SignalKind.CPU_THROTTLING: "Raise the CPU limit of {who}, or scale it out",
@@ -187,7 +187,7 @@ def _rollback(case: _FirstSuspect) -> _Advice | None:
     if near is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
         return None
     change, ahead = near.change, (case.incident.since - near.at).total_seconds()
-    is_short = bool(change.reason) and len(change.reason) <= LONGEST_VERSION
+    is_short = bool(change.reason) and len(change.reason) <= MAX_VERSION
     if change.kind == "deploy":
         action, came = f"Roll back {change.reason if is_short else 'the last deploy'} of {case.who}", "it was deployed"
     else:
@@ -204,7 +204,7 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
     if callers:
         first, *others = callers
         ends = (
-            f"{case.who} and its callers {list_first(callers, _MOST_CALLERS)}" if others else f"{first} and {case.who}"
+            f"{case.who} and its callers {list_first(callers, _MAX_CALLERS)}" if others else f"{first} and {case.who}"
         )
         return _Advice(
             f"Check the network and the policies between {ends}",

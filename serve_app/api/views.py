@@ -49,7 +49,7 @@ class Deviations:
 
     Attributes:
         services: float32 ``[N]``, the strongest surprise among a service's series, without what neighbours explain.
-        calls: float32 ``[E]``, likewise.
+        calls: float32 ``[E]``, the strongest surprise among a call's series.
     """
 
     services: Array
@@ -62,7 +62,7 @@ class Deviations:
         Args:
             state: of the mesh, including the snapshot.
             scored: bool ``[N]``, whether a service was scored, in the order of the state.
-            surprise: of every series, likewise.
+            surprise: of every series, in the order of the state.
             snapshot: gives the order of the result.
         """
         services = np.where(scored, surprise.node.max(axis=1), np.float32(np.nan))

@@ -43,7 +43,7 @@ def start_traces(settings: TraceSettings, component: str, instruments: Callable[
         A function that sends the spans that wait; call it where the process ends without ``atexit``.
 
     Raises:
-        BadSettings: as in :func:`check_traces`.
+        BadSettings: see :func:`check_traces`.
     """
     check_traces(settings)
     if settings.endpoint is None or is_recording():

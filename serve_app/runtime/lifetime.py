@@ -38,7 +38,7 @@ class Lifetime:
         self._beside = ThreadPoolExecutor(1, "Ray")
 
     def start(self) -> str:
-        """Start the service and return its URL. A signal meanwhile ends this process. Errors as in ``start``."""
+        """Start the service and return its URL. A signal meanwhile ends this process. Raises what ``start`` raises."""
         adopt_orphans()
         starting = self._beside.submit(self._start)
         while not starting.done():

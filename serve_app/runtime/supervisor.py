@@ -34,7 +34,7 @@ class Watch:
         on_demand: roles whose processes come and go.
         expected: roles that the running service has, with one process each at least.
         missing: roles without a process, and since when, s of a monotonic clock.
-        answered: when the service last answered, likewise.
+        answered: when the service last answered, s of the same clock.
     """
 
     recovery_seconds: float

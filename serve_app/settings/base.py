@@ -65,7 +65,7 @@ class AccessSettings(SettingsGroup):
     username: str = Field("", pattern="^[^:]*$", description="user name for basic auth")
     password_file: Location | None = Field(None, description="file with the password for basic auth")
     bearer_token_file: Location | None = Field(None, description="file with a bearer token, instead of basic auth")
-    ca_file: Location | None = Field(None, description="certificates to trust (PEM); none: the system's")
+    ca_file: Location | None = Field(None, description="CA bundle to use instead of the system store (PEM)")
     headers: Headers = Field(
         default_factory=dict, description="further headers of each request, for example X-Scope-OrgID of a tenant"
     )

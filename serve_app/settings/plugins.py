@@ -83,7 +83,7 @@ class PluginTable:
         """Check the options of a plugin.
 
         Raises:
-            ValueError: as in :meth:`check_name`, or an option is wrong.
+            ValueError: an unknown name, or a wrong option.
         """
         self._import(name, Plugin).check_options(given)
 

@@ -116,7 +116,7 @@ def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | Docume
     detail, _, path = str(error).partition(" - at `$")
     place: list[Any] = [key or int(row) for key, row in _STEP.findall(path)]
     if place and _TOO_LONG.match(detail):
-        return limits.refuse(place[0], "more")
+        return limits.refuse(place[0], "these")
     if _COLUMNS.match(detail) and len(place) == 1:
         return error_at(pointer(place), ROWS_EXPECTED)
     if missing := _MISSING.match(detail):

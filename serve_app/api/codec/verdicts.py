@@ -50,7 +50,7 @@ from serve_app.api.subject import caller, likely_suspects, title
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
     """The document of a verdict. NaN and infinity become null where the schema allows it.
 
-    Reasons whose text would show no difference are left out.
+    It has no reason whose text would show no difference.
     """
     at = verdict.observed_at
     return VerdictDocument.from_object(
