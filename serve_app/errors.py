@@ -1,48 +1,5 @@
 """Errors of ``serve_app``, and the HTTP answer to each error of the project.
 
-    ServeError
-    ├── InvalidDocument          content that contradicts itself or the schema
-    │   └── MalformedDocument    not JSON at all
-    ├── InvalidParameter         a query parameter that does not exist or has an impossible value
-    ├── UnsupportedMediaType     a body in an unsupported format
-    ├── AheadOfClock             a snapshot from the future, which would block its mesh
-    ├── DocumentTooLarge         more services, calls or bytes than the settings allow
-    ├── BadMeshName              a name that cannot be used in a path, a file and a label
-    ├── UnknownMesh              nothing is stored under this name
-    ├── UnknownInstant           no kept snapshot of this time
-    ├── UnknownIncident          no incident with this id, or no feedback on it
-    ├── UnknownMute              no mute with this id
-    ├── UnknownModel             the registry has no model of this version
-    ├── UnfitModel               a model that the meshes cannot change to
-    ├── TooMuchFeedback          feedback on more incidents than the settings allow
-    ├── TooManyMutes             more mutes than the settings allow
-    ├── TooManyMeshes            one mesh more than the settings allow
-    ├── StaleSnapshot            older than the newest snapshot counted
-    ├── SameTimeOtherContent     a second, different snapshot for a time already scored
-    ├── StoreConflict            another session changed the mesh in between
-    ├── Overloaded               the queue is full; try again later
-    ├── SlowRequest              a body that did not arrive in time
-    ├── HeadersTooLarge          more bytes of headers than the settings allow
-    ├── DeadlineExceeded         the answer was not ready in time
-    ├── NoCapacity               no replica is ready to do the work
-    ├── CorruptState             stored bytes that cannot be read back
-    ├── StoreFull                no space to write
-    ├── StoreGone                the store's files or server are gone, or were replaced while in use
-    ├── AuditGone                the audit log cannot be written, so the change is not made
-    ├── RegistryGone             the registry of models does not answer
-    ├── BadRecording             a recording folder that cannot be read or written
-    ├── NoTelemetry              a mesh's Prometheus does not answer, or lacks data
-    ├── BadVerdicts              a file of verdicts that cannot be read or belongs to another recording
-    ├── BadHost                  a request whose Host is missing or malformed
-    ├── WrongHost                a request for a host name that this service does not have
-    ├── Unauthenticated          a request without a token, or with a wrong one
-    ├── TooManyFailedLogins      a wrong token, after many others from the same address
-    ├── SignInRefused            a sign-in at a provider that is not this browser's, or was not accepted
-    ├── ProviderFailed           an identity provider that does not answer as it should
-    ├── Forbidden                a caller without the scope or mesh that the request needs
-    │   └── CrossOrigin          a change requested by a page of another site
-    └── BadSettings              a setting that does not exist or has an impossible value
-
 Catch ``ServeError`` for all of them. Ray pickles errors to send them between processes, so each has one text and
 keyword details, and is rebuilt from both, as in ``model.errors``. Details with a fixed meaning: ``pointer`` (JSON
 pointer, RFC 6901), ``errors`` (a list of ``{"pointer", "detail"}``), ``retry_after_seconds`` and ``stored``. Details

@@ -23,8 +23,6 @@ def accept_incident(
     Args:
         state: of a mesh that has a verdict.
         incident: id of an open incident or notice.
-        document: why.
-        by: who accepts it.
 
     Raises:
         UnknownIncident: no open incident has this id.

@@ -36,7 +36,6 @@ def add_feedback(
         state: of a mesh that has a verdict.
         document: feedback on an incident, or a missed incident.
         limit: of the feedback that is stored.
-        by: who gives it.
 
     Raises:
         UnknownIncident: the incident is not remembered.

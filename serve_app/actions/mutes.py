@@ -26,8 +26,6 @@ def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[Me
 
     Args:
         state: of a mesh that has a verdict.
-        document: services, period and reason.
-        by: who mutes.
 
     Raises:
         InvalidDocument: it names an unknown service, has ended, or is too long.

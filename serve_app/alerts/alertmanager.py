@@ -58,10 +58,6 @@ class AlertmanagerReceiver:
     """One Alertmanager of a cluster. Each one gets all alerts, since they do not forward alerts to each other.
 
     Args:
-        sender: for ``.../api/v2/alerts``.
-        saved: holds the alerts.
-        timing: when to post.
-        instruments: counters.
         clock: UTC now.
     """
 

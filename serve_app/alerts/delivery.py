@@ -55,10 +55,7 @@ class Receivers:
     Attributes:
         alertmanagers: all replicas, with complete URLs.
         events: opens each receiver of events, with the deadline of one delivery, s.
-        links: cluster and URLs in alerts.
-        notices: whether to send notices too.
         timing, queue, backoff: when to send, and how much may wait.
-        deadline_seconds: for one request.
         drain_seconds: for what still waits when the process ends.
     """
 
@@ -105,9 +102,7 @@ class AlertDelivery:
     """Sends the alerts and events of one process. Use it from one event loop.
 
     Args:
-        to: where to send, and how.
         storage: for the state, which outlives the process.
-        instruments: counters.
         clock: UTC now.
 
     Raises:

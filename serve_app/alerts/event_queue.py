@@ -87,13 +87,7 @@ class ReceiverPlugin(Plugin[O]):
 
 
 class EventQueue:
-    """The events that wait for one receiver.
-
-    Args:
-        receiver: gets the events.
-        saved: holds the events.
-        instruments: counters.
-    """
+    """The events that wait for one receiver."""
 
     def __init__(self, receiver: EventReceiver, saved: SavedState, instruments: Instruments) -> None:
         self.kind, self.name, self.key = receiver.kind, receiver.name, receiver.key

@@ -27,11 +27,7 @@ _MAX_BYTES = 1 << 16  # of an answer
 
 
 class Grafana:
-    """Writes annotations to one Grafana.
-
-    Args:
-        sender: for ``.../api/annotations``.
-    """
+    """Writes annotations to one Grafana."""
 
     kind = KIND
 

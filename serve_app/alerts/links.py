@@ -17,7 +17,6 @@ class LinkSubject:
     """The subject of links.
 
     Attributes:
-        mesh: its name.
         service: ``namespace/name``; empty: none.
         start, end: of the time to show; None: unknown.
         incident, kind: of an incident; empty: none.
@@ -36,7 +35,6 @@ class Links:
     """The cluster, and the URLs that lead to this service and to other tools.
 
     Attributes:
-        cluster: label of every alert.
         external_url: base URL of this service; empty: no links to it.
         templates: by name: ``dashboard``, ``traces``, ``logs``, ``runbook``.
         templates_by_mesh: of meshes with links of their own; all of them, in place of ``templates``.

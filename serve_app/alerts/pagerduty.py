@@ -39,13 +39,7 @@ KEY_LENGTH = 32  # characters of a routing key
 
 
 class PagerDuty:
-    """Sends events to one service of PagerDuty.
-
-    Args:
-        sender: for the URL of its Events API.
-        routing_key_file: holds the integration key.
-        notices: whether it gets notices.
-    """
+    """Sends events to one service of PagerDuty."""
 
     kind = KIND
 

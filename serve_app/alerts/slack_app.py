@@ -45,13 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class SlackApp:
-    """Follows incidents in one channel.
-
-    Args:
-        sender: for the Web API, with the token.
-        settings: of the receiver.
-        deadline_seconds: of one request.
-    """
+    """Follows incidents in one channel."""
 
     kind = KIND
 

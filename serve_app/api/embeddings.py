@@ -15,7 +15,6 @@ class Embeddings:
     """The embeddings of one mesh.
 
     Attributes:
-        mesh: its name.
         observed_at: time of the snapshot that they belong to.
         model: digest of the weights that made them. Embeddings of different weights cannot be compared.
         status: of the verdict on that snapshot.

@@ -128,7 +128,6 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     If the first suspect is not clear, it says that the cause is uncertain, and names two.
 
     Args:
-        incident: open, or in the archive.
         alerts: the incidents of the same verdict that raise an alert. Lost traffic is called a fault outside the mesh
             only if there is no other one.
     """
@@ -274,7 +273,6 @@ def _symptom_text(reason: Reason, who: str, call: Reason | None) -> str:
 
     Args:
         reason: of another kind than the cause.
-        who: the suspect.
         call: the cause, if it is about calls and not about the suspect.
     """
     if is_signal(reason):

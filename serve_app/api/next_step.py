@@ -96,7 +96,6 @@ def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.``
 
     Args:
-        incident: open, or in the archive.
         alerts: the incidents of the same verdict that raise an alert; see :func:`serve_app.api.headline.headline`.
     """
     step = _next_step(incident, alerts)
@@ -108,7 +107,7 @@ def _next_step(incident: Incident, alerts: Sequence[Incident]) -> _Advice:
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
         return _Advice(f"Find out why {first} sends no telemetry", "until it does, its state is unknown")
     if incident.recovering:
-        return _Advice("Nothing to do now but watch", f"{_subject_with_verb(incident)} back to normal")
+        return _Advice("No action needed; keep watching", f"{_subject_with_verb(incident)} back to normal")
     if incident.kind in TRAFFIC:
         return _step_of_traffic(incident, is_alone(incident, alerts))
     if not incident.suspects:
@@ -143,8 +142,6 @@ class _FirstSuspect:
     """An incident with a first suspect.
 
     Attributes:
-        incident: open.
-        suspect: its first one.
         facts: about the suspect, see :func:`serve_app.api.subject.facts`.
     """
 
@@ -356,7 +353,6 @@ def _symptom(fact: Reason, who: str = "") -> str:
     """``47% of its requests fail, usually 0.1%``: a fact about a service as a clause.
 
     Args:
-        fact: a reason or a context.
         who: the service, if a call has to name it.
     """
     observed, usual = observed_text(fact), usual_text(fact)

@@ -44,9 +44,7 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
     """Record the spans of this process, and send them to the collector of the settings.
 
     Args:
-        settings: with an endpoint.
         component: what this process is, such as ``session``.
-        instruments: count dropped spans.
     """
     queue = SpanQueue(CollectorExport(settings, instruments), instruments)
     resource = Resource.create(
@@ -66,11 +64,7 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
 
 
 class OpenTelemetryRecorder:
-    """A :class:`~serve_app.observability.spans.SpanRecorder`.
-
-    Args:
-        tracer: makes the spans.
-    """
+    """A :class:`~serve_app.observability.spans.SpanRecorder`."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
@@ -130,12 +124,7 @@ def _attributes(values: dict[str, Value]) -> dict[str, Value]:
 
 
 class SpanQueue(SpanProcessor):
-    """Hands ended spans to the thread that exports them, unless as many as fit wait already.
-
-    Args:
-        export: sends them.
-        instruments: count the spans that did not fit.
-    """
+    """Hands ended spans to the thread that exports them, unless as many as fit wait already."""
 
     def __init__(self, export: "CollectorExport", instruments: Instruments) -> None:
         self._export, self._instruments = export, instruments
@@ -158,12 +147,7 @@ class SpanQueue(SpanProcessor):
 
 
 class CollectorExport(SpanExporter):
-    """Sends batches of spans to the collector, and counts those that it does not take.
-
-    Args:
-        settings: with an endpoint.
-        instruments: count dropped spans.
-    """
+    """Sends batches of spans to the collector, and counts those that it does not take."""
 
     def __init__(self, settings: TraceSettings, instruments: Instruments) -> None:
         session = requests.Session()

@@ -35,7 +35,6 @@ def start_traces(settings: TraceSettings, component: str, instruments: Callable[
     """Record and export the spans of this process if the settings have an endpoint. Calls after the first do nothing.
 
     Args:
-        settings: of traces.
         component: what this process is, such as ``session``.
         instruments: makes what counts dropped spans; called only if there is an endpoint.
 

@@ -23,7 +23,6 @@ class Lifetime:
     another error. And once the raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
 
     Args:
-        start: starts the service and returns its URL.
         stop: stops it; False if this was possible by force only.
         folders: removed by a forced end, when the cleanup of the caller does not run.
         interrupted: exit code of a forced end after a signal.

@@ -24,7 +24,6 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
     files of the run have disappeared.
 
     Args:
-        settings: all of them.
         on_evicted: called with the name of a mesh that was deleted to make room for another, in the thread that wrote.
 
     Raises:

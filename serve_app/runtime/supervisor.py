@@ -76,9 +76,7 @@ def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: f
     """Watch the service of this process until ``stop``, or until it cannot go on.
 
     Args:
-        url: of the service.
         recovery_seconds: within which a process that ended must be replaced.
-        stop: ends the watch.
         on_demand: roles whose processes come and go.
 
     Returns:

@@ -53,7 +53,6 @@ class PluginTable:
 
     Attributes:
         setting: that chooses a plugin, for messages.
-        group: of entry points.
         own: our plugins, as ``module:name``.
     """
 
@@ -89,10 +88,6 @@ class PluginTable:
 
     def load(self, name: str, expected: type[K]) -> K:
         """Return a plugin.
-
-        Args:
-            name: of the plugin.
-            expected: class of the plugins of this group.
 
         Raises:
             BadSettings: there is no such plugin, or its package is broken.

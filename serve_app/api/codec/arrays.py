@@ -54,7 +54,6 @@ def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any
 
     Args:
         observed_at, changes, policies: as in the document.
-        arrays: the other arguments.
 
     Raises:
         InvalidDocument: lists the mistakes and their places in the document.

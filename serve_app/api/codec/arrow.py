@@ -32,7 +32,7 @@ _SMALL = {"version", "observed_at", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """The one snapshot of a stream. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
+    """The one snapshot of a stream."""
     table = _read(body)
     if table.num_rows != 1:
         raise InvalidDocument(
@@ -44,7 +44,7 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """One snapshot a row. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
+    """One snapshot a row."""
     with located("/snapshots/0"):  # a mistake in the columns is one of all snapshots: report the first
         table = _read(body)
     limits.check(snapshots=table.num_rows)

@@ -77,7 +77,7 @@ def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, 
 
 
 def with_rows(values: dict[str, Any], many: dict[str, pa.Array]) -> dict[str, Any]:
-    """The document of a row, whose services and calls are ``Rows``. Null fields are left out, since Arrow structs
+    """The document of a row, whose services and calls are ``Rows``. Null fields are omitted, since Arrow structs
     always have all fields.
 
     Raises:

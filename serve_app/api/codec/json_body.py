@@ -34,7 +34,7 @@ _COLUMNS = re.compile("Expected `array`, got `object`")
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """Decode one snapshot. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
+    """Decode one snapshot."""
     if len(body) > memory.TYPED_BYTES:
         _require_light(body, memory.typed_weight(body))
     found = compiled.decode(body, limits)
@@ -55,7 +55,7 @@ def decode_by_type(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """Decode ``{"snapshots": [...]}``. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
+    """Decode ``{"snapshots": [...]}``."""
     _require_light(body, max(memory.typed_weight(body), memory.encoded_weight(body)))
     try:
         snapshots = [bytes(raw) for raw in decoder(snapshots_type(limits)).decode(body).snapshots]

@@ -74,7 +74,6 @@ def check_document(document: Any, limits: Limits) -> None:
 
     Args:
         document: dicts, lists, strings and numbers; services and calls may be ``Rows``.
-        limits: for the counts.
 
     Raises:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
