@@ -22,7 +22,7 @@ from serve_app.settings.alerting import ReceiverSettings
 KIND = "grafana"
 PATH = "/api/annotations"
 NAMES = {"page_url": "Open the incident", "runbook_url": "Runbook", "traces_url": "Traces", "logs_url": "Logs"}
-LONGEST = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
+MAX_NAME = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
 _MAX_BYTES = 1 << 16  # of an answer
 
 
@@ -85,10 +85,10 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         **({"timeEnd": max(_milliseconds(at), _milliseconds(since))} if is_over else {}),
         "tags": [
             "tagae",
-            f"cluster:{event['cluster'][:LONGEST]}",
+            f"cluster:{event['cluster'][:MAX_NAME]}",
             f"mesh:{event['mesh']}",
             f"severity:{incident['severity']}",
-            *(f"service:{name[: 2 * LONGEST]}" for name in places),
+            *(f"service:{name[: 2 * MAX_NAME]}" for name in places),
             incident_tag(event),
         ],
         "text": "<br>".join(text for text in texts if text),

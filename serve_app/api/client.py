@@ -66,7 +66,7 @@ class Client:
             within this time. None: the same as ``patience_seconds``.
         on_retry: called once for each request that is repeated although something has answered before, with the reason
             and the patience in words.
-        ca_file: trusted certificates instead of the system's.
+        ca_file: CA bundle to use instead of the system store.
 
     Each method raises the error that the service raised, with its text, and ``NoCapacity`` if there is no answer.
 

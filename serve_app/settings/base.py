@@ -79,14 +79,14 @@ class AccessSettings(SettingsGroup):
         """The server at this URL, with these credentials."""
         return Endpoint(
             url,
-            self.username,
-            self.password_file,
-            self.bearer_token_file,
-            self.ca_file,
-            tuple(self.headers.items()),
-            self.headers_file,
-            self.certificate_file,
-            self.key_file,
+            username=self.username,
+            password_file=self.password_file,
+            bearer_token_file=self.bearer_token_file,
+            ca_file=self.ca_file,
+            headers=tuple(self.headers.items()),
+            headers_file=self.headers_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
         )
 
     @model_validator(mode="after")

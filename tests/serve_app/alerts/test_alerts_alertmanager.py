@@ -257,7 +257,7 @@ def test_batches_keep_an_incident_together() -> None:
         ({"labels": {"a": ""}}, "expected a value"),
         ({"labels": {"a": "\ud800"}}, "UTF-8"),
         ({"annotations": {"a": ""}}, "annotation a"),
-        ({"annotations": {"a": "x" * 70_000}}, "at most 65536 bytes"),
+        ({"annotations": {"a": "x" * 70_000}}, "the limit is 65536"),
         ({"starts_at": NOW.replace(tzinfo=None)}, "a time zone"),
         ({"ends_at": NOW - timedelta(days=1)}, "after the start"),
         ({"url": "shop/cart"}, "generatorURL"),
