@@ -28,6 +28,7 @@ from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import ScoringPlace, ServeSettings, Settings
 from serve_app.settings.access import serve_rules
+from serve_app.settings.scorer import GPU_BATCH
 from serve_app.stores.opening import check_store
 
 if TYPE_CHECKING:
@@ -242,7 +243,6 @@ def _choose_log(settings: Settings) -> None:
 
 
 def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
-    from serve_app.deployments.scoring.queue import GPU_BATCH
     from serve_app.deployments.scoring.scorer import Scorer
 
     chosen = settings.scorer

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from serve_app.settings.base import SettingsGroup
 
 ScoringPlace = Literal["auto", "session", "replicas"]
+GPU_BATCH = 8  # groups: a pass on a GPU has a fixed cost, which they share
+CPU_BATCH = 2  # groups: the usual number of one snapshot, whose services are then computed once
 
 
 class ScorerSettings(SettingsGroup):

@@ -17,11 +17,10 @@ from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.groups import Outcome, ScoredGroup, WaitingGroup
 from serve_app.errors import DeadlineExceeded
 from serve_app.metrics import BATCH_WAIT, GROUPS_REFUSED, GROUPS_WAITING, Instruments
+from serve_app.settings.scorer import CPU_BATCH, GPU_BATCH
 
 AGEING_SECONDS = 0.5
 LEVEL_RATIO = 4.0  # of the weights of two priorities next to each other
-GPU_BATCH = 8  # groups: a pass on a GPU has a fixed cost, which they share
-CPU_BATCH = 2  # groups: the usual number of one snapshot, whose services are then computed once
 TARGET_SECONDS = 0.035  # from the arrival of groups to their scores; limits the size of batches
 MAX_WAIT_SECONDS = 0.01  # for a fuller batch; it waits only if groups arrive so fast that this saves time
 CONFIDENT_SHARE = 0.5  # of the expected duration of a pass; with less time left, a group is hopeless
