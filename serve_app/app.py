@@ -28,6 +28,7 @@ from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import ScoringPlace, ServeSettings, Settings
 from serve_app.settings.access import serve_rules
+from serve_app.settings.scorer import GPU_BATCH
 from serve_app.stores.opening import check_store
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ HEALTH_CHECK_PERIOD_SECONDS = 1.0  # a dead replica is replaced in 3 s; Serve's 
 # pages, which wait for verdicts at both, would delay the end that long. Pages reconnect to another replica, and calls
 # are repeated there.
 GRACE_SECONDS = 5.0
-SHARE_OF_RESOURCE = 0.01  # of the node that a session is pinned to; small, so that its replacement can start beside it
 STICKY = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 # Each scorer has one group of a snapshot. Serve's default router chooses of two by their queues, which it learns late:
 # it sent both groups to the same one in 8 of 20 snapshots.
@@ -98,14 +98,12 @@ def application(settings: Settings) -> Application:
     if place != "session":
         scorer = _scorer(settings, device, place).bind(settings, device)
         meta = _meta(settings, place).bind(settings)
-    beside_the_store = {front.session_resource: SHARE_OF_RESOURCE} if front.session_resource else {}
     notifier = None
     if settings.notify.has_receivers:
-        notifier = _light(Notifier, beside_the_store, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
+        notifier = _light(Notifier, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
         MeshSession,
-        beside_the_store,
         **_replicas(front, front.session_replicas, front.max_session_replicas),
         max_ongoing_requests=front.max_ongoing_requests + ingresses * front.max_streams,
         max_queued_requests=front.max_queued_requests,
@@ -248,7 +246,7 @@ def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
     from serve_app.deployments.scoring.scorer import Scorer
 
     chosen = settings.scorer
-    busy = max(16, 2 * chosen.largest_batch("cuda"))  # a batch gathers while another is scored
+    busy = 2 * GPU_BATCH  # a batch gathers while another is scored
     replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
     if place == "auto":
         replicas = {"autoscaling_config": start_on_demand(chosen.max_replicas or chosen.num_replicas)}
@@ -293,10 +291,10 @@ def _replicas(front: ServeSettings, fewest: int, most: int | None, *, reports_lo
     return {"autoscaling_config": chosen}
 
 
-def _light(cls: Any, resources: Mapping[str, float] | None = None, **options: Any) -> Deployment:
+def _light(cls: Any, **options: Any) -> Deployment:
     return serve.deployment(
         cls,
-        ray_actor_options={"num_cpus": LIGHT_CPUS, "resources": dict(resources or {})},
+        ray_actor_options={"num_cpus": LIGHT_CPUS},
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
         max_constructor_retry_count=MOST_FAILED_STARTS,
         **options,
@@ -383,7 +381,7 @@ def _hosts(settings: Settings) -> list[str]:
 
 
 def _require_one_node(settings: Settings) -> None:
-    """A store that nodes cannot share belongs to one. In a larger cluster, one replica on that node must own it."""
+    """A store that nodes cannot share needs a cluster of one node."""
     kind, store = settings.store.kind, check_store(settings.store)
     if store.open_leases is None and settings.collector.replicas > 1:
         raise BadSettings(
@@ -391,11 +389,8 @@ def _require_one_node(settings: Settings) -> None:
             "redis, which holds the leases of the collectors"
         )
     nodes = _nodes()
-    most = settings.serve.max_session_replicas or settings.serve.session_replicas
-    pinned = settings.serve.session_resource and most == 1
-    if not store.is_shared and nodes > 1 and not pinned:
+    if not store.is_shared and nodes > 1:
         raise BadSettings(
             f"store.kind: expected one node, since a {kind} store is a directory of one, got {nodes}; set "
-            "store.kind to redis, which several nodes share, or serve.session_replicas to 1 and serve.session_resource "
-            "to a custom Ray resource that only the node with the directory has"
+            "store.kind to redis, which several nodes share"
         )

@@ -1,48 +1,5 @@
 """Errors of ``serve_app``, and the HTTP answer to each error of the project.
 
-    ServeError
-    ├── InvalidDocument          content that contradicts itself or the schema
-    │   └── MalformedDocument    not JSON at all
-    ├── InvalidParameter         a query parameter that does not exist or has an impossible value
-    ├── UnsupportedMediaType     a body in an unsupported format
-    ├── AheadOfClock             a snapshot from the future, which would block its mesh
-    ├── DocumentTooLarge         more services, calls or bytes than the settings allow
-    ├── BadMeshName              a name that cannot be used in a path, a file and a label
-    ├── UnknownMesh              nothing is stored under this name
-    ├── UnknownInstant           no kept snapshot of this time
-    ├── UnknownIncident          no incident with this id, or no feedback on it
-    ├── UnknownMute              no mute with this id
-    ├── UnknownModel             the registry has no model of this version
-    ├── UnfitModel               a model that the meshes cannot change to
-    ├── TooMuchFeedback          feedback on more incidents than the settings allow
-    ├── TooManyMutes             more mutes than the settings allow
-    ├── TooManyMeshes            one mesh more than the settings allow
-    ├── StaleSnapshot            older than the newest snapshot counted
-    ├── SameTimeOtherContent     a second, different snapshot for a time already scored
-    ├── StoreConflict            another session changed the mesh in between
-    ├── Overloaded               the queue is full; try again later
-    ├── SlowRequest              a body that did not arrive in time
-    ├── HeadersTooLarge          more bytes of headers than the settings allow
-    ├── DeadlineExceeded         the answer was not ready in time
-    ├── NoCapacity               no replica is ready to do the work
-    ├── CorruptState             stored bytes that cannot be read back
-    ├── StoreFull                no space to write
-    ├── StoreGone                the store's files or server are gone, or were replaced while in use
-    ├── AuditGone                the audit log cannot be written, so the change is not made
-    ├── RegistryGone             the registry of models does not answer
-    ├── BadRecording             a recording folder that cannot be read or written
-    ├── NoTelemetry              a mesh's Prometheus does not answer, or lacks data
-    ├── BadVerdicts              a file of verdicts that cannot be read or belongs to another recording
-    ├── BadHost                  a request whose Host is missing or malformed
-    ├── WrongHost                a request for a host name that this service does not have
-    ├── Unauthenticated          a request without a token, or with a wrong one
-    ├── TooManyFailedLogins      a wrong token, after many others from the same address
-    ├── SignInRefused            a sign-in at a provider that is not this browser's, or was not accepted
-    ├── ProviderFailed           an identity provider that does not answer as it should
-    ├── Forbidden                a caller without the scope or mesh that the request needs
-    │   └── CrossOrigin          a change requested by a page of another site
-    └── BadSettings              a setting that does not exist or has an impossible value
-
 Catch ``ServeError`` for all of them. Ray pickles errors to send them between processes, so each has one text and
 keyword details, and is rebuilt from both, as in ``model.errors``. Details with a fixed meaning: ``pointer`` (JSON
 pointer, RFC 6901), ``errors`` (a list of ``{"pointer", "detail"}``), ``retry_after_seconds`` and ``stored``. Details
@@ -228,7 +185,7 @@ class ProviderFailed(ServeError):
 
 
 class Forbidden(ServeError):
-    """The caller is not allowed to do this."""
+    """Permission denied."""
 
 
 class CrossOrigin(Forbidden):
@@ -248,54 +205,54 @@ class Answer(NamedTuple):
 
 
 ANSWERS: dict[type[Exception], Answer] = {
-    MalformedDocument: Answer(400, "malformed-document", "The body is not well formed"),
-    BadMeshName: Answer(400, "bad-mesh-name", "The mesh name is not allowed"),
-    BadHost: Answer(400, "bad-host", "The host name of the request is not allowed"),
-    SignInRefused: Answer(400, "sign-in-refused", "The sign-in was not accepted"),
-    Unauthenticated: Answer(401, "unauthenticated", "A token is needed"),
-    Forbidden: Answer(403, "forbidden", "The caller may not do this"),
-    CrossOrigin: Answer(403, "cross-origin", "The request comes from a page of another site"),
-    UnknownMesh: Answer(404, "unknown-mesh", "There is no such mesh"),
-    UnknownInstant: Answer(404, "unknown-instant", "There is no such snapshot"),
-    UnknownIncident: Answer(404, "unknown-incident", "There is no such incident"),
-    UnknownMute: Answer(404, "unknown-mute", "There is no such mute"),
-    UnknownModel: Answer(404, "unknown-model", "There is no such model"),
-    UnfitModel: Answer(409, "unfit-model", "Meshes cannot change to this model"),
-    TooMuchFeedback: Answer(409, "too-much-feedback", "The limit on feedback is reached"),
-    TooManyMutes: Answer(409, "too-many-mutes", "The limit on mutes is reached"),
-    TooManyMeshes: Answer(409, "too-many-meshes", "The limit on meshes is reached"),
-    StaleSnapshot: Answer(409, "stale-snapshot", "The snapshot is older than the newest one"),
-    OutOfOrder: Answer(409, "out-of-order", "The snapshot is older than the newest one"),
-    SameTimeOtherContent: Answer(409, "same-time-other-content", "This time was already scored with other content"),
-    StoreConflict: Answer(409, "store-conflict", "Another session changed the mesh"),
-    DocumentTooLarge: Answer(413, "document-too-large", "The document is too large"),
-    UnsupportedMediaType: Answer(415, "unsupported-media-type", "The body has an unsupported format"),
-    WrongHost: Answer(421, "wrong-host", "The host name is not a name of this service"),
-    InvalidParameter: Answer(422, "invalid-parameter", "A query parameter is not valid"),
-    SlowRequest: Answer(408, "slow-request", "The request did not arrive in time"),
-    HeadersTooLarge: Answer(431, "headers-too-large", "The headers are too large"),
-    AheadOfClock: Answer(422, "ahead-of-clock", "The snapshot is from the future"),
-    InvalidDocument: Answer(422, "invalid-document", "The document's content is not valid"),
-    InvalidSnapshot: Answer(422, "invalid-snapshot", "The snapshot's content is not valid"),
-    BadRecording: Answer(422, "bad-recording", "The recording cannot be read"),
-    NoTelemetry: Answer(502, "no-telemetry", "The mesh's Prometheus does not answer"),
-    ProviderFailed: Answer(502, "provider-failed", "The identity provider does not answer as it should"),
-    BadVerdicts: Answer(422, "bad-verdicts", "The verdicts cannot be evaluated"),
-    Overloaded: Answer(429, "overloaded", "The service is overloaded"),
+    MalformedDocument: Answer(400, "malformed-document", "Malformed request body"),
+    BadMeshName: Answer(400, "bad-mesh-name", "Invalid mesh name"),
+    BadHost: Answer(400, "bad-host", "Host name not allowed"),
+    SignInRefused: Answer(400, "sign-in-refused", "Sign-in refused"),
+    Unauthenticated: Answer(401, "unauthenticated", "Authentication required"),
+    Forbidden: Answer(403, "forbidden", "Permission denied"),
+    CrossOrigin: Answer(403, "cross-origin", "Cross-site request refused"),
+    UnknownMesh: Answer(404, "unknown-mesh", "Mesh not found"),
+    UnknownInstant: Answer(404, "unknown-instant", "Snapshot not found"),
+    UnknownIncident: Answer(404, "unknown-incident", "Incident not found"),
+    UnknownMute: Answer(404, "unknown-mute", "Mute not found"),
+    UnknownModel: Answer(404, "unknown-model", "Model not found"),
+    UnfitModel: Answer(409, "unfit-model", "Model not usable"),
+    TooMuchFeedback: Answer(409, "too-much-feedback", "Feedback limit reached"),
+    TooManyMutes: Answer(409, "too-many-mutes", "Mute limit reached"),
+    TooManyMeshes: Answer(409, "too-many-meshes", "Mesh limit reached"),
+    StaleSnapshot: Answer(409, "stale-snapshot", "Snapshot older than the newest one"),
+    OutOfOrder: Answer(409, "out-of-order", "Snapshot older than the newest one"),
+    SameTimeOtherContent: Answer(409, "same-time-other-content", "Another snapshot of this time was already scored"),
+    StoreConflict: Answer(409, "store-conflict", "Mesh changed by another session"),
+    DocumentTooLarge: Answer(413, "document-too-large", "Document too large"),
+    UnsupportedMediaType: Answer(415, "unsupported-media-type", "Unsupported media type"),
+    WrongHost: Answer(421, "wrong-host", "Host name of another service"),
+    InvalidParameter: Answer(422, "invalid-parameter", "Invalid query parameter"),
+    SlowRequest: Answer(408, "slow-request", "Request timeout"),
+    HeadersTooLarge: Answer(431, "headers-too-large", "Headers too large"),
+    AheadOfClock: Answer(422, "ahead-of-clock", "Snapshot ahead of the service's clock"),
+    InvalidDocument: Answer(422, "invalid-document", "Invalid document"),
+    InvalidSnapshot: Answer(422, "invalid-snapshot", "Invalid snapshot"),
+    BadRecording: Answer(422, "bad-recording", "Unreadable recording"),
+    NoTelemetry: Answer(502, "no-telemetry", "Prometheus unavailable"),
+    ProviderFailed: Answer(502, "provider-failed", "Identity provider failed"),
+    BadVerdicts: Answer(422, "bad-verdicts", "Verdicts cannot be evaluated"),
+    Overloaded: Answer(429, "overloaded", "Service overloaded"),
     TooManyFailedLogins: Answer(429, "too-many-failed-logins", "Too many wrong tokens from this address"),
-    IncompatibleWeights: Answer(500, "incompatible-weights", "The stored state or weights do not fit this version"),
-    CorruptState: Answer(500, "corrupt-state", "The stored state cannot be read"),
-    BadSettings: Answer(500, "bad-settings", "The service is not configured correctly"),
-    ModelError: Answer(500, "model-error", "The model refused its input"),
-    ServeError: Answer(500, "serve-error", "The service failed"),
-    NoCapacity: Answer(503, "no-capacity", "No replica is ready to do the work"),
-    StoreGone: Answer(503, "store-gone", "The state store is not there"),
-    AuditGone: Answer(503, "audit-gone", "The change cannot be recorded"),
-    RegistryGone: Answer(503, "registry-gone", "The registry of models does not answer"),
-    DeadlineExceeded: Answer(504, "deadline-exceeded", "The answer was not ready in time"),
-    StoreFull: Answer(507, "store-full", "There is no space to store the snapshot"),
+    IncompatibleWeights: Answer(500, "incompatible-weights", "Stored state or weights incompatible with this version"),
+    CorruptState: Answer(500, "corrupt-state", "Stored state corrupt"),
+    BadSettings: Answer(500, "bad-settings", "Invalid settings"),
+    ModelError: Answer(500, "model-error", "Model refused its input"),
+    ServeError: Answer(500, "serve-error", "Service failed"),
+    NoCapacity: Answer(503, "no-capacity", "No replica available"),
+    StoreGone: Answer(503, "store-gone", "State store unavailable"),
+    AuditGone: Answer(503, "audit-gone", "Audit log unavailable"),
+    RegistryGone: Answer(503, "registry-gone", "Model registry unavailable"),
+    DeadlineExceeded: Answer(504, "deadline-exceeded", "Deadline exceeded"),
+    StoreFull: Answer(507, "store-full", "State store full"),
 }
-UNEXPECTED = Answer(500, "unexpected", "An unexpected error")
+UNEXPECTED = Answer(500, "unexpected", "Unexpected error")
 
 
 def answer(error: BaseException) -> Answer:

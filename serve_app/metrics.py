@@ -6,7 +6,7 @@ With Ray, each replica counts through ``ray.serve.metrics`` (``runtime/instrumen
 that all replicas give the same values, and a deleted mesh disappears.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -273,19 +273,16 @@ class DriftGauges:
 
 @dataclass(frozen=True, slots=True)
 class MeshGauges:
-    """The gauges of one mesh. The numbers of the verdict are None before the first verdict.
+    """The gauges of one mesh. The verdict's values are None before the first one.
 
     Attributes:
-        mesh: its name.
         services: number in the newest snapshot.
         sequence: number of counted snapshots.
         observed_at: time of the newest snapshot.
         status: of the newest verdict; ``warming_up`` before the first.
         score, threshold, probability: of the newest verdict.
         incidents: number of open incidents, without notices.
-        mutes: number of mutes in force.
         silent: number of services whose telemetry is missing.
-        notices: number of open notices.
         made_at: when the newest verdict was made, Unix time; None if unknown.
         recovering: number of open incidents, without notices, whose services are back to normal.
         hidden: number of muted services that would be part of an incident.
@@ -304,6 +301,7 @@ class MeshGauges:
     sequence: int
     observed_at: datetime | None
     status: str
+    _: KW_ONLY
     score: float | None = None
     threshold: float | None = None
     probability: float | None = None
@@ -340,9 +338,6 @@ class Objective:
     """One target of the service level.
 
     Attributes:
-        name: as in the settings, without its unit.
-        status: over the window.
-        target: as in the settings.
         current: value over the window, in the unit of the target; None: unknown.
         budget_left: share of the error budget that is left; below 0: overspent; None: unknown, or there is none.
         violated_since: Unix time; None: it is not violated.
@@ -365,7 +360,6 @@ class Violation:
     """A time in which an objective was violated.
 
     Attributes:
-        objective: name.
         since: Unix time.
         until: Unix time; None: it is still violated.
         worst: value of the objective, in its unit; None: unknown.
@@ -384,10 +378,8 @@ class ServiceLevel:
     """The service level over the window.
 
     Attributes:
-        window_seconds: length of the window.
         known: share of the window that is known.
         reported_at: when the newest counts arrived, Unix time; None: never.
-        objectives: each target.
         pushes, requests: number by outcome; pushes are requests, too.
         meshes: pushes that were slow, failed or were refused, by mesh, most first; the empty name has all others.
         causes: the same pushes by cause, most first.
@@ -398,6 +390,7 @@ class ServiceLevel:
     known: float
     reported_at: float | None
     objectives: tuple[Objective, ...]
+    _: KW_ONLY
     pushes: dict[str, int] = field(default_factory=dict)
     requests: dict[str, int] = field(default_factory=dict)
     meshes: dict[str, int] = field(default_factory=dict)

@@ -37,12 +37,15 @@ def exported_series() -> set[str]:
         else:
             instruments.count(metric, **labels)
     whole: dict[str, Any] = {
+        "score": 1.0,
+        "threshold": 2.0,
+        "probability": 0.5,
         "reconstruction_loss": 0.1,
         "loss_threshold": 0.2,
         "embedding_displacement": 1.0,
         "displacement_threshold": 2.0,
     }
-    mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", 1.0, 2.0, 0.5, 0, exceeded=False, **whole)
+    mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", exceeded=False, **whole)
     collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1})
     objective = Objective("p99", ObjectiveStatus.FULFILLED, 2.0, 0.1, 0.9)
     text = instruments.text([mesh], [collected], ServiceLevel(3600.0, 1.0, 1.0, (objective,))).decode()

@@ -11,7 +11,7 @@ from serve_app.access.oidc.rules import OidcRules
 from serve_app.errors import BadSettings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """The access settings.
 

@@ -12,7 +12,7 @@ from serve_app.api.schemas.actions import AcceptanceDocument, KeptAcceptanceDocu
 from serve_app.errors import UnknownIncident
 
 SHOWN = 80  # characters of a value in an error
-MOST_NAMED = 5  # open incidents in an error
+MAX_NAMED = 5  # open incidents in an error
 
 
 def accept_incident(
@@ -23,8 +23,6 @@ def accept_incident(
     Args:
         state: of a mesh that has a verdict.
         incident: id of an open incident or notice.
-        document: why.
-        by: who accepts it.
 
     Raises:
         UnknownIncident: no open incident has this id.
@@ -34,7 +32,7 @@ def accept_incident(
     except KeyError:
         names = [one.id for one in state.memory.open]
         raise UnknownIncident(
-            f"incident: expected an open incident ({list_first(names, MOST_NAMED) or 'there is none'}), got "
+            f"incident: expected an open incident ({list_first(names, MAX_NAMED) or 'there is none'}), got "
             f"{incident[:SHOWN]!r}; take the id from the newest verdict"
         ) from None
     assert state.observed_at is not None  # a mesh with a verdict has a snapshot

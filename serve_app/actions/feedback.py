@@ -28,15 +28,14 @@ SHOWN = 80  # characters of a value in an error
 
 
 def add_feedback(
-    state: MeshState, document: FeedbackDocument | MissedDocument, most: int, by: str = ""
+    state: MeshState, document: FeedbackDocument | MissedDocument, limit: int, by: str = ""
 ) -> tuple[MeshState, Feedback]:
     """Add feedback. Returns the new state and the stored feedback; the same state if it was given before.
 
     Args:
         state: of a mesh that has a verdict.
         document: feedback on an incident, or a missed incident.
-        most: feedback that is stored at a time.
-        by: who gives it.
+        limit: of the feedback that is stored.
 
     Raises:
         UnknownIncident: the incident is not remembered.
@@ -49,8 +48,8 @@ def add_feedback(
     before = _find_feedback(state.memory, feedback.incident)
     if before is not None and replace(feedback, given_at=before.given_at, given_by=before.given_by) == before:
         return state, before
-    if before is None and len(state.memory.feedback) >= most:
-        raise TooMuchFeedback(f"feedback: expected feedback on at most {most} incidents, got one more; withdraw some")
+    if before is None and len(state.memory.feedback) >= limit:
+        raise TooMuchFeedback(f"feedback: the limit of {limit} incidents is reached; withdraw some")
     return replace(_accept_usual_traffic(state, feedback), memory=state.memory.add_feedback(feedback)), feedback
 
 

@@ -26,8 +26,6 @@ def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[Me
 
     Args:
         state: of a mesh that has a verdict.
-        document: services, period and reason.
-        by: who mutes.
 
     Raises:
         InvalidDocument: it names an unknown service, has ended, or is too long.
@@ -43,8 +41,8 @@ def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[Me
     _require_times(document, start, state.observed_at, MAX_MUTE_SECONDS)
     if len(known) >= MAX_MUTES:
         raise TooManyMutes(
-            f"mutes: expected at most {MAX_MUTES} active and future ones, got one more; remove some, or put several "
-            "services into one"
+            f"mutes: the limit of {MAX_MUTES} active and future mutes is reached; remove some, or put several services "
+            "into one"
         )
     mute = Mute(_id(document, services), services, start, document.end, document.reason, state.observed_at, by)
     return replace(state, memory=replace(state.memory, mutes=(*state.memory.mutes, mute))), mute
@@ -97,7 +95,7 @@ def _require_times(document: MuteDocument, start: datetime, newest: datetime, lo
     elif document.end <= newest:
         problem = f"end: expected a time after the newest snapshot, {newest.isoformat()}, {came}"
     elif document.end - start > longest:
-        problem = f"end: expected at most {longest} after the {whose}, {start.isoformat()}, {came}, or give a start"
+        problem = f"end: more than {longest} after the {whose}, {start.isoformat()}, {came}, or give a start"
     else:
         return
     raise InvalidDocument(problem, pointer="/end", errors=[{"pointer": "/end", "detail": problem}])

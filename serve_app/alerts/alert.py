@@ -1,7 +1,7 @@
 """The state of alerting: what has been sent, kept between verdicts and across restarts. All values are frozen."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -42,12 +42,9 @@ class AlertedIncident:
     """An open incident as of its last notification. The state file holds the names of the fields.
 
     Attributes:
-        incident: its id.
-        severity: highest so far.
         opened_at: time of the first notification. An id that comes back later opens another alert.
         sequence: number of its newest event, from 1.
         services: suspect and affected services of the last verdict that listed it.
-        alert: the alert that fires for it.
         document: the incident in the HTTP interface's form (``IncidentDocument``).
         cause: first suspect as of its newest event.
         next_cause: another first suspect, which no event has had yet; empty: none.
@@ -62,6 +59,7 @@ class AlertedIncident:
     services: tuple[str, ...]
     alert: Alert
     document: dict[str, Any]
+    _: KW_ONLY
     cause: str = ""
     next_cause: str = ""
     next_cause_since: datetime | None = None
@@ -117,7 +115,6 @@ class AlertState:
     """Everything that must outlive the process.
 
     Attributes:
-        meshes: alerts by mesh.
         ended: resolved alerts that an Alertmanager may not have received yet, oldest first.
         events: by webhook, the events that it has not acknowledged, oldest first.
     """

@@ -58,10 +58,6 @@ class AlertmanagerReceiver:
     """One Alertmanager of a cluster. Each one gets all alerts, since they do not forward alerts to each other.
 
     Args:
-        sender: for ``.../api/v2/alerts``.
-        saved: holds the alerts.
-        timing: when to post.
-        instruments: counters.
         clock: UTC now.
     """
 
@@ -175,8 +171,8 @@ def current_alerts(state: AlertState, now: datetime, lapse: timedelta) -> list[A
     return [*(incident.alert for alerts in recent for incident in alerts.open), *state.ended]
 
 
-def split_batches(alerts: Sequence[Alert], most: int = BATCH) -> Iterator[list[Alert]]:
-    """Batches of at most ``most`` alerts. Alerts of one incident stay together: one severity ends as the next fires."""
+def split_batches(alerts: Sequence[Alert], limit: int = BATCH) -> Iterator[list[Alert]]:
+    """Batches of up to ``limit`` alerts. Alerts of an incident stay together: one severity ends as the next fires."""
 
     def incident(alert: Alert) -> tuple[str, str]:
         return alert.labels.get("mesh", ""), alert.labels.get("incident", "")
@@ -184,7 +180,7 @@ def split_batches(alerts: Sequence[Alert], most: int = BATCH) -> Iterator[list[A
     batch: list[Alert] = []
     for _, together in groupby(sorted(alerts, key=incident), incident):
         group = list(together)
-        if batch and len(batch) + len(group) > most:
+        if batch and len(batch) + len(group) > limit:
             yield batch
             batch = []
         batch += group
@@ -211,7 +207,7 @@ def find_problem(alert: Alert) -> str:
     if alert.url and not re.match(r"https?://[^\s/]", alert.url):
         return f"generatorURL: expected http(s)://..., got {alert.url!r}"
     size = sum(len(text.encode()) for pair in (alert.labels | alert.annotations).items() for text in pair)
-    return f"expected at most {MAX_BYTES} bytes, got {size}" if size > MAX_BYTES else ""
+    return f"{size} bytes are too many: the limit is {MAX_BYTES}" if size > MAX_BYTES else ""
 
 
 def _is_utf8(text: str) -> bool:

@@ -20,7 +20,7 @@ MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 
 
 
 def labels(links: Links, mesh: str, incident: Incident) -> dict[str, str]:
-    """Labels of the first notification; only ``severity`` may change later. Empty values are left out, since
+    """Labels of the first notification; only ``severity`` may change later. Empty values are omitted, since
     Alertmanager treats an empty label as a missing one."""
     namespace, _, service = readable(first_service(incident)).partition("/")
     found = {

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -55,15 +55,13 @@ class Receivers:
     Attributes:
         alertmanagers: all replicas, with complete URLs.
         events: opens each receiver of events, with the deadline of one delivery, s.
-        links: cluster and URLs in alerts.
-        notices: whether to send notices too.
         timing, queue, backoff: when to send, and how much may wait.
-        deadline_seconds: for one request.
         drain_seconds: for what still waits when the process ends.
     """
 
     alertmanagers: tuple[Endpoint, ...] = ()
     events: tuple[Callable[[float], EventReceiver], ...] = ()
+    _: KW_ONLY
     links: Links = field(default_factory=Links)
     notices: bool = True
     timing: PostTiming = field(default_factory=PostTiming)
@@ -79,12 +77,8 @@ def receivers(settings: Settings) -> Receivers:
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
         tuple(_event_receivers(notify)),
-        Links.from_settings(settings),
-        notify.notices,
-        PostTiming(resend=timedelta(seconds=notify.resend_seconds)),
-        backoff=Backoff(longest_seconds=notify.longest_backoff_seconds),
-        deadline_seconds=notify.deadline_seconds,
-        drain_seconds=notify.drain_seconds,
+        links=Links.from_settings(settings),
+        notices=notify.notices,
     )
 
 
@@ -108,9 +102,7 @@ class AlertDelivery:
     """Sends the alerts and events of one process. Use it from one event loop.
 
     Args:
-        to: where to send, and how.
         storage: for the state, which outlives the process.
-        instruments: counters.
         clock: UTC now.
 
     Raises:
@@ -132,7 +124,7 @@ class AlertDelivery:
         ]
         events = [open_receiver(to.deadline_seconds) for open_receiver in to.events]
         self._queues = [EventQueue(one, self._saved, instruments) for one in events]
-        self._illustrated = [one for one in events if isinstance(one, PictureReceiver) and one.wants_pictures]
+        self._illustrated = [one for one in events if isinstance(one, PictureReceiver)]
         _require_different_keys(self._queues)
         self._receivers: list[Receiver] = [*self._replicas, *self._queues]
         self._loops = [
@@ -162,7 +154,7 @@ class AlertDelivery:
             async with asyncio.timeout(PICTURE_SECONDS):
                 png = await asyncio.to_thread(render_png, svg, PICTURE_WIDTH)
         except TimeoutError:
-            log.warning("the picture of incident %s took longer than %g s, and is left out", incident, PICTURE_SECONDS)
+            log.warning("the picture of incident %s took longer than %g s, and is omitted", incident, PICTURE_SECONDS)
             return
         if png is not None:
             for receiver in self._illustrated:

@@ -69,13 +69,7 @@ class EventReceiver(Protocol):
 
 @runtime_checkable
 class PictureReceiver(Protocol):
-    """A receiver that shows the picture of an incident.
-
-    Attributes:
-        wants_pictures: whether its settings ask for pictures.
-    """
-
-    wants_pictures: bool
+    """A receiver that shows the picture of an incident."""
 
     def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
         """Take the picture of an incident, shortly after its event. There may be none, so no event waits for it."""
@@ -93,13 +87,7 @@ class ReceiverPlugin(Plugin[O]):
 
 
 class EventQueue:
-    """The events that wait for one receiver.
-
-    Args:
-        receiver: gets the events.
-        saved: holds the events.
-        instruments: counters.
-    """
+    """The events that wait for one receiver."""
 
     def __init__(self, receiver: EventReceiver, saved: SavedState, instruments: Instruments) -> None:
         self.kind, self.name, self.key = receiver.kind, receiver.name, receiver.key

@@ -52,7 +52,7 @@ def what_happened(event: Mapping[str, Any]) -> str:
     if event["event"] == "merged":
         return f"{name} {where} is now part of another incident"
     if event["event"] == "resolved":
-        how = "Ended, unknown how" if ended_unknown(event) else "Resolved"
+        how = "Closed, outcome unknown" if ended_unknown(event) else "Resolved"
         return f"{how}: {name[0].lower()}{name[1:]} {where}"
     return f"{name} {where}"
 
@@ -94,7 +94,7 @@ def next_step(event: Mapping[str, Any]) -> str:
 
 
 def named_links(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and URL of each link; another link to the page is left out."""
+    """Yield name and URL of each link; another link to the page is omitted."""
     page = event["links"].get("page_url")
     for name, url in event["links"].items():
         if name in _LINKS and (name == "page_url" or url != page):
@@ -109,9 +109,9 @@ def _end(event: Mapping[str, Any]) -> str:
     at = format_time(datetime.fromisoformat(event["at"]))
     match event.get("reason"):
         case "unseen":
-            return f"Ended, unknown how: nothing was seen of it for too long, until {at}."
+            return f"Closed, outcome unknown: no data received since, until {at}."
         case "mesh_silent":
-            return f"Ended, unknown how: there was no verdict of its mesh for a day, until {at}."
+            return f"Closed, outcome unknown: its mesh had no verdict for a day, until {at}."
         case "mesh_deleted":
             return f"Ended at {at}: its mesh was deleted."
         case _:

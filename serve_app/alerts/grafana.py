@@ -22,16 +22,12 @@ from serve_app.settings.alerting import ReceiverSettings
 KIND = "grafana"
 PATH = "/api/annotations"
 NAMES = {"page_url": "Open the incident", "runbook_url": "Runbook", "traces_url": "Traces", "logs_url": "Logs"}
-LONGEST = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
-_MOST_BYTES = 1 << 16  # of an answer
+MAX_NAME = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
+_MAX_BYTES = 1 << 16  # of an answer
 
 
 class Grafana:
-    """Writes annotations to one Grafana.
-
-    Args:
-        sender: for ``.../api/annotations``.
-    """
+    """Writes annotations to one Grafana."""
 
     kind = KIND
 
@@ -44,7 +40,7 @@ class Grafana:
         """Add the annotation of the event's incident, or change it."""
         document = annotation(event.document)
         query = urlencode({"type": "annotation", "limit": 1, "tags": incident_tag(event.document)})
-        reply = await self._sender.send("GET", f"?{query}", keep=_MOST_BYTES)
+        reply = await self._sender.send("GET", f"?{query}", keep=_MAX_BYTES)
         if reply.failed:
             return reply
         try:
@@ -74,7 +70,7 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         for name, url in event["links"].items()
         if name in NAMES
     ]
-    end = "ended, unknown how" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
+    end = "closed, outcome unknown" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
     continues = f", which continues {escape(event['continues'])}" if event.get("continues") else ""
     texts = [
         escape(event["summary"]),
@@ -89,10 +85,10 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         **({"timeEnd": max(_milliseconds(at), _milliseconds(since))} if is_over else {}),
         "tags": [
             "tagae",
-            f"cluster:{event['cluster'][:LONGEST]}",
+            f"cluster:{event['cluster'][:MAX_NAME]}",
             f"mesh:{event['mesh']}",
             f"severity:{incident['severity']}",
-            *(f"service:{name[: 2 * LONGEST]}" for name in places),
+            *(f"service:{name[: 2 * MAX_NAME]}" for name in places),
             incident_tag(event),
         ],
         "text": "<br>".join(text for text in texts if text),

@@ -17,7 +17,6 @@ class LinkSubject:
     """The subject of links.
 
     Attributes:
-        mesh: its name.
         service: ``namespace/name``; empty: none.
         start, end: of the time to show; None: unknown.
         incident, kind: of an incident; empty: none.
@@ -36,7 +35,6 @@ class Links:
     """The cluster, and the URLs that lead to this service and to other tools.
 
     Attributes:
-        cluster: label of every alert.
         external_url: base URL of this service; empty: no links to it.
         templates: by name: ``dashboard``, ``traces``, ``logs``, ``runbook``.
         templates_by_mesh: of meshes with links of their own; all of them, in place of ``templates``.
@@ -59,7 +57,7 @@ class Links:
         return cls(notify.cluster, notify.external_url or "", _templates(settings.links), of_meshes)
 
     def tools(self, subject: LinkSubject) -> dict[str, str]:
-        """Return the URLs of other tools by name; a link that needs what is not known is left out."""
+        """Return the URLs of other tools by name; a link with an unknown value is omitted."""
         namespace, _, service = subject.service.partition("/")
         values = {
             "cluster": self.cluster,

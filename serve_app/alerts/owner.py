@@ -21,7 +21,7 @@ class Owner:
         open_delivery: reads the state and becomes its owner; :class:`AlertDelivery` raises its errors.
 
     Raises:
-        BadSettings: as in :class:`AlertDelivery`.
+        BadSettings: see :class:`AlertDelivery`.
     """
 
     def __init__(self, open_delivery: Callable[[], AlertDelivery]) -> None:

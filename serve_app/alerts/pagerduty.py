@@ -39,13 +39,7 @@ KEY_LENGTH = 32  # characters of a routing key
 
 
 class PagerDuty:
-    """Sends events to one service of PagerDuty.
-
-    Args:
-        sender: for the URL of its Events API.
-        routing_key_file: holds the integration key.
-        notices: whether it gets notices.
-    """
+    """Sends events to one service of PagerDuty."""
 
     kind = KIND
 
@@ -73,7 +67,7 @@ class PagerDuty:
 
 
 def encode(event: Mapping[str, Any], routing_key: str) -> bytes:
-    """Return the body of a request; details are left out of one that would be too large."""
+    """Return the body of a request; without details if it would be too large."""
     body = pagerduty_event(event)
     content = json.dumps({"routing_key": routing_key, **body}).encode()
     if len(content) > MAX_BYTES:

@@ -32,11 +32,8 @@ def build_event(
     """An event with all that is known about its incident, so that a receiver needs no other event.
 
     Args:
-        kind: what happened.
         incident: its state after the event; ``sequence`` is the event's number.
-        mesh: name.
         at: time of the event, UTC.
-        links: cluster and URLs.
         more: ``previous_severity``, ``previous_cause``, ``merged_into``, or ``reason`` of a resolution.
     """
     key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))

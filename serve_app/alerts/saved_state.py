@@ -20,12 +20,7 @@ log = logging.getLogger(__name__)
 class SavedState:
     """The state of one process. Use it from one event loop.
 
-    Args:
-        storage: of this process alone.
-        instruments: counters.
-
     Attributes:
-        state: current.
         published: the last state that was saved, or that could not be saved; senders send this one.
         is_taken_over: whether another process owns the storage. Nothing is published any more.
 

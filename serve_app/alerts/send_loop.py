@@ -16,7 +16,6 @@ class Receiver(Protocol):
     """One endpoint and what is due to it.
 
     Attributes:
-        kind: label of the counters.
         name: where it is, for the log; without secrets.
     """
 
@@ -40,10 +39,7 @@ class SendLoop:
     """Serves one endpoint, so that a slow endpoint does not delay the others.
 
     Args:
-        receiver: the endpoint.
         news: set when something may be due.
-        backoff: between attempts after failures.
-        instruments: counters.
     """
 
     def __init__(self, receiver: Receiver, news: asyncio.Event, backoff: Backoff, instruments: Instruments) -> None:

@@ -28,13 +28,13 @@ from serve_app.settings.receivers import SlackSettings
 KIND = "slack"
 EVENT_TYPE = "tagae_incident"  # of the metadata
 MAX_KEY = 512  # characters
-PAGE, MOST_PAGES = 200, 5  # messages of the channel that are read to find the one of an incident
+PAGE, MAX_PAGES = 200, 5  # messages of the channel that are read to find the one of an incident
 LOOK_BACK = timedelta(minutes=1)  # before the incident opened, for clocks that differ
-MOST_KNOWN = 200  # incidents whose messages are remembered
+MAX_KNOWN = 200  # incidents whose messages are remembered
 PICTURE_SECONDS = 5.0  # to wait for a picture; it takes about one
 YOUNG = timedelta(seconds=30)  # an older event waits for no picture: it was sent before a restart, if at all
-MOST_PICTURES = 16
-_MOST_BYTES = 4 << 20  # of an answer
+MAX_PICTURES = 16
+_MAX_BYTES = 4 << 20  # of an answer
 _JSON, _FORM, _PNG = "application/json; charset=utf-8", "application/x-www-form-urlencoded", "image/png"
 _OVERLOADED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
 _TRANSIENT = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout", "team_added_to_org"})
@@ -45,13 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class SlackApp:
-    """Follows incidents in one channel.
-
-    Args:
-        sender: for the Web API, with the token.
-        settings: of the receiver.
-        deadline_seconds: of one request.
-    """
+    """Follows incidents in one channel."""
 
     kind = KIND
 
@@ -62,7 +56,6 @@ class SlackApp:
         self.name = f"{sender.endpoint.origin}/{settings.channel}"
         identity = f"{sender.endpoint.url}\n{settings.channel}"
         self.key = f"slack-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
-        self.wants_pictures = settings.pictures
         self._messages: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._pictures: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._picture_came = asyncio.Event()
@@ -70,7 +63,7 @@ class SlackApp:
     def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
         """Keep the picture of an incident until its event is sent."""
         self._pictures[mesh, incident] = png
-        while len(self._pictures) > MOST_PICTURES:
+        while len(self._pictures) > MAX_PICTURES:
             self._pictures.popitem(last=False)
         self._picture_came.set()
 
@@ -142,7 +135,7 @@ class SlackApp:
             "limit": PAGE,
             "include_all_metadata": True,
         }
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             reply, answer = await self._call("conversations.history", query, _FORM)
             if reply.detail in _MAY_NOT_READ:
                 log.warning(
@@ -163,12 +156,12 @@ class SlackApp:
 
     def _remember(self, event: Mapping[str, Any], message: str) -> None:
         self._messages[_name(event)] = message
-        while len(self._messages) > MOST_KNOWN:
+        while len(self._messages) > MAX_KNOWN:
             self._messages.popitem(last=False)
 
     async def _show_picture(self, event: IncidentEvent, message: str) -> None:
         """Add the picture to the thread, if there is one in time. A message without it is still a message."""
-        if not self.wants_pictures or datetime.now(UTC) - event.at > YOUNG:
+        if datetime.now(UTC) - event.at > YOUNG:
             return
         png = await self._wait_for_picture(event.document["mesh"], event.document["incident"]["id"])
         reply = Reply(status=200) if png is None else await self._upload(png, event.document, message)
@@ -210,7 +203,7 @@ class SlackApp:
         """Call a method of the Web API. Slack answers 200 to most failures; the answer has the error's name, which is
         the detail of the reply."""
         body = (json.dumps(fields) if form == _JSON else urlencode(_plain(fields))).encode()
-        reply = await self._sender.send("POST", f"/{method}", body, {"content-type": form}, _MOST_BYTES)
+        reply = await self._sender.send("POST", f"/{method}", body, {"content-type": form}, _MAX_BYTES)
         if reply.failed:
             return reply, {}
         try:

@@ -38,8 +38,8 @@ class AlertStorage(Protocol):
 
 
 def open_file(settings: Settings) -> "FileStorage":
-    """A file in ``notify.path``, or beside the local store."""
-    return FileStorage(settings.notify.path or settings.store.path / DIRECTORY)
+    """A file beside the local store."""
+    return FileStorage(settings.store.path / DIRECTORY)
 
 
 class FileStorage:
@@ -67,7 +67,9 @@ class FileStorage:
             log.error("%s; renamed to %s; the next verdict sends open incidents again", error, aside)
             return AlertState()
         except OSError as error:
-            raise BadSettings(f"notify: expected a directory to write in, got {error}; correct notify.path") from error
+            raise BadSettings(
+                f"store.path: the state of notifications cannot be written: {error}; make the directory writable"
+            ) from error
 
     def write(self, state: AlertState) -> None:
         path, new = self._directory / FILE_NAME, self._directory / f"{FILE_NAME}.new"

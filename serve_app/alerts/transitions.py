@@ -42,11 +42,8 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, l
     """Return the changes that a verdict makes.
 
     Args:
-        alerts: of the mesh, before.
-        mesh: name.
         verdict: of this mesh; one that is out of order changes nothing.
         now: UTC, by this service's clock.
-        links: cluster and URLs.
     """
     if _is_out_of_order(alerts, verdict, now):
         return Transition(alerts)

@@ -22,7 +22,6 @@ class Webhook:
     """Posts events to one webhook.
 
     Args:
-        sender: for its URL.
         secret_file: key that signs each request; None: requests are not signed.
         format: of the body: the event itself, or the message for Slack.
     """
@@ -63,8 +62,6 @@ def signature(key: str, body: bytes, at: int) -> str:
     request that was recorded and is sent again later.
 
     Args:
-        key: shared secret.
-        body: of the request.
         at: Unix time, s.
     """
     digest = hmac.new(key.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()

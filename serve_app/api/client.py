@@ -66,7 +66,9 @@ class Client:
             within this time. None: the same as ``patience_seconds``.
         on_retry: called once for each request that is repeated although something has answered before, with the reason
             and the patience in words.
-        ca_file: trusted certificates instead of the system's.
+        ca_file: CA bundle to use instead of the system store.
+
+    Each method raises the error that the service raised, with its text, and ``NoCapacity`` if there is no answer.
 
     Raises:
         BadSettings: ``ca_file`` cannot be read.
@@ -105,25 +107,20 @@ class Client:
         self._http.close()
 
     def push(self, mesh: str, snapshot: MeshSnapshot) -> VerdictDocument:
-        """Score one snapshot.
-
-        Raises:
-            ServeError: the error that the service raised, with its text; ``NoCapacity`` if there is no answer.
-        """
+        """Score one snapshot."""
         response = self._send("POST", f"/v1/meshes/{mesh}/snapshots", _body(snapshot))
         return VerdictDocument.model_validate_json(response.content)
 
     def baseline(self, mesh: str, snapshot: MeshSnapshot) -> None:
-        """Set baselines and calibration from a snapshot, which does not count and has no verdict. Errors as in
-        ``push``."""
+        """Set baselines and calibration from a snapshot, which does not count and has no verdict."""
         self._send("POST", f"/v1/meshes/{mesh}/baseline", _body(snapshot))
 
     def verdict(self, mesh: str) -> VerdictDocument:
-        """The newest verdict. Errors as in ``push``."""
+        """The newest verdict."""
         return VerdictDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}/verdict").content)
 
     def drift(self, mesh: str) -> DriftDocument:
-        """How far a mesh is from training and from its own last week. Errors as ``push``."""
+        """How far a mesh is from training and from its own last week."""
         return DriftDocument.model_validate(self.read(mesh, "drift"))
 
     def audit(self, **parameters: datetime | str | int | None) -> Iterator[AuditRecordDocument]:
@@ -132,7 +129,8 @@ class Client:
         Args:
             parameters: of the route ``GET /v1/audit``, except ``cursor``; None leaves one out.
 
-        Errors as in ``push``, and :class:`~serve_app.errors.Forbidden` without the scope admin.
+        Raises:
+            Forbidden: without the scope admin.
         """
         cursor: str | None = None
         while True:
@@ -144,7 +142,7 @@ class Client:
                 return
 
     def meshes(self) -> list[MeshDocument]:
-        """All meshes of the service. Errors as in ``push``."""
+        """All meshes of the service."""
         return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
 
     def read(self, mesh: str, view: str, **parameters: datetime | str | None) -> Any:
@@ -153,8 +151,6 @@ class Client:
         Args:
             view: the last part of the route ``GET /v1/meshes/{mesh}/{view}``.
             parameters: of the route; None leaves one out.
-
-        Errors as in ``push``, and the errors of the route.
         """
         return self._view(mesh, view, parameters).json()
 
@@ -175,8 +171,6 @@ class Client:
             points: maximum number of steps.
             service: return its metrics too.
             source: caller; return its calls to the service instead.
-
-        Errors as in ``read``.
         """
         view = self._view(
             mesh, "range", {"start": start, "end": end, "points": str(points), "service": service, "source": source}
@@ -184,12 +178,11 @@ class Client:
         return RangeDocument.model_validate_json(view.content)
 
     def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
-        """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings. Errors as in
-        ``read``."""
+        """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings."""
         return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
 
     def embeddings(self, mesh: str) -> Embeddings:
-        """The embeddings of the services of the newest snapshot. Errors as ``push``."""
+        """The embeddings of the services of the newest snapshot."""
         response = self._send("GET", f"/v1/meshes/{mesh}/embeddings", accept=ARROW)
         return decode_embeddings(response.content)
 
@@ -203,7 +196,7 @@ class Client:
         team: str | None = None,
     ) -> Iterator[ArchivedIncidentDocument]:
         """The incidents of a period, the newest first, page by page; without a period, those that are open now. With
-        ``team``, those that belong to it. Errors as ``push``."""
+        ``team``, those that belong to it."""
         cursor: str | None = None
         while True:
             page = IncidentsDocument.model_validate(
@@ -215,70 +208,67 @@ class Client:
                 return
 
     def incident(self, mesh: str, incident: str) -> IncidentDetailDocument:
-        """An incident, open or archived, at its highest score. Errors as in ``push``; ``UnknownIncident`` if there is
-        none of this id."""
+        """An incident, open or archived, at its highest score."""
         return IncidentDetailDocument.model_validate(self.read(mesh, f"incidents/{quote(incident, safe='')}"))
 
     def delete(self, mesh: str) -> None:
-        """Delete a mesh. Errors as in ``push``."""
+        """Delete a mesh."""
         self._send("DELETE", f"/v1/meshes/{mesh}")
 
     def give_feedback(self, mesh: str, feedback: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
-        """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored feedback. Errors as
-        in ``push``, and ``UnknownIncident``."""
+        """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored
+        feedback."""
         response = self._send("POST", f"/v1/meshes/{mesh}/feedback", _json(feedback), JSON)
         return KeptFeedbackDocument.model_validate_json(response.content)
 
     def feedback(self, mesh: str) -> list[KeptFeedbackDocument]:
-        """All stored feedback, oldest first. Errors as in ``push``."""
+        """All stored feedback, oldest first."""
         response = self._send("GET", f"/v1/meshes/{mesh}/feedback")
         return FeedbackListDocument.model_validate_json(response.content).feedback
 
     def withdraw_feedback(self, mesh: str, incident: str) -> None:
-        """Withdraw the feedback on an incident, by its id. Errors as in :meth:`give_feedback`."""
+        """Withdraw the feedback on an incident, by its id."""
         self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_in_path(incident)}")
 
     def accept_incident(self, mesh: str, incident: str, note: str = "") -> KeptAcceptanceDocument:
-        """Make the present level of an open incident normal, which ends it. Returns what is stored. Errors as
-        :meth:`give_feedback`."""
+        """Make the present level of an open incident normal, which ends it. Returns what is stored."""
         path = f"/v1/meshes/{mesh}/incidents/{_in_path(incident)}/accept"
         response = self._send("POST", path, _json(AcceptanceDocument(note=note)), JSON)
         return KeptAcceptanceDocument.model_validate_json(response.content)
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
-        """Mute services or the whole mesh for a while. Returns the stored mute. Errors as in ``push``."""
+        """Mute services or the whole mesh for a while. Returns the stored mute."""
         response = self._send("POST", f"/v1/meshes/{mesh}/mutes", _json(mute), JSON)
         return KeptMuteDocument.model_validate_json(response.content)
 
     def mutes(self, mesh: str) -> list[KeptMuteDocument]:
-        """The current and future mutes, oldest first. Errors as in ``push``."""
+        """The current and future mutes, oldest first."""
         response = self._send("GET", f"/v1/meshes/{mesh}/mutes")
         return MuteListDocument.model_validate_json(response.content).mutes
 
     def unmute(self, mesh: str, mute: str) -> None:
-        """Remove a mute by its id. Errors as in ``push``, and ``UnknownMute``."""
+        """Remove a mute by its id."""
         self._send("DELETE", f"/v1/meshes/{mesh}/mutes/{_in_path(mute)}")
 
     def models(self) -> ModelsDocument:
-        """The models of the registry. Errors as ``push``, and ``RegistryGone``."""
+        """The models of the registry."""
         return ModelsDocument.model_validate_json(self._send("GET", "/v1/models").content)
 
     def compare_models(self, version: str) -> ComparisonOfModels:
-        """Where a model differs from the one that it was tried against. Errors as :meth:`models`, and
-        ``UnknownModel``."""
+        """Where a model differs from the one that it was tried against."""
         response = self._send("GET", f"/v1/models/{_in_path(version)}/comparison")
         return ComparisonOfModels.model_validate_json(response.content)
 
     def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
-        """Try a model on a share of the meshes. Errors as :meth:`compare_models`, and ``UnfitModel``."""
+        """Try a model on a share of the meshes."""
         return self._change_models(f"{_in_path(version)}/canary", CanaryDocument(share=share))
 
     def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:
-        """Have all meshes use a model, or one. Errors as :meth:`try_model`."""
+        """Have all meshes use a model, or one."""
         return self._change_models(f"{_in_path(version)}/promote", PromotionDocument(mesh=mesh))
 
     def roll_back_model(self, mesh: str | None = None, reason: str = "") -> RolloutDocument:
-        """End a trial, or go back to the model before. Errors as ``push``, and ``UnfitModel``."""
+        """End a trial, or go back to the model before."""
         return self._change_models("rollback", RollbackDocument(mesh=mesh, reason=reason))
 
     def _change_models(self, path: str, change: Document) -> RolloutDocument:
@@ -287,7 +277,7 @@ class Client:
         )
 
     def metrics(self) -> str:
-        """The service's metrics in Prometheus' text format. Errors as in ``push``."""
+        """The service's metrics in Prometheus' text format."""
         return self._send("GET", "/metrics").text
 
     def _view(self, mesh: str, view: str, parameters: Mapping[str, datetime | str | None]) -> httpx.Response:

@@ -37,8 +37,8 @@ SUBJECTS = {  # by channel; channels with one subject are one advice
     "cpu_per_request": "CPU use",
     "memory_utilization": "memory use",
     "active_connections": "connections",
-    "callers": "numbers of callers and callees",
-    "callees": "numbers of callers and callees",
+    "callers": "counts of callers and callees",
+    "callees": "counts of callers and callees",
 }
 OF_KINDS = {Kind.CALLS: "new calls", Kind.MISSING: "missing metrics"}
 REFERENCES = {Reference.TRAINING: "training's", Reference.WEEK: "last week's"}

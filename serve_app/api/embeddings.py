@@ -1,7 +1,7 @@
 """The embeddings of the services of a mesh: as documents, as an Arrow table, and which services are alike."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 import numpy as np
@@ -15,7 +15,6 @@ class Embeddings:
     """The embeddings of one mesh.
 
     Attributes:
-        mesh: its name.
         observed_at: time of the snapshot that they belong to.
         model: digest of the weights that made them. Embeddings of different weights cannot be compared.
         status: of the verdict on that snapshot.
@@ -30,6 +29,7 @@ class Embeddings:
     model: str
     status: str
     mesh_score: float
+    _: KW_ONLY
     services: Sequence[str]
     deviations: Array
     vectors: Array

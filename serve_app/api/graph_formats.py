@@ -1,6 +1,6 @@
 """The graph of a mesh for other programs: as networkx, in GraphML, or as nodes and links.
 
-Numbers that are not known are left out, as GraphML has no null. Units are as in the JSON form.
+Unknown numbers are omitted, as GraphML has no null. Units are as in the JSON form.
 """
 
 import json
@@ -14,7 +14,7 @@ from serve_app.errors import InvalidParameter
 if TYPE_CHECKING:
     import networkx as nx
 
-MOST_ELEMENTS = 25_000  # services and calls; GraphML of so many takes 90 MB and 2 s of one core
+MAX_ELEMENTS = 25_000  # services and calls; GraphML of so many takes 90 MB and 2 s of one core
 
 
 class GraphFormat(StrEnum):
@@ -53,9 +53,9 @@ def check_size(count: int, form: GraphFormat) -> None:
     Raises:
         InvalidParameter: there are too many for a form that is not written in pieces.
     """
-    if count > MOST_ELEMENTS:
+    if count > MAX_ELEMENTS:
         raise InvalidParameter(
-            f"format: expected at most {MOST_ELEMENTS} services and calls for {form.value}, got {count}; ask for a "
+            f"format: {count} services and calls are too many for {form.value}: the limit is {MAX_ELEMENTS}; ask for a "
             "service or for incidents, or use json",
             pointer="/format",
         )

@@ -45,7 +45,7 @@ from serve_app.api.reason_text import (
 from serve_app.api.rerouting import swapped_callers
 from serve_app.api.subject import (
     LATENCIES,
-    LONGEST_VERSION,
+    MAX_VERSION,
     TRAFFIC,
     caller,
     change_before,
@@ -60,7 +60,7 @@ from serve_app.api.subject import (
     unclear_suspects,
 )
 
-LEAST_HARM = 0.005  # share of front-door requests that is written as one percent
+MIN_HARM = 0.005  # share of front-door requests that is written as one percent
 _NUMBERS = "{observed}, usually {usual}"
 _OWN = {  # by metric
     "error_rate": "{who} is failing: {observed} of its requests, usually {usual}",
@@ -128,7 +128,6 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     If the first suspect is not clear, it says that the cause is uncertain, and names two.
 
     Args:
-        incident: open, or in the archive.
         alerts: the incidents of the same verdict that raise an alert. Lost traffic is called a fault outside the mesh
             only if there is no other one.
     """
@@ -169,7 +168,7 @@ def impact_text(impact: Impact) -> str:
     """``4 services affected, 12% of front-door requests fail or are slow``; without known harm, how many requests reach
     it: ``4 services affected, 12% of front-door requests``."""
     services = f"{impact.services:,} service{'' if impact.services == 1 else 's'} affected"
-    if impact.harmed_share and impact.harmed_share >= LEAST_HARM:
+    if impact.harmed_share and impact.harmed_share >= MIN_HARM:
         return f"{services}, {share_text(impact.harmed_share)} of front-door requests fail or are slow"
     if not impact.front_door_share:
         return services
@@ -248,7 +247,7 @@ def _change_words(incident: Incident) -> str:
         return ""
     change, ahead = last.change, (incident.since - last.at).total_seconds()
     what = f"the {change.kind.replace('_', ' ')}"
-    if change.reason and len(change.reason) <= LONGEST_VERSION:
+    if change.reason and len(change.reason) <= MAX_VERSION:
         what += f" of {change.reason}" if change.kind == "deploy" else f" ({change.reason})"
     return f"{what}, {span_text(ahead)} before" if ahead else what
 
@@ -274,7 +273,6 @@ def _symptom_text(reason: Reason, who: str, call: Reason | None) -> str:
 
     Args:
         reason: of another kind than the cause.
-        who: the suspect.
         call: the cause, if it is about calls and not about the suspect.
     """
     if is_signal(reason):

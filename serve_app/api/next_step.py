@@ -40,7 +40,7 @@ from serve_app.api.reason_text import (
 from serve_app.api.rerouting import routes_of, swapped_callers
 from serve_app.api.subject import (
     LATENCIES,
-    LONGEST_VERSION,
+    MAX_VERSION,
     TRAFFIC,
     change_before,
     facts_of_kind,
@@ -65,7 +65,7 @@ _OF_A_VERSION = frozenset(
         IncidentKind.REROUTED,
     }
 )
-_MOST_CALLERS = 3  # named in a sentence
+_MAX_CALLERS = 3  # named in a sentence
 _OF_ITS_OWN = 0.2  # score of a second suspect, from which it probably has a fault of its own
 _SIGNAL_STEPS: dict[str, str] = {
     SignalKind.CPU_THROTTLING: "Raise the CPU limit of {who}, or scale it out",
@@ -96,7 +96,6 @@ def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.``
 
     Args:
-        incident: open, or in the archive.
         alerts: the incidents of the same verdict that raise an alert; see :func:`serve_app.api.headline.headline`.
     """
     step = _next_step(incident, alerts)
@@ -108,7 +107,7 @@ def _next_step(incident: Incident, alerts: Sequence[Incident]) -> _Advice:
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
         return _Advice(f"Find out why {first} sends no telemetry", "until it does, its state is unknown")
     if incident.recovering:
-        return _Advice("Nothing to do now but watch", f"{_subject_with_verb(incident)} back to normal")
+        return _Advice("No action needed; keep watching", f"{_subject_with_verb(incident)} back to normal")
     if incident.kind in TRAFFIC:
         return _step_of_traffic(incident, is_alone(incident, alerts))
     if not incident.suspects:
@@ -143,8 +142,6 @@ class _FirstSuspect:
     """An incident with a first suspect.
 
     Attributes:
-        incident: open.
-        suspect: its first one.
         facts: about the suspect, see :func:`serve_app.api.subject.facts`.
     """
 
@@ -187,7 +184,7 @@ def _rollback(case: _FirstSuspect) -> _Advice | None:
     if near is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
         return None
     change, ahead = near.change, (case.incident.since - near.at).total_seconds()
-    is_short = bool(change.reason) and len(change.reason) <= LONGEST_VERSION
+    is_short = bool(change.reason) and len(change.reason) <= MAX_VERSION
     if change.kind == "deploy":
         action, came = f"Roll back {change.reason if is_short else 'the last deploy'} of {case.who}", "it was deployed"
     else:
@@ -204,7 +201,7 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
     if callers:
         first, *others = callers
         ends = (
-            f"{case.who} and its callers {list_first(callers, _MOST_CALLERS)}" if others else f"{first} and {case.who}"
+            f"{case.who} and its callers {list_first(callers, _MAX_CALLERS)}" if others else f"{first} and {case.who}"
         )
         return _Advice(
             f"Check the network and the policies between {ends}",
@@ -356,7 +353,6 @@ def _symptom(fact: Reason, who: str = "") -> str:
     """``47% of its requests fail, usually 0.1%``: a fact about a service as a clause.
 
     Args:
-        fact: a reason or a context.
         who: the service, if a call has to name it.
     """
     observed, usual = observed_text(fact), usual_text(fact)

@@ -27,7 +27,7 @@ _TIMES = frozenset(
     {"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE, WAITS, NAMESPACE_WAITS, NAMESPACE_SLOW}
 )
 _SHARES = RATIOS | SHARES_OF_ONE | {LOSES, NAMESPACE_LOSES, NAMESPACE_FAILS}
-LEAST_SCORE = 0.01  # that is written; smaller ones are below it
+MIN_SCORE = 0.01  # that is written; smaller ones are below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def is_traffic(metric: str) -> bool:
 
 def score_text(score: float) -> str:
     """``0.97``, ``below 0.01``: the score of a suspect, 0 to 1."""
-    return f"below {LEAST_SCORE}" if 0 < score < LEAST_SCORE / 2 else f"{score:.2f}"
+    return f"below {MIN_SCORE}" if 0 < score < MIN_SCORE / 2 else f"{score:.2f}"
 
 
 def anomaly_text(score: float) -> str:

@@ -96,11 +96,6 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     Readers take a number alone as "too high", so the text says when a value fell. For traffic it always says whether it
     rose or fell. It mentions a change of the load if that may explain the reason. A forecast comes first, because it
     matters most on call.
-
-    Args:
-        reason: of a suspect.
-        service: the suspect.
-        observed_at: of the verdict.
     """
     since = _since(reason.since, observed_at)
     if is_signal(reason):
@@ -135,12 +130,7 @@ def forecast_text(forecast: LimitForecast) -> str:
 
 
 def shortage_text(reason: Reason, service: str) -> str:
-    """``memory of shop/cart reaches its limit in 40 minutes (25 to 70)``, ``CPU of shop/cart: 92%, usually 35%``.
-
-    Args:
-        reason: about a resource that is running out.
-        service: the one that needs it.
-    """
+    """``memory of shop/cart reaches its limit in 40 minutes (25 to 70)``, ``CPU of shop/cart: 92%, usually 35%``."""
     if is_signal(reason):
         return signal_text(reason, service)
     if reason.metric == OVERDUE:
@@ -186,8 +176,6 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str
     """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
-        near: a planned change.
-        since: when the incident began.
         of_suspect: whether its service is a likely suspect. Readers take a change before an incident as its cause, so
             the text says if it is not.
     """
@@ -223,12 +211,7 @@ def reconstruction_text(whole: Reconstruction) -> str:
 
 
 def event_text(event: ClusterEvent, since: datetime) -> str:
-    """``BackOff of shop/cart (Back-off restarting failed container), 12 times since 40 s before it began``.
-
-    Args:
-        event: from Kubernetes.
-        since: when the incident began.
-    """
+    """``BackOff of shop/cart (Back-off restarting failed container), 12 times since 40 s before it began``."""
     what = f"{event.kind} of {event.service}" + (f" ({event.message})" if event.message else "")
     ahead = (since - event.first).total_seconds()
     when = "as it began" if not ahead else f"{span_text(abs(ahead))} {'before' if ahead > 0 else 'after'} it began"

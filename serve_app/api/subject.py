@@ -26,7 +26,7 @@ from serve_app.api.rerouting import swapped_callers
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
 SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
-LONGEST_VERSION = 40  # characters of the reason of a change that a sentence has room for
+MAX_VERSION = 40  # characters of the reason of a change that a sentence has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
 LATENCIES = ("p50_latency", "p99_latency", "own_time")
 _OF_CALLS = frozenset({"error_rate", *LATENCIES})

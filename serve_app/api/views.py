@@ -49,7 +49,7 @@ class Deviations:
 
     Attributes:
         services: float32 ``[N]``, the strongest surprise among a service's series, without what neighbours explain.
-        calls: float32 ``[E]``, likewise.
+        calls: float32 ``[E]``, the strongest surprise among a call's series.
     """
 
     services: Array
@@ -60,9 +60,8 @@ class Deviations:
         """The deviations of a snapshot.
 
         Args:
-            state: of the mesh, including the snapshot.
             scored: bool ``[N]``, whether a service was scored, in the order of the state.
-            surprise: of every series, likewise.
+            surprise: of every series, in the order of the state.
             snapshot: gives the order of the result.
         """
         services = np.where(scored, surprise.node.max(axis=1), np.float32(np.nan))
@@ -104,9 +103,6 @@ def graph_document(
     """A snapshot's services and calls, each with its result in the verdict.
 
     Args:
-        snapshot: of the mesh.
-        deviations: of its services and calls.
-        verdict: on it.
         around: only these services, their callers, the services that they call, and these calls; None: all.
     """
     vanished = _vanished_services(snapshot, verdict)

@@ -42,7 +42,7 @@ def rules(
 ) -> None:
     """Print recording rules for a mesh with thousands of calls. Prometheus then computes each query once an interval.
 
-    Load the rules into this Prometheus. The collector finds them, and uses them for collector.recorded_from_calls calls
+    Load the rules into this Prometheus. The collector finds them, and uses them for 2,000 calls
     and more. The rate window and the interval come from the settings. Istio with and without sidecars uses the same
     metrics: take the rules of one of the two. Recorded series get the labels of --match. For native histograms, append
     -native to the kind. The rules of all kinds at once are too large for kubectl apply.

@@ -12,6 +12,7 @@ from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import split_role
 from serve_app.collect.prometheus.detect import DETECTION, FoundGap, MeshSource, ScrapedJob
 from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
+from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
@@ -154,7 +155,7 @@ def check_telemetry(
         *_connection(poll, mesh, kinds),
         *_jobs(jobs),
         *_findings(poll, gaps),
-        *_snapshot(poll, kinds, mesh, collector),
+        *_snapshot(poll, kinds, mesh),
         *arrival_findings(poll.survey, poll.remarks, poll.pods, name, "" if _has_secret(address) else address),
     )
     return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
@@ -238,12 +239,12 @@ def _jobs(jobs: Mapping[str, ScrapedJob] | None) -> Iterator[Finding]:
     )
 
 
-def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:
+def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
     if poll.snapshot is not None:
         at = poll.at.isoformat(timespec="seconds")
         yield Finding("snapshot", "ok", f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at}")
         yield _teams(poll.snapshot, mesh)
-        yield from _rules(poll, kinds, mesh, collector)
+        yield from _rules(poll, kinds, mesh)
 
 
 def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
@@ -286,12 +287,12 @@ def _signals(poll: Poll, absent: Sequence[str]) -> Iterator[Finding]:
         yield Finding("queues", "warning", found, "set `queues` of the mesh to the service that reads each")
 
 
-def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings, collector: CollectorSettings) -> Iterator[Finding]:
+def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
     """Recording rules, for a mesh that is large enough."""
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
         yield Finding("recording rules", "ok", "read")
-    elif calls >= collector.recorded_from_calls and "generic" not in mesh.sources:
+    elif calls >= RECORDED_FROM_CALLS and "generic" not in mesh.sources:
         command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
         remedy = f"load the output of `{command}` into this Prometheus: it cuts the work and the traffic to a third"
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)

@@ -4,7 +4,7 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -26,13 +26,14 @@ class Endpoint:
         url: the path of a webhook can contain a secret, so log only ``origin``.
         username, password_file: basic auth. Secret files are read again for each request, because secrets are rotated.
         bearer_token_file: bearer token, instead of basic auth.
-        ca_file: certificates to trust instead of the system's.
+        ca_file: CA bundle to use instead of the system store.
         headers: further headers of each request, as name and value, for example of a tenant.
         headers_file: more of them, one ``name: value`` a line.
         certificate_file, key_file: client certificate and its key (PEM); without a key file, the first one has both.
     """
 
     url: str
+    _: KW_ONLY
     username: str = ""
     password_file: Path | None = None
     bearer_token_file: Path | None = None

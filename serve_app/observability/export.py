@@ -20,7 +20,6 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from requests.auth import AuthBase
 
@@ -30,7 +29,7 @@ from serve_app.net.endpoint import read_headers
 from serve_app.observability.spans import HEADER, Kind, Span, Value, record_with
 from serve_app.settings.observability import TraceSettings
 
-MOST_WAITING = 2048  # spans
+MAX_WAITING = 2048  # spans
 BATCH = 256  # spans in one request
 EXPORT_SECONDS = 1.0  # between two requests while fewer spans wait
 TIMEOUT_SECONDS = 10.0  # of one batch, with its repeats
@@ -45,9 +44,7 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
     """Record the spans of this process, and send them to the collector of the settings.
 
     Args:
-        settings: with an endpoint.
         component: what this process is, such as ``session``.
-        instruments: count dropped spans.
     """
     queue = SpanQueue(CollectorExport(settings, instruments), instruments)
     resource = Resource.create(
@@ -58,7 +55,8 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
             "tagae.component": component,
         }
     ).merge(OTELResourceDetector().detect())  # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
-    provider = TracerProvider(ParentBasedTraceIdRatio(settings.sample_ratio), resource, shutdown_on_exit=False)
+    # All traces, and those that a client samples, unless OTEL_TRACES_SAMPLER says otherwise.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(queue)
     record_with(OpenTelemetryRecorder(provider.get_tracer("tagae")))
     atexit.register(queue.flush)
@@ -66,11 +64,7 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
 
 
 class OpenTelemetryRecorder:
-    """A :class:`~serve_app.observability.spans.SpanRecorder`.
-
-    Args:
-        tracer: makes the spans.
-    """
+    """A :class:`~serve_app.observability.spans.SpanRecorder`."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
@@ -130,17 +124,12 @@ def _attributes(values: dict[str, Value]) -> dict[str, Value]:
 
 
 class SpanQueue(SpanProcessor):
-    """Hands ended spans to the thread that exports them, unless as many as fit wait already.
-
-    Args:
-        export: sends them.
-        instruments: count the spans that did not fit.
-    """
+    """Hands ended spans to the thread that exports them, unless as many as fit wait already."""
 
     def __init__(self, export: "CollectorExport", instruments: Instruments) -> None:
         self._export, self._instruments = export, instruments
         # Larger than the limit here, so that the queue of the library never drops a span without a count.
-        self._batches = BatchSpanProcessor(export, MOST_WAITING + BATCH, 1000 * EXPORT_SECONDS, BATCH)
+        self._batches = BatchSpanProcessor(export, MAX_WAITING + BATCH, 1000 * EXPORT_SECONDS, BATCH)
 
     def on_end(self, span: ReadableSpan) -> None:
         if not (span.context and span.context.trace_flags.sampled):
@@ -158,12 +147,7 @@ class SpanQueue(SpanProcessor):
 
 
 class CollectorExport(SpanExporter):
-    """Sends batches of spans to the collector, and counts those that it does not take.
-
-    Args:
-        settings: with an endpoint.
-        instruments: count dropped spans.
-    """
+    """Sends batches of spans to the collector, and counts those that it does not take."""
 
     def __init__(self, settings: TraceSettings, instruments: Instruments) -> None:
         session = requests.Session()
@@ -185,7 +169,7 @@ class CollectorExport(SpanExporter):
     def reserve(self) -> bool:
         """Whether one more span may wait for its export. If so, it counts as waiting."""
         with self._lock:
-            has_room = self._waiting < MOST_WAITING
+            has_room = self._waiting < MAX_WAITING
             self._waiting += has_room
         return has_room
 

@@ -77,7 +77,7 @@ def span(name: str, parent: str = "", kind: Kind = "internal", **attributes: Val
         name: of the work, such as ``session.push``.
         parent: the caller's ``traceparent``; empty: the span of the code around, or none.
         kind: ``server`` for a request from another program.
-        attributes: as in :meth:`Span.set`.
+        attributes: see :meth:`Span.set`.
     """
     return _UNRECORDED if _recorder is None else _recorder.span(name, parent, kind, attributes)
 
@@ -93,12 +93,12 @@ def trace_id() -> str | None:
 
 
 def annotate(**attributes: Value) -> None:
-    """Add attributes to the current span, as in :meth:`Span.set`."""
+    """Add attributes to the current span; see :meth:`Span.set`."""
     if _recorder is not None:
         _recorder.add(attributes, "")
 
 
 def add_event(name: str, **attributes: Value) -> None:
-    """Add something that happens now to the current span; attributes as in :meth:`Span.set`."""
+    """Add something that happens now to the current span; see :meth:`Span.set`."""
     if _recorder is not None:
         _recorder.add(attributes, name)

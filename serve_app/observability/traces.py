@@ -35,7 +35,6 @@ def start_traces(settings: TraceSettings, component: str, instruments: Callable[
     """Record and export the spans of this process if the settings have an endpoint. Calls after the first do nothing.
 
     Args:
-        settings: of traces.
         component: what this process is, such as ``session``.
         instruments: makes what counts dropped spans; called only if there is an endpoint.
 
@@ -43,7 +42,7 @@ def start_traces(settings: TraceSettings, component: str, instruments: Callable[
         A function that sends the spans that wait; call it where the process ends without ``atexit``.
 
     Raises:
-        BadSettings: as in :func:`check_traces`.
+        BadSettings: see :func:`check_traces`.
     """
     check_traces(settings)
     if settings.endpoint is None or is_recording():

@@ -30,7 +30,6 @@ class Device:
     """Where a process scores.
 
     Attributes:
-        torch: the device.
         obstacle: why it is the CPU although a GPU should be here; None: all is as configured.
     """
 
@@ -47,7 +46,6 @@ def choose_device(wanted: str, share: float, *, is_promised: bool) -> Device:
     """Choose where this process scores, and limit its share of the GPU's memory.
 
     Args:
-        wanted: ``scorer.device``.
         share: of one GPU, 0 to 1; 0: no limit.
         is_promised: whether this process should have a GPU, so that it is worth a warning if it cannot use one.
 
@@ -138,12 +136,6 @@ def score_on_cpu(
     run: Callable[[MeshNetwork], T], network: MeshNetwork, error: Exception, instruments: Instruments
 ) -> T | Exception:
     """Repeat a pass that failed on a GPU on the CPU; log and count it.
-
-    Args:
-        run: the pass; it gets a network.
-        network: on the GPU.
-        error: of the pass there.
-        instruments: count it.
 
     Returns:
         What ``run`` returns, or its error.

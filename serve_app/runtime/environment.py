@@ -69,7 +69,7 @@ def set_environment(settings: Settings, quiet: bool) -> None:
     token.write_text(secrets.token_hex(32), encoding="ascii")
     os.environ.pop("RAY_AUTH_TOKEN", None)  # it would win over the file
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
-    Config.initialize("")  # likewise
+    Config.initialize("")  # a value read before would win, too
     AuthenticationTokenLoader.instance().reset_cache()  # this process may have had another Ray before
 
 

@@ -72,14 +72,7 @@ OUTPUTS = 2  # stdout and stderr
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """A worker to fork, as :mod:`serve_app.runtime.forked_worker` describes it.
-
-    Attributes:
-        arguments: of Ray's program for a worker.
-        environment: of the worker.
-        folder: to work in.
-        outputs: descriptors of its stdout and stderr.
-    """
+    """A worker to fork, as :mod:`serve_app.runtime.forked_worker` describes it."""
 
     arguments: list[str]
     environment: dict[str, str]

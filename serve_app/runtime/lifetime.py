@@ -23,7 +23,6 @@ class Lifetime:
     another error. And once the raylet is gone, Ray's library ends this process in its next call, with the exit code 1.
 
     Args:
-        start: starts the service and returns its URL.
         stop: stops it; False if this was possible by force only.
         folders: removed by a forced end, when the cleanup of the caller does not run.
         interrupted: exit code of a forced end after a signal.
@@ -38,7 +37,7 @@ class Lifetime:
         self._beside = ThreadPoolExecutor(1, "Ray")
 
     def start(self) -> str:
-        """Start the service and return its URL. A signal meanwhile ends this process. Errors as in ``start``."""
+        """Start the service and return its URL. A signal meanwhile ends this process. Raises what ``start`` raises."""
         adopt_orphans()
         starting = self._beside.submit(self._start)
         while not starting.done():

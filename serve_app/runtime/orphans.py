@@ -46,7 +46,6 @@ def wait_until_unknown(name: str, list_names: Callable[[], set[str]], pause: Cal
     """Wait until an actor has been missing in several answers of Ray in a row. No answer says nothing.
 
     Args:
-        name: of the actor.
         list_names: asks Ray for the names of all actors that it has not given up.
         pause: waits this many seconds.
     """

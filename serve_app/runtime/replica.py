@@ -15,12 +15,7 @@ _single: "Single | None" = None
 
 
 class Single:
-    """What this process has in place of Serve.
-
-    Attributes:
-        instruments: of all deployments.
-        ingress: the object whose routes are served.
-    """
+    """What this process has in place of Serve."""
 
     def __init__(self) -> None:
         self.instruments = PrometheusInstruments()
@@ -28,11 +23,7 @@ class Single:
 
 
 class LocalHandle:
-    """A deployment of this process, called as Serve's handles are. Arguments and results are not copied.
-
-    Args:
-        deployed: the object.
-    """
+    """A deployment of this process, called as Serve's handles are. Arguments and results are not copied."""
 
     def __init__(self, deployed: object) -> None:
         self._deployed = deployed

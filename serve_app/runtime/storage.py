@@ -12,6 +12,10 @@ from serve_app.stores.base import ArchiveLimit, MeshLimit
 from serve_app.stores.history import HistoryLimit
 from serve_app.stores.state_store import StateStore
 
+ARCHIVE_BYTES = 64 * 2**20  # of one mesh; when full, the least severe, then the oldest incidents are deleted
+AUDIT_BYTES = 16 * 2**20  # when full, the oldest records are deleted
+KEEP_MINUTES = timedelta(days=7)  # rows of one minute; rows of ten minutes stay for history.keep_days
+
 
 def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> StateStore:
     """Open the store of ``settings.store`` with the limits of ``settings.limits`` and ``settings.archive``.
@@ -20,7 +24,6 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
     files of the run have disappeared.
 
     Args:
-        settings: all of them.
         on_evicted: called with the name of a mesh that was deleted to make room for another, in the thread that wrote.
 
     Raises:
@@ -31,7 +34,7 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
     return opening.open_store(
         settings.store,
         limit=MeshLimit(limits.max_meshes, limits.evict_idle_seconds),
-        archive=ArchiveLimit(timedelta(days=settings.archive.keep_days), settings.archive.max_bytes),
+        archive=ArchiveLimit(timedelta(days=settings.archive.keep_days), ARCHIVE_BYTES),
         on_evicted=on_evicted,
         run=replica.run_name(),
     )
@@ -39,11 +42,11 @@ def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = No
 
 def open_audit_log(store: StateStore, settings: Settings) -> AuditLog:
     """The audit log in a store, with the limits of ``settings.audit``."""
-    return AuditLog(store, AuditLimit(timedelta(days=settings.audit.keep_days), settings.audit.max_bytes))
+    return AuditLog(store, AuditLimit(timedelta(days=settings.audit.keep_days), AUDIT_BYTES))
 
 
 def history_limit(settings: HistorySettings) -> HistoryLimit | None:
     """What the history of each mesh keeps; None: no history is written."""
     if not settings.max_bytes:
         return None
-    return HistoryLimit(timedelta(days=settings.minutes_days), timedelta(days=settings.keep_days), settings.max_bytes)
+    return HistoryLimit(KEEP_MINUTES, timedelta(days=settings.keep_days), settings.max_bytes)

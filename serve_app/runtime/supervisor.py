@@ -34,7 +34,7 @@ class Watch:
         on_demand: roles whose processes come and go.
         expected: roles that the running service has, with one process each at least.
         missing: roles without a process, and since when, s of a monotonic clock.
-        answered: when the service last answered, likewise.
+        answered: when the service last answered, s of the same clock.
     """
 
     recovery_seconds: float
@@ -76,9 +76,7 @@ def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: f
     """Watch the service of this process until ``stop``, or until it cannot go on.
 
     Args:
-        url: of the service.
         recovery_seconds: within which a process that ended must be replaced.
-        stop: ends the watch.
         on_demand: roles whose processes come and go.
 
     Returns:

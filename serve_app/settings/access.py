@@ -15,15 +15,15 @@ def serve_rules(settings: Settings) -> Rules:
     """
     chosen = settings.serve
     return Rules(
-        chosen.host,
-        chosen.tokens_file,
-        chosen.allow_anonymous,
-        chosen.allowed_hosts,
-        settings.notify.external_url,
-        tuple(map(str, chosen.trusted_proxies)),
-        chosen.proxy_user_header,
-        tuple(chosen.proxy_user_scopes),
-        _oidc_rules(settings),
+        host=chosen.host,
+        tokens_file=chosen.tokens_file,
+        allow_anonymous=chosen.allow_anonymous,
+        allowed_hosts=chosen.allowed_hosts,
+        external_url=settings.notify.external_url,
+        trusted_proxies=tuple(map(str, chosen.trusted_proxies)),
+        proxy_user_header=chosen.proxy_user_header,
+        proxy_user_scopes=tuple(chosen.proxy_user_scopes),
+        oidc=_oidc_rules(settings),
     )
 
 
@@ -45,10 +45,10 @@ def _oidc_rules(settings: Settings) -> OidcRules | None:
             name: Grant(frozenset(group.scopes), None if group.meshes is None else frozenset(group.meshes))
             for name, group in chosen.groups.items()
         },
-        chosen.name,
-        chosen.scopes,
-        chosen.groups_claim,
-        chosen.user_claim,
-        chosen.valid_seconds,
-        chosen.ca_file,
+        name=chosen.name,
+        scopes=chosen.scopes,
+        groups_claim=chosen.groups_claim,
+        user_claim=chosen.user_claim,
+        valid_seconds=chosen.valid_seconds,
+        ca_file=chosen.ca_file,
     )

@@ -28,7 +28,7 @@ class AlertSettings(SettingsGroup):
     latency_floor_ms: float = Field(
         20.0,
         ge=0,
-        description="least rise of a latency that counts in full: less is noticed by no one; a tenth of the usual p50 "
+        description="minimum rise of a latency that counts in full: users do not notice less; a tenth of the usual p50 "
         "at the front door, and a quarter of the p99, if that is more",
     )
     clear_snapshots: int = Field(
@@ -39,8 +39,8 @@ class AlertSettings(SettingsGroup):
     longest_gap_minutes: float = Field(
         120.0,
         ge=0,
-        description="time without snapshots after which open incidents are closed as ended, unknown how; shorter gaps "
-        "keep them open",
+        description="time without snapshots after which open incidents are closed, outcome unknown; shorter gaps keep "
+        "them open",
     )
     reconstruction: Literal["context", "alert"] = Field(
         "context",
@@ -53,8 +53,8 @@ class AlertSettings(SettingsGroup):
     def _confirm_fits(self) -> Self:
         if self.confirm_snapshots > self.window_snapshots:
             raise ValueError(
-                f"confirm_snapshots: expected at most window_snapshots ({self.window_snapshots}), "
-                f"got {self.confirm_snapshots}"
+                f"confirm_snapshots: {self.confirm_snapshots} is too large: the limit is window_snapshots "
+                f"({self.window_snapshots})"
             )
         return self
 
@@ -119,14 +119,6 @@ class NotifySettings(SettingsGroup):
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
     )
     external_url: Address | None = Field(None, description="URL at which people reach this service, for links")
-    path: Location | None = Field(
-        None,
-        description="directory for the state of notifications; none: the store's Redis, or notify in store.path",
-    )
-    deadline_seconds: float = Field(10.0, gt=0, description="deadline of one request")
-    resend_seconds: float = Field(60.0, gt=0, le=120, description="time between two posts of an unchanged alert")
-    longest_backoff_seconds: float = Field(60.0, ge=1, description="longest wait before a failed request is retried")
-    drain_seconds: float = Field(5.0, ge=0, description="time to send pending notifications when the service stops")
 
     @property
     def has_receivers(self) -> bool:

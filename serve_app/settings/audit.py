@@ -9,6 +9,3 @@ class AuditSettings(SettingsGroup):
     """The audit log, in the store: who changed what, and who signed in."""
 
     keep_days: float = Field(365.0, gt=0, le=36_500, description="days for which a record is kept")
-    max_bytes: int = Field(
-        16 * 2**20, ge=2**18, description="bytes of the audit log; when full, the oldest records are deleted"
-    )

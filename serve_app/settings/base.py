@@ -65,7 +65,7 @@ class AccessSettings(SettingsGroup):
     username: str = Field("", pattern="^[^:]*$", description="user name for basic auth")
     password_file: Location | None = Field(None, description="file with the password for basic auth")
     bearer_token_file: Location | None = Field(None, description="file with a bearer token, instead of basic auth")
-    ca_file: Location | None = Field(None, description="certificates to trust (PEM); none: the system's")
+    ca_file: Location | None = Field(None, description="CA bundle to use instead of the system store (PEM)")
     headers: Headers = Field(
         default_factory=dict, description="further headers of each request, for example X-Scope-OrgID of a tenant"
     )
@@ -79,14 +79,14 @@ class AccessSettings(SettingsGroup):
         """The server at this URL, with these credentials."""
         return Endpoint(
             url,
-            self.username,
-            self.password_file,
-            self.bearer_token_file,
-            self.ca_file,
-            tuple(self.headers.items()),
-            self.headers_file,
-            self.certificate_file,
-            self.key_file,
+            username=self.username,
+            password_file=self.password_file,
+            bearer_token_file=self.bearer_token_file,
+            ca_file=self.ca_file,
+            headers=tuple(self.headers.items()),
+            headers_file=self.headers_file,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
         )
 
     @model_validator(mode="after")

@@ -30,11 +30,3 @@ class CollectorSettings(SettingsGroup):
     catch_up_snapshots: int = Field(
         20, ge=1, description="maximum number of missed snapshots collected after an outage"
     )
-    recorded_from_calls: float = Field(
-        2000,
-        ge=0,
-        description="smallest number of calls in a mesh at which recording rules are read, if they exist; inf: never",
-    )
-    queries_at_once: int = Field(
-        4, ge=1, description="concurrent queries to one Prometheus, which runs at most 20 for all its users by default"
-    )

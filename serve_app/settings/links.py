@@ -14,7 +14,7 @@ class LinkSettings(SettingsGroup):
     """URL templates of links to other tools, on the page, in reports and in alerts.
 
     The placeholders are {cluster}, {mesh}, {namespace}, {service} (name without namespace), {start_ms} and {end_ms}
-    (Unix time), {incident} and {kind}. A link that needs a value that is not known is left out.
+    (Unix time), {incident} and {kind}. A link that needs a value that is not known is omitted.
     """
 
     dashboard: LinkTemplate | None = Field(None, description="dashboard of a service")

@@ -45,7 +45,7 @@ def load(config: Path | None = None, overrides: Mapping[str, Any] | None = None)
 
 
 def sources(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Origin]:
-    """Every setting with its value and its source; arguments and errors as in :func:`load`."""
+    """Every setting with its value and its source; see :func:`load`."""
     values = load(config, overrides).model_dump()
     layers = read_layers(_arguments(config, overrides))
     return [Origin(path, value, _origin(path, layers)) for path, value in _leaves(values)]

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from model.snapshot import Owner, Sensitivity, ServicePolicy
 from model.verdict import Objective
-from serve_app.api.schemas.base import LONGEST_CONTACT, LONGEST_TEAM, MOST_REASON
+from serve_app.api.schemas.base import MAX_CONTACT, MAX_REASON, MAX_TEAM
 from serve_app.settings.base import Location, ServiceId, ServicePattern, ServicesId, SettingsGroup
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.source import SourceSettings
@@ -39,14 +39,14 @@ class ServiceSettings(SettingsGroup):
         None,
         description="low: alert only on anomalies ten times rarer; high: also on anomalies three times more common",
     )
-    mute: str = Field("", max_length=MOST_REASON, description="reason for a mute; empty: not muted")
+    mute: str = Field("", max_length=MAX_REASON, description="reason for a mute; empty: not muted")
 
 
 class OwnerSettings(SettingsGroup):
     """Who owns the services of a pattern."""
 
-    team: str = Field(min_length=1, max_length=LONGEST_TEAM, description="name of the team, for routing alerts")
-    contact: str = Field("", max_length=LONGEST_CONTACT, description="where to reach it, for example a channel")
+    team: str = Field(min_length=1, max_length=MAX_TEAM, description="name of the team, for routing alerts")
+    contact: str = Field("", max_length=MAX_CONTACT, description="where to reach it, for example a channel")
 
 
 USUAL_LATENCY_SHARE = 0.99

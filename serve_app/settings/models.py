@@ -17,7 +17,7 @@ class ModelsSettings(SettingsGroup):
     promote_after_hours: float | None = Field(
         None,
         gt=0,
-        description="hours of a canary within all limits after which its candidate is promoted; none: people promote",
+        description="hours of a canary within all limits after which it is promoted; unset: promote manually",
     )
     confirm_after_hours: float = Field(
         24.0, gt=0, description="hours within all limits after which the trial of a promoted model ends"
@@ -25,19 +25,19 @@ class ModelsSettings(SettingsGroup):
     max_alerts: float = Field(
         2.0,
         gt=0,
-        description="limit: alerts per day of the candidate, relative to the budget (alert.false_pages_per_day); if it "
-        "is surely above this, and above the baseline, the trial is rolled back; inf: no limit",
+        description="limit: alerts per day of the candidate, relative to the budget (alert.false_pages_per_day); if "
+        "the lower confidence bound exceeds this, and the baseline's rate, the trial is rolled back; inf: no limit",
     )
     min_agreement: float = Field(
         0.9,
         ge=0,
         le=1,
-        description="limit: share of the snapshots in which both models, or neither, alert; if it is surely below, the "
-        "trial is rolled back; 0: no limit",
+        description="limit: share of the snapshots in which both models, or neither, alert; if the upper confidence "
+        "bound is below, the trial is rolled back; 0: no limit",
     )
     max_cost: float = Field(
         2.0,
         gt=0,
-        description="limit: duration of the candidate's passes, relative to the baseline's; if it is surely above, the "
-        "trial is rolled back; inf: no limit",
+        description="limit: duration of the candidate's passes, relative to the baseline's; if the lower "
+        "confidence bound exceeds it, the trial is rolled back; inf: no limit",
     )

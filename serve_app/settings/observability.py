@@ -24,16 +24,10 @@ class TraceSettings(SettingsGroup):
         description="URL of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; "
         f"without a path, {TRACES_PATH} is added; none: no traces",
     )
-    sample_ratio: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="share of the snapshots that are traced; a client that sends a traceparent decides itself",
-    )
     headers_file: Location | None = Field(
         None, description="file with headers for the collector, one `name: value` a line; read again for each request"
     )
-    ca_file: Location | None = Field(None, description="certificates to trust (PEM); none: the system's")
+    ca_file: Location | None = Field(None, description="CA bundle to use instead of the system store (PEM)")
 
     @property
     def url(self) -> str:

@@ -58,7 +58,7 @@ class OidcSettings(SettingsGroup):
         le=86_400,
         description="how long a sign-in is valid; then the provider is asked again, so changes of groups take effect",
     )
-    ca_file: Location | None = Field(None, description="certificates to trust (PEM); none: the system's")
+    ca_file: Location | None = Field(None, description="CA bundle to use instead of the system store (PEM)")
 
     @model_validator(mode="after")
     def _requests_openid(self) -> Self:

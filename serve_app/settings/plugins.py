@@ -53,7 +53,6 @@ class PluginTable:
 
     Attributes:
         setting: that chooses a plugin, for messages.
-        group: of entry points.
         own: our plugins, as ``module:name``.
     """
 
@@ -83,16 +82,12 @@ class PluginTable:
         """Check the options of a plugin.
 
         Raises:
-            ValueError: as in :meth:`check_name`, or an option is wrong.
+            ValueError: an unknown name, or a wrong option.
         """
         self._import(name, Plugin).check_options(given)
 
     def load(self, name: str, expected: type[K]) -> K:
         """Return a plugin.
-
-        Args:
-            name: of the plugin.
-            expected: class of the plugins of this group.
 
         Raises:
             BadSettings: there is no such plugin, or its package is broken.

@@ -1,4 +1,4 @@
-"""Options of the receivers that settings choose by kind: PagerDuty, an app of Slack."""
+"""Options of the receivers that settings choose by kind: PagerDuty, a Slack app."""
 
 from typing import Self
 
@@ -25,10 +25,9 @@ class PagerDutySettings(AccessSettings):
 
 
 class SlackSettings(AccessSettings):
-    """A channel of Slack, and an app that may write there."""
+    """A Slack channel, and an app that may write there."""
 
     url: Address = Field("https://slack.com/api", description="base URL of the Web API")
     bearer_token_file: Location = Field(description="file with the app's bot token (xoxb-...)")
     channel: str = Field(pattern="^[CG][A-Z0-9]{6,20}$", description="id of the channel, from its details in Slack")
     notices: bool = Field(True, description="whether to send notices too")
-    pictures: bool = Field(True, description="whether to add the picture of an incident; it needs tagae[pictures]")

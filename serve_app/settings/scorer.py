@@ -7,8 +7,6 @@ from pydantic import Field, model_validator
 from serve_app.settings.base import SettingsGroup
 
 ScoringPlace = Literal["auto", "session", "replicas"]
-
-
 GPU_BATCH = 8  # groups: a pass on a GPU has a fixed cost, which they share
 CPU_BATCH = 2  # groups: the usual number of one snapshot, whose services are then computed once
 
@@ -48,29 +46,6 @@ class ScorerSettings(SettingsGroup):
         description="share of a GPU for each process that uses one; limits its memory, too; 0: no "
         "reservation and no limit",
     )
-    latency_target_ms: float = Field(
-        35.0,
-        gt=0,
-        description="target for the time from the arrival of parts at a replica to their scores, ms; limits the size "
-        "of batches",
-    )
-    max_batch_size: int | None = Field(
-        None,
-        ge=1,
-        description="upper limit of a batch: groups of parts, from any meshes, that are scored in one pass; none: 8 on "
-        "a GPU, 2 on a CPU, where more groups of large meshes only wait for each other",
-    )
-    batch_wait_seconds: float = Field(
-        0.01,
-        ge=0,
-        le=1,
-        description="upper limit of the wait for a fuller batch; a replica waits only if groups arrive so fast that it "
-        "saves time, and groups that arrive during a pass form the next batch anyway; 0: it never waits",
-    )
-
-    def largest_batch(self, device: str) -> int:
-        """Upper limit of a batch on a device: ``cpu`` or ``cuda``."""
-        return self.max_batch_size or (GPU_BATCH if device == "cuda" else CPU_BATCH)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -12,14 +12,14 @@ from serve_app.settings.base import HostName, Location, SettingsGroup
 from serve_app.settings.oidc import OidcSettings
 
 UNIX = "unix:"  # before the path of a socket
-MOST_SOCKET_BYTES = 107  # sun_path on Linux, without the terminating zero
+MAX_SOCKET_BYTES = 107  # sun_path on Linux, without the terminating zero
 
 
 def _check_grpc(address: str) -> str:
     path = address.removeprefix(UNIX)
     if path != address:
-        if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
-            raise ValueError(f"expected at most {MOST_SOCKET_BYTES} bytes, the limit of a Unix socket's path")
+        if len(os.fsencode(path)) > MAX_SOCKET_BYTES:
+            raise ValueError(f"the path is too long: a Unix socket's limit is {MAX_SOCKET_BYTES} bytes")
     elif not re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}", address):
         raise ValueError(f"expected HOST:PORT or unix:PATH, got {address!r}")
     return address
@@ -67,15 +67,11 @@ class ServeSettings(SettingsGroup):
     max_ongoing_requests: int = Field(
         200, ge=1, description="concurrent requests per replica; Serve's default of 5 is too low for streams"
     )
-    max_queued_requests: int = Field(400, ge=1, description="queued requests; more get 429 with Retry-After")
     max_streams: int = Field(
         64, ge=0, description="concurrent streams of verdicts to open pages, per ingress replica; more get 429"
     )
     recovery_seconds: float = Field(
         20.0, gt=0, description="time limit for replacing a process that ended; after that `tagae serve` exits"
-    )
-    session_resource: str | None = Field(
-        None, description="custom Ray resource of the node with the local store, on a cluster of several nodes"
     )
     session_memory_bytes: int = Field(
         512 * 2**20,
@@ -114,6 +110,11 @@ class ServeSettings(SettingsGroup):
         None, description="certificate chain (PEM); with key_file, the service uses HTTPS"
     )
     key_file: Location | None = Field(None, description="private key of the certificate (PEM)")
+
+    @property
+    def max_queued_requests(self) -> int:
+        """Requests that wait for a replica; further ones get 429. Twice as many as it works on: more would be late."""
+        return 2 * self.max_ongoing_requests
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

@@ -19,5 +19,5 @@ class SlaSettings(SettingsGroup):
         0.01, ge=0, le=1, description="largest share of requests that may fail through the service; 1: no target"
     )
     availability: float = Field(
-        0.99, ge=0, le=1, description="least share of the time in which the service can answer; 0: no target"
+        0.99, ge=0, le=1, description="minimum share of the time in which the service can answer; 0: no target"
     )

@@ -75,7 +75,7 @@ class KubernetesSettings(SettingsGroup):
     )
     ca_file: Location | None = Field(
         Path("/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"),
-        description="certificates to trust (PEM); none: the system's",
+        description="CA bundle to use instead of the system store (PEM)",
     )
     namespace: str = Field("", description="the only namespace to watch; empty: all")
 
@@ -94,7 +94,7 @@ class OAuth2Settings(SettingsGroup):
     parameters: dict[str, str] = Field(
         default_factory=dict, description="further parameters of the request for a token, such as scope or audience"
     )
-    ca_file: Location | None = Field(None, description="certificates to trust there (PEM); none: the system's")
+    ca_file: Location | None = Field(None, description="CA bundle to use instead of the system store (PEM)")
 
 
 class SourceSettings(AccessSettings):
@@ -150,9 +150,6 @@ class SourceSettings(AccessSettings):
         "",
         description="PromQL of the depth of further queues, whose label `queue` has the name; $window and $match as "
         "elsewhere",
-    )
-    compressed: bool = Field(
-        False, description="ask Prometheus for gzip: a tenth of the bytes, more CPU time at both ends"
     )
 
     @property

@@ -42,7 +42,7 @@ class StoreSettings(SettingsGroup):
         None, description="file with the password for Redis; read again for each connection"
     )
     ca_file: Location | None = Field(
-        None, description="certificates to trust (PEM) for TLS to Redis; none: the system's"
+        None, description="CA bundle for TLS to Redis, to use instead of the system store (PEM)"
     )
     key_prefix: str = Field(
         "tagae",
@@ -83,18 +83,11 @@ class ArchiveSettings(SettingsGroup):
     keep_days: float = Field(
         90.0, gt=0, le=36_500, description="days after its end for which an incident is kept, by the clock of its mesh"
     )
-    max_bytes: int = Field(
-        64 * 2**20,
-        ge=2**20,
-        description="bytes of the archive of one mesh; when full, the least severe, then the oldest incidents are "
-        "deleted",
-    )
 
 
 class HistorySettings(SettingsGroup):
     """The history of each mesh, in the store: means of one and of ten minutes."""
 
-    minutes_days: float = Field(7.0, gt=0, le=366, description="days for which rows of one minute are kept")
     keep_days: float = Field(90.0, gt=0, le=3_660, description="days for which rows of ten minutes are kept")
     max_bytes: int = Field(
         256 * 2**20,

@@ -20,7 +20,7 @@ def toml_key(name: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """Return a value on one line; keys of a table that are not set are left out."""
+    """Return a value on one line; keys of a table that are not set are omitted."""
     if isinstance(value, Mapping):
         pairs = [f"{toml_key(name)} = {toml_value(one)}" for name, one in value.items() if one is not None]
         return f"{{{', '.join(pairs)}}}"

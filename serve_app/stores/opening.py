@@ -59,13 +59,13 @@ def open_leases(settings: StoreSettings) -> Leases | None:
 
 
 def open_alert_storage(settings: Settings) -> AlertStorage:
-    """Where the service stores the state of notifications: in its store if several nodes share it, unless
-    ``notify.path`` names a directory.
+    """Where the service stores the state of notifications: in its store if several nodes share it, else in a
+    file beside it.
 
     Raises:
         BadSettings: as in :func:`check_store`.
     """
-    if not check_store(settings.store).is_shared or settings.notify.path is not None:
+    if not check_store(settings.store).is_shared:
         return open_file(settings)
     return AlertDocuments(open_store(settings.store))
 

@@ -5,6 +5,7 @@ import hmac
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -31,7 +32,7 @@ async def test_it_keeps_the_events_that_tagae_sends(tmp_path: Path) -> None:
     kept = tmp_path / "events.jsonl"
     with serve_in_thread(make_server("127.0.0.1", 0, SECRET, Events(kept))) as url:
         webhook = {"url": f"{url}/", "secret_file": str(key)}
-        to = receivers(load(overrides={"notify": {"webhooks": [webhook], "deadline_seconds": PATIENT}}))
+        to = replace(receivers(load(overrides={"notify": {"webhooks": [webhook]}})), deadline_seconds=PATIENT)
         async with start_notifier(to, tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             await eventually(lambda: len(lines(kept)) == 1)

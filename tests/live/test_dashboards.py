@@ -74,8 +74,6 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
         [meshes.shop]
         prometheus = "{urls["prometheus"]}"
         [notify]
-        longest_backoff_seconds = 1
-        resend_seconds = 5
         [[notify.alertmanagers]]
         url = "{urls["well"]}"
         [[notify.alertmanagers]]

@@ -49,7 +49,9 @@ def ingress() -> str:
     instruments = PrometheusInstruments(replica="i1")
     instruments.count(REFUSALS, 3, code="unknown-mesh")
     instruments.observe(STAGE, 0.004, stage="total")
-    return instruments.text([MeshGauges("shop", 3, 109, None, "normal", 1.0, 2.0, 0.1)]).decode()
+    return instruments.text(
+        [MeshGauges("shop", 3, 109, None, "normal", score=1.0, threshold=2.0, probability=0.1)]
+    ).decode()
 
 
 @contextmanager

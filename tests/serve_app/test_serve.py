@@ -332,7 +332,6 @@ def second(service: Service) -> Iterator[Service]:
     shortest = {
         "session_replicas": 1,
         "max_ongoing_requests": 1,
-        "max_queued_requests": 2,
         "deadline_seconds": 4.0 * TIME_FACTOR,
         "score_deadline_seconds": 0.05,
     }

@@ -1,7 +1,7 @@
 """The settings of the sign-in at a provider as plain values."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ class OidcRules:
         groups_claim: claim with the groups of a user.
         user_claim: claim with the name of a user; without it, the subject is the name.
         valid_seconds: how long a sign-in is valid; then the provider is asked again.
-        ca_file: certificates to trust instead of the system's.
+        ca_file: CA bundle to use instead of the system store.
     """
 
     issuer: str
@@ -31,6 +31,7 @@ class OidcRules:
     client_secret_file: Path
     external_url: str
     groups: Mapping[str, Grant]
+    _: KW_ONLY
     name: str = "single sign-on"
     scopes: tuple[str, ...] = ("openid", "profile", "email")
     groups_claim: str = "groups"

@@ -45,7 +45,6 @@ def decode_snapshot(body: bytes, media_type: str = JSON, limits: Limits | None =
     """Decode a body with one snapshot.
 
     Args:
-        body: of a request.
         media_type: one of ``MEDIA_TYPES``.
         limits: None for any size.
 
@@ -61,8 +60,8 @@ def decode_snapshot(body: bytes, media_type: str = JSON, limits: Limits | None =
 
 
 def decode_snapshots(body: bytes, media_type: str = JSON, limits: Limits | None = None) -> list[MeshSnapshot]:
-    """Decode a body with several snapshots: ``{"snapshots": [...]}``, in Arrow one row each. Otherwise as
-    :func:`decode_snapshot`."""
+    """Decode a body with several snapshots: ``{"snapshots": [...]}``, in Arrow one row each. It raises
+    what :func:`decode_snapshot` raises."""
     _require_known(media_type)
     decode_many = arrow.decode_many if media_type == ARROW else json_body.decode_many
     return decode_many(body, limits or Limits())

@@ -54,7 +54,6 @@ def create_snapshot(observed_at: Any, changes: Any, policies: Any, **arrays: Any
 
     Args:
         observed_at, changes, policies: as in the document.
-        arrays: the other arguments.
 
     Raises:
         InvalidDocument: lists the mistakes and their places in the document.
@@ -96,7 +95,7 @@ def _require_possible(
     row, column = (int(i) for i in np.argwhere(values > largest)[0])
     raise error_at(
         pointer((words[0], row, *inside, names[column])),
-        f"{words[1]} {row}: {names[column]}: expected at most {LARGEST_VALUE:g}, got {values[row, column]:g}; "
+        f"{words[1]} {row}: {names[column]}: {values[row, column]:g} is too large: the limit is {LARGEST_VALUE:g}; "
         "correct the unit, or leave out what was not observed",
     )
 

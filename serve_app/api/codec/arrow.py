@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, table_of_signals, to_float32
-from serve_app.api.codec.arrow_rows import LARGEST_SMALL, check_kinds, expanded_size, split_row, with_rows
+from serve_app.api.codec.arrow_rows import MAX_SMALL_BYTES, check_kinds, expanded_size, split_row, with_rows
 from serve_app.api.codec.documents import snapshot_document
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, located
@@ -32,7 +32,7 @@ _SMALL = {"version", "observed_at", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """The one snapshot of a stream. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
+    """The one snapshot of a stream."""
     table = _read(body)
     if table.num_rows != 1:
         raise InvalidDocument(
@@ -44,7 +44,7 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """One snapshot a row. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
+    """One snapshot a row."""
     with located("/snapshots/0"):  # a mistake in the columns is one of all snapshots: report the first
         table = _read(body)
     limits.check(snapshots=table.num_rows)
@@ -155,7 +155,7 @@ def _ids(namespaces: pa.Array, names: pa.Array) -> list[str]:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(column.type) and expanded_size(column) <= LARGEST_SMALL:
+    if pa.types.is_dictionary(column.type) and expanded_size(column) <= MAX_SMALL_BYTES:
         column = column.dictionary_decode()
     if not _is_text(column.type):
         raise NeedsFullCheck

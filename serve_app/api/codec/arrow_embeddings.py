@@ -53,9 +53,9 @@ def decode_embeddings(stream: bytes) -> Embeddings:
             about[b"model"].decode(),
             about[b"status"].decode(),
             float(about[b"mesh_score"]),
-            table["service"].to_pylist(),
-            table["deviation"].to_numpy().astype(np.float32),
-            vectors.flatten().to_numpy().reshape(table.num_rows, vectors.type.list_size),
+            services=table["service"].to_pylist(),
+            deviations=table["deviation"].to_numpy().astype(np.float32),
+            vectors=vectors.flatten().to_numpy().reshape(table.num_rows, vectors.type.list_size),
         )
     except (pa.ArrowException, OSError, KeyError, ValueError, AttributeError) as error:
         raise MalformedDocument(

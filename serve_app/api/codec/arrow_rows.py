@@ -17,9 +17,9 @@ from serve_app.api.codec.rows import Rows, name_ends
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 
 LARGEST = 2**26  # bytes of an expanded row; 200,000 calls between names of 60 letters need 50 million
-LARGEST_SMALL = 2**24  # bytes of everything but services and calls
-LARGEST_ROWS = 2**22  # bytes of one block of rows
-MOST_FIELDS = 256  # of a schema, including fields of structs; a snapshot has about thirty
+MAX_SMALL_BYTES = 2**24  # bytes of everything but services and calls
+MAX_ROWS_BYTES = 2**22  # bytes of one block of rows
+MAX_FIELDS = 256  # of a schema, including fields of structs; a snapshot has about thirty
 _MANY, _FEW = ("services", "calls"), ("changes", "policies")  # lists
 _ITEM, _CONTAINER = 16, 64  # bytes of a value, and of a list or struct, at least
 _UNREADABLE = (
@@ -40,11 +40,11 @@ def check_kinds(schema: pa.Schema) -> None:
     """
     kinds = [(field.name, field.type) for field in schema]
     for name, kind in kinds:  # grows by the types within
-        if len(kinds) > MOST_FIELDS:
+        if len(kinds) > MAX_FIELDS:
             raise error_at(
                 "",
-                f"expected a schema of at most {MOST_FIELDS} fields, got {_fields_within(schema)}; remove the unknown "
-                "ones",
+                f"a schema with {_fields_within(schema)} fields is too large: the limit is {MAX_FIELDS}; remove the "
+                "unknown ones",
             )
         if (within := _types_within(kind)) is None:
             raise error_at(
@@ -64,20 +64,20 @@ def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, 
 
     Raises:
         InvalidDocument: a value that Python cannot represent, such as a time after the year 9999.
-        DocumentTooLarge: more rows than ``limits`` allow, or more than :data:`LARGEST_SMALL` bytes.
+        DocumentTooLarge: more rows than ``limits`` allow, or more than :data:`MAX_SMALL_BYTES` bytes.
     """
     columns = {name: row[name] for name in row.column_names}
     many = {name: items for name in _MANY if (items := _items(columns.get(name))) is not None}
     small = {name: column for name, column in columns.items() if name not in many}
     counts = {name: _length(small[name]) for name in _FEW if name in small}
     limits.check(**counts, **{name: len(items) for name, items in many.items()})
-    _require_size(sum(expanded_size(chunk) for column in small.values() for chunk in column.chunks), LARGEST_SMALL)
+    _require_size(sum(expanded_size(chunk) for column in small.values() for chunk in column.chunks), MAX_SMALL_BYTES)
     values = {name: value for name, column in small.items() if (value := _value(name, column)) is not None}
     return values, many
 
 
 def with_rows(values: dict[str, Any], many: dict[str, pa.Array]) -> dict[str, Any]:
-    """The document of a row, whose services and calls are ``Rows``. Null fields are left out, since Arrow structs
+    """The document of a row, whose services and calls are ``Rows``. Null fields are omitted, since Arrow structs
     always have all fields.
 
     Raises:
@@ -90,10 +90,10 @@ def with_rows(values: dict[str, Any], many: dict[str, pa.Array]) -> dict[str, An
     return document
 
 
-def _require_size(size: int, most: int) -> None:
-    if size > most:
+def _require_size(size: int, limit: int) -> None:
+    if size > limit:
         raise DocumentTooLarge(
-            f"row: expected at most {most} bytes when expanded, got {size}; send each service and call once"
+            f"row: {size} bytes when expanded are too many: the limit is {limit}; send each service and call once"
         )
 
 
@@ -102,9 +102,9 @@ def _rows(name: str, items: pa.Array) -> Rows:
 
     def read(start: int, stop: int) -> list[Any]:
         rows = items.slice(start, stop - start)
-        if (size := expanded_size(rows)) > LARGEST_ROWS:
+        if (size := expanded_size(rows)) > MAX_ROWS_BYTES:
             raise DocumentTooLarge(
-                f"rows {start} to {stop}: expected at most {LARGEST_ROWS} bytes when expanded, got {size}; send "
+                f"rows {start} to {stop}: {size} bytes when expanded are too many: the limit is {MAX_ROWS_BYTES}; send "
                 "shorter texts"
             )
         try:

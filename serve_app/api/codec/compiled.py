@@ -16,7 +16,7 @@ from serve_app.api.codec import json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import NeedsFullCheck, TooHeavy
-from serve_app.api.codec.typed import CHANGE, LONGEST_INSTANT, POLICY, count_keys, decoder, list_type
+from serve_app.api.codec.typed import CHANGE, MAX_INSTANT_BYTES, POLICY, count_keys, decoder, list_type
 from serve_app.errors import ServeError
 
 _KEYS = Keys(NODE_METRICS, tuple(SignalKind), EDGE_METRICS)
@@ -26,7 +26,7 @@ _REFUSALS = (ValueError, RecursionError, ServeError, NeedsFullCheck, TooHeavy)
 def decode(body: bytes, limits: Limits) -> MeshSnapshot | None:
     """Return the snapshot of a JSON document; None if it has to be decoded in the other way."""
     columns = read_rows(body, _KEYS, LARGEST_VALUE, limits.max_services, limits.max_calls)
-    if columns is None or len(columns.observed_at) > LONGEST_INSTANT:
+    if columns is None or len(columns.observed_at) > MAX_INSTANT_BYTES:
         return None
     try:
         ids = columns.ids.decode().removesuffix("\n").split("\n")

@@ -14,7 +14,7 @@ ALL_ROWS = slice(None)
 
 def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     """The JSON document of a snapshot, as a client sends it. Numbers have the fewest digits that read back as the same
-    float32; unobserved values are left out."""
+    float32; unobserved values are omitted."""
     document: dict[str, Any] = {
         "observed_at": snapshot.observed_at.isoformat(),
         "services": service_documents(snapshot),

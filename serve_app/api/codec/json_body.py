@@ -34,7 +34,7 @@ _COLUMNS = re.compile("Expected `array`, got `object`")
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """Decode one snapshot. Errors as in :func:`serve_app.api.codec.decode_snapshot`."""
+    """Decode one snapshot."""
     if len(body) > memory.TYPED_BYTES:
         _require_light(body, memory.typed_weight(body))
     found = compiled.decode(body, limits)
@@ -55,7 +55,7 @@ def decode_by_type(body: bytes, limits: Limits) -> MeshSnapshot:
 
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """Decode ``{"snapshots": [...]}``. Errors as in :func:`serve_app.api.codec.decode_snapshots`."""
+    """Decode ``{"snapshots": [...]}``."""
     _require_light(body, max(memory.typed_weight(body), memory.encoded_weight(body)))
     try:
         snapshots = [bytes(raw) for raw in decoder(snapshots_type(limits)).decode(body).snapshots]
@@ -116,7 +116,7 @@ def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | Docume
     detail, _, path = str(error).partition(" - at `$")
     place: list[Any] = [key or int(row) for key, row in _STEP.findall(path)]
     if place and _TOO_LONG.match(detail):
-        return limits.refuse(place[0], "more")
+        return limits.refuse(place[0], "these")
     if _COLUMNS.match(detail) and len(place) == 1:
         return error_at(pointer(place), ROWS_EXPECTED)
     if missing := _MISSING.match(detail):

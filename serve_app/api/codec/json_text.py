@@ -36,7 +36,7 @@ def require_each_key_once(body: bytes, keys: int, colons: int) -> None:
         keys: each of them has a colon.
         colons: in its texts, at least.
 
-    Raises as :func:`parse`.
+    Raises what :func:`parse` raises.
     """
     if b"\\" in body or (memory.count(body, ":") > keys + colons and _count_keys(body) != keys):
         parse(body)

@@ -31,4 +31,4 @@ class Limits:
         is_set = what in ("services", "calls")
         advice = "raise limits.max_services or split the mesh" if is_set else "send fewer"
         limit = getattr(self, f"max_{what}")
-        return DocumentTooLarge(f"{what}: expected at most {limit}, got {came}; {advice}", pointer=f"/{what}")
+        return DocumentTooLarge(f"{what}: {came} are too many: the limit is {limit}; {advice}", pointer=f"/{what}")

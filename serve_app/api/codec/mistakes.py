@@ -14,7 +14,7 @@ from serve_app.api.schemas.base import Document
 from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
 
 ERRORS_LISTED = 20  # of a document with thousands of mistakes, a client needs only the first few
-MOST_FIELDS = 32  # of one row; more cannot be typing errors
+MAX_FIELDS = 32  # of one row; more cannot be typing errors
 SHOWN = 80  # characters of a value in an error
 ROWS_EXPECTED = (
     "expected a list of rows, got an object; columns are not read: send rows, as SnapshotDocument in /openapi.json "
@@ -90,7 +90,7 @@ def validate_document(document: Any, model: type[Model]) -> Model:
         InvalidDocument: lists the mistakes and their places.
     """
     mistakes = Mistakes()
-    if isinstance(document, Mapping) and len(document) > MOST_FIELDS:
+    if isinstance(document, Mapping) and len(document) > MAX_FIELDS:
         mistakes.add(unknown_fields(document, model.model_fields))
         mistakes.require_none()
     try:

@@ -50,7 +50,6 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
     """Read what :func:`pack_snapshot` wrote.
 
     Args:
-        packed: the bytes.
         last: a snapshot of the same mesh. If it has the same services and calls, they are shared.
 
     Raises:

@@ -10,12 +10,7 @@ ENDS = ("source", "destination")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows that are built on demand.
-
-    Attributes:
-        length: how many there are.
-        read: the rows from a start to before a stop.
-    """
+    """Rows that are built on demand."""
 
     length: int
     read: Callable[[int, int], list[Any]]

@@ -20,7 +20,7 @@ from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import NeedsFullCheck
 from serve_app.api.codec.rows import ENDS
 
-LONGEST_INSTANT = 80  # bytes as encoded
+MAX_INSTANT_BYTES = 80  # bytes as encoded
 ABSENT = -math.inf  # the field is missing, not null; JSON has no such number
 Number = float | None
 
@@ -102,7 +102,7 @@ def build(document: Any) -> tuple[MeshSnapshot, int]:
     keys = count_keys(document) + sum(map(count_keys, (*changes, *policies)))
     ids, nodes, signals, service_keys = _read_services(document.services)
     index, edges, call_keys = _read_calls(document.calls or [], ids)
-    is_short = len(memoryview(document.observed_at)) <= LONGEST_INSTANT
+    is_short = len(memoryview(document.observed_at)) <= MAX_INSTANT_BYTES
     snapshot = create_snapshot(
         observed_at=msgspec.json.decode(document.observed_at) if is_short else None,
         node_ids=ids,

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import (
     ERRORS_LISTED,
-    MOST_FIELDS,
+    MAX_FIELDS,
     ROWS_EXPECTED,
     SHOWN,
     Mistakes,
@@ -54,17 +54,17 @@ ROWS: dict[str, TypeAdapter[list[Any]]] = {
 ROWS_AT_ONCE = 256  # in a block
 
 
-def require_not_ahead(observed_at: datetime, now: datetime, most_seconds: float) -> None:
+def require_not_ahead(observed_at: datetime, now: datetime, max_seconds: float) -> None:
     """Refuse a time in the future: all later snapshots would be stale.
 
     Raises:
-        AheadOfClock: ``observed_at`` is more than ``most_seconds`` after ``now``.
+        AheadOfClock: ``observed_at`` is more than ``max_seconds`` after ``now``.
     """
-    if (observed_at - now) / timedelta(seconds=1) > most_seconds:
+    if (observed_at - now) / timedelta(seconds=1) > max_seconds:
         raise AheadOfClock(
-            f"observed_at: expected at most {most_seconds:g} s after the service's clock, "
-            f"{now.astimezone(UTC).isoformat(timespec='seconds')}, got {observed_at.isoformat()}; correct the clock "
-            "or the time zone, or raise limits.max_ahead_seconds",
+            f"observed_at: {observed_at.isoformat()} is more than {max_seconds:g} s ahead of the service's clock, "
+            f"{now.astimezone(UTC).isoformat(timespec='seconds')}; correct the clock or the time "
+            "zone, or raise limits.max_ahead_seconds",
             pointer="/observed_at",
         )
 
@@ -74,7 +74,6 @@ def check_document(document: Any, limits: Limits) -> None:
 
     Args:
         document: dicts, lists, strings and numbers; services and calls may be ``Rows``.
-        limits: for the counts.
 
     Raises:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
@@ -131,7 +130,7 @@ def _validate_blocks(name: str, rows: Any, mistakes: Mistakes) -> Iterable[list[
         wide = [(i, where, of) for i, row in enumerate(some) for where, of in _find_wide(row)]
         if wide:
             mistakes.add(
-                (pointer((name, start + i, *where)), f"expected at most {MOST_FIELDS} fields, got {of}")
+                (pointer((name, start + i, *where)), f"{of} fields are too many: the limit is {MAX_FIELDS}")
                 for i, where, of in wide
             )
             return
@@ -145,7 +144,7 @@ def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
     """The objects of a row with too many fields to check one by one: place and number of fields."""
     if isinstance(row, Mapping):
         for where, inner in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
-            if isinstance(inner, Mapping) and len(inner) > MOST_FIELDS:
+            if isinstance(inner, Mapping) and len(inner) > MAX_FIELDS:
                 yield where, len(inner)
 
 

@@ -50,7 +50,7 @@ from serve_app.api.subject import caller, likely_suspects, title
 def encode_verdict(verdict: Verdict) -> VerdictDocument:
     """The document of a verdict. NaN and infinity become null where the schema allows it.
 
-    Reasons whose text would show no difference are left out.
+    It has no reason whose text would show no difference.
     """
     at = verdict.observed_at
     return VerdictDocument.from_object(
@@ -129,7 +129,7 @@ def _forecast(forecast: LimitForecast | None) -> ForecastDocument | None:
 
 
 def encode_incident(incident: Incident, observed_at: datetime, alerts: Sequence[Incident] = ()) -> IncidentDocument:
-    """The document of an incident in a verdict of this time with these alerts; otherwise as :func:`encode_verdict`."""
+    """The document of one incident, as :func:`encode_verdict` has it for a verdict of this time with these alerts."""
     since, suspected = incident.since, likely_suspects(incident)
     return IncidentDocument.from_object(
         incident,

@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from serve_app.api.schemas.base import (
-    LONGEST_ID,
-    MOST_REASON,
+    MAX_ID,
+    MAX_REASON,
     Document,
     GivenService,
     GivenServices,
@@ -34,7 +34,7 @@ class FeedbackDocument(Document):
         }
     )
 
-    incident: Text = Field(min_length=1, max_length=LONGEST_ID, description="id from a verdict")
+    incident: Text = Field(min_length=1, max_length=MAX_ID, description="id from a verdict")
     was_incident: bool = Field(strict=True, description="false: it was a false alarm, or a useless notice")
     culprit: Culprit = None
     note: Note = ""
@@ -145,7 +145,7 @@ class MuteDocument(Document):
     end: Instant = Field(description="by the mesh's clock, as `observed_at`; at most 30 days after the start")
     reason: Text = Field(
         min_length=1,
-        max_length=MOST_REASON,
+        max_length=MAX_REASON,
         pattern=r"\S",
         description="for people; verdicts include it",
         examples=["database upgrade"],

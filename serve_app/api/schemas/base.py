@@ -71,10 +71,10 @@ Instant = Annotated[
 ]
 ServiceKey = Annotated[str, Field(description="`namespace/name`", examples=["shop/cart"])]
 SERVICES = r"^[^/]+/[\s\S]"  # a prefix of their names
-MOST_REASON = 200  # characters
-LONGEST_KIND, LONGEST_CHANGE_REASON, LONGEST_NOTE, LONGEST_ID = 100, 1000, 1000, 200  # characters
-LONGEST_TEAM, LONGEST_CONTACT = 100, 200  # characters
-LONGEST_SERVICE = 2 * LONGEST_NAME + 1
+MAX_REASON = 200  # characters
+MAX_KIND, MAX_CHANGE_REASON, MAX_NOTE, MAX_ID = 100, 1000, 1000, 200  # characters
+MAX_TEAM, MAX_CONTACT = 100, 200  # characters
+MAX_SERVICE = 2 * LONGEST_NAME + 1
 # Characters that are refused in texts: they forge lines in logs, move a terminal's cursor, reverse the direction of
 # writing, or cannot be encoded (surrogates). A note may have several lines.
 _UNPRINTABLE = "\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff"
@@ -124,7 +124,7 @@ def _without(unprintable: re.Pattern[str], value: str) -> str:
 GivenService = Annotated[
     str,
     Field(
-        max_length=LONGEST_SERVICE,
+        max_length=MAX_SERVICE,
         description="`namespace/name`",
         examples=["shop/cart"],
         json_schema_extra={"pattern": SERVICE_PATTERN},
@@ -134,7 +134,7 @@ GivenService = Annotated[
 GivenServices = Annotated[
     str,
     Field(
-        max_length=LONGEST_SERVICE,
+        max_length=MAX_SERVICE,
         description="`namespace/name`, or `namespace/*` for a whole namespace",
         examples=["shop/cart"],
         json_schema_extra={"pattern": f"{SERVICE_PATTERN}|{NAMESPACE_PATTERN[:-1]}/[*]$"},
@@ -145,13 +145,13 @@ _PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e
 Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra=_PRINTABLE_SCHEMA)]
 AskedService = Annotated[
     ServiceKey,
-    Field(min_length=1, max_length=LONGEST_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
+    Field(min_length=1, max_length=MAX_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
     AfterValidator(_printable),
 ]
 Id = Annotated[
-    str, Field(min_length=1, max_length=LONGEST_ID, json_schema_extra=_PRINTABLE_SCHEMA), AfterValidator(_printable)
+    str, Field(min_length=1, max_length=MAX_ID, json_schema_extra=_PRINTABLE_SCHEMA), AfterValidator(_printable)
 ]
-NoteText = Annotated[str, Field(max_length=LONGEST_NOTE), AfterValidator(_printable_note)]
+NoteText = Annotated[str, Field(max_length=MAX_NOTE), AfterValidator(_printable_note)]
 Number = Annotated[
     float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": LARGEST_VALUE})
 ]

@@ -27,7 +27,7 @@ class DriftMeasureDocument(Document):
     moved: float | None = Field(
         ge=0,
         le=1,
-        description="least share of the values that moved, apart from services that joined or left; null: not measured",
+        description="minimum share of the values that moved, without services that joined or left; null: unknown",
     )
     since: Instant | None = Field(description="start of the drift; null: no drift")
 

@@ -27,7 +27,7 @@ class ArchivedIncidentDocument(IncidentDocument):
     )
     ended_unseen: bool = Field(
         False,
-        description="whether it was closed because nothing was seen of it for too long; how it ended is unknown, and "
+        description="whether it was closed because no data was received for too long; its outcome is unknown, and "
         "`until` is the last snapshot with it",
     )
     feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from model.names import MESH_NAME
-from serve_app.api.schemas.base import MOST_REASON, Document, Instant, Text
+from serve_app.api.schemas.base import MAX_REASON, Document, Instant, Text
 from serve_app.api.schemas.views import FeatureSchemaDocument
 
 ModelVersion = Annotated[
@@ -149,7 +149,7 @@ class RollbackDocument(Document):
     model_config = ConfigDict(json_schema_extra={"examples": [{}, {"mesh": "shop", "reason": "too many alerts"}]})
 
     mesh: MeshOfModel | None = Field(None, description="a mesh with a model of its own, which it gives up; absent: all")
-    reason: Text = Field("", max_length=MOST_REASON, description="for people; the history has it")
+    reason: Text = Field("", max_length=MAX_REASON, description="for people; the history has it")
 
 
 class BlockDocument(_Kept):

@@ -67,7 +67,7 @@ class SlaDocument(Document):
     pushes: dict[str, int] = Field(
         description="pushes in the window by outcome: `served`, `failed`, `shed`, `client`, `abandoned`"
     )
-    requests: dict[str, int] = Field(description="likewise all requests; pushes are requests, too")
+    requests: dict[str, int] = Field(description="all requests by outcome, pushes included")
     meshes: dict[str, int] = Field(
         description="pushes that were slower than the target of `p95`, failed or were shed, by mesh, for the 20 meshes "
         "with the most; the empty name stands for all others"

@@ -8,11 +8,11 @@ from typing_extensions import TypedDict  # pydantic takes typing's own from Pyth
 from model.names import LONGEST_NAME, NAME_PATTERN, NAMESPACE_PATTERN
 from serve_app.api.schemas.base import (
     _STRICT,
-    LONGEST_CHANGE_REASON,
-    LONGEST_CONTACT,
-    LONGEST_KIND,
-    LONGEST_TEAM,
-    MOST_REASON,
+    MAX_CHANGE_REASON,
+    MAX_CONTACT,
+    MAX_KIND,
+    MAX_REASON,
+    MAX_TEAM,
     Document,
     GivenService,
     GivenServices,
@@ -113,9 +113,9 @@ class StoredChangeDocument(Document):
 class ChangeDocument(Document):
     """A planned change: a deploy, a scaling, a retirement."""
 
-    kind: Text = Field(min_length=1, max_length=LONGEST_KIND, pattern=r"\S", examples=["deploy"])
+    kind: Text = Field(min_length=1, max_length=MAX_KIND, pattern=r"\S", examples=["deploy"])
     service: GivenService
-    reason: Text = Field("", max_length=LONGEST_CHANGE_REASON, examples=["v1.4.2"])
+    reason: Text = Field("", max_length=MAX_CHANGE_REASON, examples=["v1.4.2"])
 
 
 class PolicyDocument(Document):
@@ -126,12 +126,10 @@ class PolicyDocument(Document):
         None,
         description="`low`: an alert needs ten times the improbability; `high`: a third of it; absent or null: not set",
     )
-    mute: Text = Field("", max_length=MOST_REASON, description="why the service is muted; empty: it is not")
-    team: Text = Field(
-        "", max_length=LONGEST_TEAM, description="team that owns it; empty: not set", examples=["checkout"]
-    )
+    mute: Text = Field("", max_length=MAX_REASON, description="why the service is muted; empty: it is not")
+    team: Text = Field("", max_length=MAX_TEAM, description="team that owns it; empty: not set", examples=["checkout"])
     contact: Text = Field(
-        "", max_length=LONGEST_CONTACT, description="where to reach the team; empty: not set", examples=["#checkout"]
+        "", max_length=MAX_CONTACT, description="where to reach the team; empty: not set", examples=["#checkout"]
     )
 
 

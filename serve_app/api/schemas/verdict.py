@@ -226,7 +226,7 @@ class IncidentDocument(Document):
         return self.recovering and self.kind == IncidentKind.TELEMETRY_MISSING
 
     def is_of_scope(self, service: str) -> bool:
-        """Whether the reasons of a suspect have the numbers of the whole scope, which no service shows."""
+        """Whether a suspect's reasons show the values of the whole scope, which no single service has."""
         return bool(self.scope) and self.scope != service and [service] == [one.service for one in self.suspects[:1]]
 
 

@@ -16,6 +16,7 @@ from serve_app.collect.prometheus.kubernetes import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.query import (
     EVERYTHING,
+    RECORDED_FROM_CALLS,
     Dialect,
     Gap,
     Match,
@@ -78,7 +79,7 @@ class MeshSource:
         prometheus: Prometheus | None = None,
     ) -> None:
         self._origin = mesh.endpoint(mesh.prometheus_url).origin
-        self._prometheus = prometheus or open_prometheus(Prometheus, mesh, collector)
+        self._prometheus = prometheus or open_prometheus(Prometheus, mesh)
         self._options = _query_options(mesh, collector)
         self._clock = clock
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
@@ -207,12 +208,10 @@ class MeshSource:
         self._prometheus.close()
 
 
-def open_prometheus(kind: type[P], mesh: MeshSettings, collector: CollectorSettings) -> P:
+def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
     """A client of a mesh's Prometheus."""
     return kind(
         mesh.endpoint(mesh.prometheus_url),
-        collector.queries_at_once,
-        compressed=mesh.compressed,
         tokens=_token_source(mesh),
         harmless_warnings=mesh.harmless_warnings,
     )
@@ -322,7 +321,7 @@ def _query_options(mesh: MeshSettings, collector: CollectorSettings) -> QueryOpt
         collector.interval_seconds,
         collector.window_seconds,
         collector.deadline_seconds,
-        recorded_from_calls=collector.recorded_from_calls,
+        recorded_from_calls=RECORDED_FROM_CALLS,
         behind_seconds=collector.behind_seconds,
         follows_scrapes="window_seconds" not in collector.model_fields_set,
         follows_lag="behind_seconds" not in collector.model_fields_set,

@@ -13,7 +13,7 @@ import numpy as np
 
 from model.incidents.mutes import LEVELS
 from model.snapshot import IntArray, Owner, Sensitivity, ServicePolicy
-from serve_app.api.schemas.base import LONGEST_CONTACT, LONGEST_TEAM, MOST_REASON, UNPRINTABLE
+from serve_app.api.schemas.base import MAX_CONTACT, MAX_REASON, MAX_TEAM, UNPRINTABLE
 from serve_app.collect.prometheus.frames import OPTIONAL, Column, Key, KeyIndex
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import Controller, WorkloadServices
@@ -213,9 +213,9 @@ def _parse_annotation(annotation: str, value: str) -> ServicePolicy | str:
         if value in list(Sensitivity):
             return ServicePolicy("", Sensitivity(value))
         return f"expected {', '.join(Sensitivity)}"
-    if value and value.lower() not in NOT_REASONS and len(value) <= MOST_REASON:
+    if value and value.lower() not in NOT_REASONS and len(value) <= MAX_REASON:
         return ServicePolicy("", mute=value)
-    return f"expected the reason for the mute, at most {MOST_REASON} characters"
+    return f"expected the reason for the mute, at most {MAX_REASON} characters"
 
 
 def _merge(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
@@ -263,7 +263,7 @@ class OwnerLabels:
             next((values[label] for label in _exported(names) if values.get(label)), "")
             for names in (self.team, self.contact)
         )
-        return Owner(team[:LONGEST_TEAM], contact[:LONGEST_CONTACT]) if team or contact else None
+        return Owner(team[:MAX_TEAM], contact[:MAX_CONTACT]) if team or contact else None
 
 
 def read_owners(column: Column, labels: OwnerLabels, serving: ServiceMapping) -> dict[str, Owner]:

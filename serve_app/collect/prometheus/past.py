@@ -162,7 +162,7 @@ class PastReader:
         chosen = self._collector.model_copy(
             update={"interval_seconds": instants.step, "window_seconds": window, "deadline_seconds": within}
         )
-        prometheus = open_prometheus(RangePrometheus, settings, chosen)
+        prometheus = open_prometheus(RangePrometheus, settings)
         prometheus.evaluate_over(instants)
         return MeshSource(settings, chosen, prometheus=prometheus)
 

@@ -18,6 +18,7 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _BRACES = rf"\{{(?:[^\"'`{{}}]|{_TEXT})*\}}"
 _RANGE = re.compile(rf"((?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]")
 _MATCHED = re.compile(rf"({_NAME})?\{{\$match ?")
+RECORDED_FROM_CALLS = 2000  # in a mesh; smaller ones are read from counters, since their rules save little
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,7 @@ class QueryOptions:
     window_seconds: float = 60.0
     within_seconds: float = 10.0
     keep_seconds: float = 45.0  # three snapshots; after that, old values would hide a fault
-    recorded_from_calls: float = 2000
+    recorded_from_calls: float = RECORDED_FROM_CALLS
     behind_seconds: float = 15.0
     follows_scrapes: bool = False
     follows_lag: bool = False

@@ -17,10 +17,12 @@ from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.groups import Outcome, ScoredGroup, WaitingGroup
 from serve_app.errors import DeadlineExceeded
 from serve_app.metrics import BATCH_WAIT, GROUPS_REFUSED, GROUPS_WAITING, Instruments
-from serve_app.settings.scorer import ScorerSettings
+from serve_app.settings.scorer import CPU_BATCH, GPU_BATCH
 
 AGEING_SECONDS = 0.5
 LEVEL_RATIO = 4.0  # of the weights of two priorities next to each other
+TARGET_SECONDS = 0.035  # from the arrival of groups to their scores; limits the size of batches
+MAX_WAIT_SECONDS = 0.01  # for a fuller batch; it waits only if groups arrive so fast that this saves time
 CONFIDENT_SHARE = 0.5  # of the expected duration of a pass; with less time left, a group is hopeless
 
 
@@ -28,7 +30,6 @@ class GroupQueue:
     """Groups that wait for a pass of one scorer.
 
     Args:
-        settings: limits of a batch.
         device: of the scorer, ``cpu`` or ``cuda``.
         score_batch: scores some groups. Returns one outcome for each.
         instruments: count waiting and refused groups.
@@ -39,14 +40,18 @@ class GroupQueue:
 
     def __init__(
         self,
-        settings: ScorerSettings,
         device: str,
         score_batch: Callable[[Sequence[WaitingGroup]], Awaitable[Sequence[Outcome]]],
         instruments: Instruments,
+        *,
+        max_groups: int | None = None,
+        target_seconds: float = TARGET_SECONDS,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
     ) -> None:
         self.load = Load()
-        self._settings, self._score_batch, self._instruments = settings, score_batch, instruments
-        self._largest = settings.largest_batch(device)
+        self._score_batch, self._instruments = score_batch, instruments
+        self._max_groups = max_groups or (GPU_BATCH if device == "cuda" else CPU_BATCH)
+        self._target_seconds, self._max_wait_seconds = target_seconds, max_wait_seconds
         self._waiting: list[WaitingGroup] = []
         self._has_arrived = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
@@ -154,8 +159,7 @@ class GroupQueue:
         return self.load.expect(sum(one.work for one in batch))
 
     def _limits(self) -> tuple[float, int]:
-        chosen = self._settings
-        return batch_limits(self.load, chosen.latency_target_ms / 1000, chosen.batch_wait_seconds, self._largest)
+        return batch_limits(self.load, self._target_seconds, self._max_wait_seconds, self._max_groups)
 
     def _report(self) -> None:
         self._instruments.set(GROUPS_WAITING, len(self._waiting))

@@ -71,7 +71,7 @@ class Scorer:
         self._instruments = open_instruments()
         devices.report(chosen, self._instruments)
         self._gpu = watch_gpu(self._device, self._instruments)
-        self._queue = GroupQueue(settings.scorer, self._device.type, self._score_batch, self._instruments)
+        self._queue = GroupQueue(self._device.type, self._score_batch, self._instruments)
         self._loader = open_loader(settings, self._device, self._instruments)
         self._use = LastUse(settings.scorer.idle_seconds)
 

@@ -126,9 +126,9 @@ class Reader:
             checkpoint.digest,
             verdict.status,
             verdict.mesh_score,
-            newest.node_ids,
-            deviations,
-            vectors,
+            services=newest.node_ids,
+            deviations=deviations,
+            vectors=vectors,
         )
 
     def embeddings_json(self, mesh: str) -> bytes:

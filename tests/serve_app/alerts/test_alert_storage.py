@@ -4,7 +4,6 @@ import asyncio
 import logging
 from contextlib import closing, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from serve_app.alerts import saved_state
 from serve_app.alerts.alert import AlertState
 from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.owner import Owner
-from serve_app.alerts.storage import AlertStorage, FileStorage
+from serve_app.alerts.storage import AlertStorage
 from serve_app.errors import StoreConflict, StoreGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings, StoreSettings
@@ -61,10 +60,6 @@ async def test_the_next_process_continues(place: StoreSettings) -> None:
 
 def test_an_empty_storage_has_an_empty_state(place: StoreSettings) -> None:
     assert storage_at(place).read() == AlertState()
-
-
-def test_a_directory_in_the_settings_is_used_with_any_store(place: StoreSettings, tmp_path: Path) -> None:
-    assert isinstance(open_alert_storage(Settings(store=place, notify={"path": tmp_path})), FileStorage)
 
 
 async def test_a_process_that_was_taken_over_sends_nothing_more(

@@ -241,7 +241,7 @@ async def test_retry_after_is_respected(tmp_path: Path) -> None:
 
 def test_batches_keep_an_incident_together() -> None:
     alerts = [_alert(incident=str(i // 2), severity=str(i % 2)) for i in range(10)]
-    found = list(split_batches(alerts[::2] + alerts[1::2], most=5))
+    found = list(split_batches(alerts[::2] + alerts[1::2], limit=5))
     assert [len(batch) for batch in found] == [4, 4, 2]
     for batch in found:
         assert sorted(alert.labels["incident"] for alert in batch)[::2] == sorted({a.labels["incident"] for a in batch})
@@ -257,7 +257,7 @@ def test_batches_keep_an_incident_together() -> None:
         ({"labels": {"a": ""}}, "expected a value"),
         ({"labels": {"a": "\ud800"}}, "UTF-8"),
         ({"annotations": {"a": ""}}, "annotation a"),
-        ({"annotations": {"a": "x" * 70_000}}, "at most 65536 bytes"),
+        ({"annotations": {"a": "x" * 70_000}}, "the limit is 65536"),
         ({"starts_at": NOW.replace(tzinfo=None)}, "a time zone"),
         ({"ends_at": NOW - timedelta(days=1)}, "after the start"),
         ({"url": "shop/cart"}, "generatorURL"),

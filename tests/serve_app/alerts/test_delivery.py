@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -236,7 +237,7 @@ async def test_a_delivery_that_is_cancelled_while_it_ends_closes_its_connections
 
 def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadSettings, match=r"notify: expected a directory.*notify\.path"):
+    with pytest.raises(BadSettings, match=r"store.path: the state of notifications cannot be written"):
         AlertDelivery(receivers(), FileStorage(tmp_path / "file"), PrometheusInstruments())
 
 
@@ -281,11 +282,10 @@ async def test_secrets_are_sent_and_stay_out_of_the_log(tmp_path: Path, caplog: 
                         {"url": f"{basic.url}/am/", "username": "tagae", "password_file": str(tmp_path / "password")},
                         {"url": bearer.url, "bearer_token_file": str(tmp_path / "token")},
                     ],
-                    "drain_seconds": 0,
                 }
             }
         )
-        async with start_notifier(configured(settings), tmp_path) as (notifier, _):
+        async with start_notifier(replace(configured(settings), drain_seconds=0), tmp_path) as (notifier, _):
             notifier.accept_verdict("shop", verdict(incident("a")), NOW)
             (one,) = await basic.until(lambda requests: len(requests) == 1)
             (other,) = await bearer.until(lambda requests: len(requests) == 1)

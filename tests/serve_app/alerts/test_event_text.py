@@ -79,9 +79,9 @@ def test_another_fault_continues_nothing(service: str, step: timedelta) -> None:
     ("reason", "text"),
     [
         ("over", "Resolved at 2026-03-01 03:14 UTC."),
-        ("unseen", "Ended, unknown how: nothing was seen of it for too long, until 2026-03-01 03:14 UTC."),
+        ("unseen", "Closed, outcome unknown: no data received since, until 2026-03-01 03:14 UTC."),
         ("mesh_deleted", "Ended at 2026-03-01 03:14 UTC: its mesh was deleted."),
-        ("mesh_silent", "Ended, unknown how: there was no verdict of its mesh for a day, until 2026-03-01 03:14 UTC."),
+        ("mesh_silent", "Closed, outcome unknown: its mesh had no verdict for a day, until 2026-03-01 03:14 UTC."),
     ],
 )
 def test_an_end_says_how(reason: str, text: str) -> None:

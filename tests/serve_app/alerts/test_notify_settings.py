@@ -19,7 +19,6 @@ TOML = """
 cluster = "eu-1"
 external_url = "https://tagae.example/base/"
 alertmanagers = [{url = "http://am-0:9093"}, {url = "https://am-1/prefix/", bearer_token_file = "/token"}]
-resend_seconds = 30
 
 [[notify.webhooks]]
 url = "https://hooks.example/a/b?c=d"
@@ -67,7 +66,6 @@ def test_receivers_from_a_file(config: Path) -> None:
     )
     assert (slack.sender.endpoint.url, slack.format) == ("https://hooks.slack.example/services/T0/B0/x", "slack")
     assert to.links.verdict_url("shop") == "https://tagae.example/base/v1/meshes/shop/verdict"
-    assert to.timing.resend.total_seconds() == 30
 
 
 def test_notices_can_be_left_out() -> None:
@@ -112,7 +110,6 @@ def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_pa
         ({"webhooks": [{"url": "http://a", "username": "u", "bearer_token_file": "/t"}]}, ["got both"]),
         ({"webhooks": [{"url": "http://a", "password_file": "/t"}]}, ["expected username too"]),
         ({"cluster": ""}, ["notify.cluster"]),
-        ({"resend_seconds": 300}, ["notify.resend_seconds"]),
         ({"alertmanager": []}, ["notify.alertmanager", "no such setting", "alertmanagers, webhooks"]),
     ],
 )

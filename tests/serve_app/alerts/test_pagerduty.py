@@ -88,8 +88,8 @@ async def test_an_incident_that_was_lost_from_sight_says_so(
         await eventually(lambda: len(pagerduty.events) == 2)
     ended = pagerduty.events[-1]
     assert ended["event_action"] == "resolve"
-    assert ended["payload"]["summary"].startswith("Ended, unknown how: minor incident in shop")
-    assert "nothing was seen of it" in ended["payload"]["custom_details"]["news"]
+    assert ended["payload"]["summary"].startswith("Closed, outcome unknown: minor incident in shop")
+    assert "no data received" in ended["payload"]["custom_details"]["news"]
 
 
 async def test_nothing_is_lost_or_doubled(pagerduty: StandInPagerDuty, key_file: Path, tmp_path: Path) -> None:

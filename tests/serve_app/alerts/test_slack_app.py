@@ -168,11 +168,6 @@ async def test_a_picture_that_cannot_be_drawn_stops_no_message(
     assert slack.files == {}
 
 
-async def test_pictures_are_a_setting(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
-    async with start_notifier(to(slack, token, {"pictures": False}), tmp_path) as (notifier, _):
-        assert notifier.accept_verdict("shop", verdict(incident("a")), NOW) == []
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [({"channel": "#alerts"}, "channel: String should match pattern"), ({}, "channel: Field required")],

@@ -16,7 +16,8 @@ from tests.model.model_cases import START
 NAMES = ("shop/cart", "shop/pay", "bank/cart", "bank/ledger")
 COMMON = 5.0  # part of every embedding of a mesh
 VECTORS = COMMON + np.array([[1, 0, 0], [0, 1, 0], [0.9, 0.1, 0], [-1, -1, 0]], np.float32)
-FOUND = Embeddings("prod", START, "a1b2", "normal", 1.25, NAMES, np.array([0.5, np.nan, 4.0, 0.0], np.float32), VECTORS)
+DEVIATIONS = np.array([0.5, np.nan, 4.0, 0.0], np.float32)
+FOUND = Embeddings("prod", START, "a1b2", "normal", 1.25, services=NAMES, deviations=DEVIATIONS, vectors=VECTORS)
 
 
 def test_a_document_has_the_services_in_order_and_null_for_unknown_deviations() -> None:

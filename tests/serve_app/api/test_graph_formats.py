@@ -72,6 +72,6 @@ def test_attributes_are_those_of_the_snapshot_and_the_verdict(snapshot: MeshSnap
 def test_a_graph_that_would_take_too_much_memory_is_refused(
     document: GraphDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_formats, "MOST_ELEMENTS", 10)
-    with pytest.raises(InvalidParameter, match="expected at most 10 services and calls for graphml, got"):
+    monkeypatch.setattr(graph_formats, "MAX_ELEMENTS", 10)
+    with pytest.raises(InvalidParameter, match="services and calls are too many for graphml: the limit is 10;"):
         write_graph(document, GraphFormat.GRAPHML)

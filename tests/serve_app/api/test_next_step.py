@@ -215,15 +215,15 @@ def test_a_second_service_with_a_fault_of_its_own_is_named() -> None:
     [
         (
             incident(SLOW, recovering=True),
-            "Nothing to do now but watch: shop/cart and the services around it are back to normal.",
+            "No action needed; keep watching: shop/cart and the services around it are back to normal.",
         ),
         (
             incident(CALL, recovering=True),
-            "Nothing to do now but watch: the calls from shop/web to shop/cart are back to normal.",
+            "No action needed; keep watching: the calls from shop/web to shop/cart are back to normal.",
         ),
         (
             traffic("*", 12, 3400, recovering=True),
-            "Nothing to do now but watch: the requests to the mesh are back to normal.",
+            "No action needed; keep watching: the requests to the mesh are back to normal.",
         ),
         (
             replace(incident(SLOW, recovering=True), kind=IncidentKind.TELEMETRY_MISSING),

@@ -183,7 +183,7 @@ def test_arrow_of_very_many_fields_is_refused_before_it_is_read(place: str) -> N
     """Each field costs time even without rows: 280,000 of them fit in a body."""
     many = {f"unknown{i}": 1 for i in range(300)}
     changed = document(**many) if place == "columns" else document(services=[{"namespace": "shop", "name": "a"} | many])
-    with pytest.raises(InvalidDocument, match="at most 256 fields, got 3"):
+    with pytest.raises(InvalidDocument, match=r"fields is too large: the limit is 256"):
         decode_snapshot(stream(pa.Table.from_pylist([changed])), ARROW)
 
 

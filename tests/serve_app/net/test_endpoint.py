@@ -28,8 +28,8 @@ def test_headers_come_from_settings_and_files(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("p")
     endpoint = Endpoint(
         "http://x",
-        "u",
-        tmp_path / "password",
+        username="u",
+        password_file=tmp_path / "password",
         headers=(("X-Tenant", "a"), ("X-More", "m")),
         headers_file=tmp_path / "headers",
     )

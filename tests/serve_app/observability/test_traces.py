@@ -236,7 +236,7 @@ def count_dropped(instruments: PrometheusInstruments, reason: str) -> float:
 
 
 def test_spans_that_do_not_fit_are_dropped_and_counted(recording: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "MOST_WAITING", 5)
+    monkeypatch.setattr(export, "MAX_WAITING", 5)
     monkeypatch.setattr(export, "EXPORT_SECONDS", 1000.0)
     instruments = PrometheusInstruments()
     with run_trace_collector() as collector:
@@ -278,9 +278,13 @@ def test_spans_that_the_collector_does_not_take_are_counted_and_logged_once(
     ]
 
 
-def test_the_share_of_traces_that_start_here_is_the_sample_ratio(recording: Any) -> None:
+def test_the_standard_variables_choose_the_share_of_traces_that_start_here(
+    recording: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
     with run_trace_collector() as collector:
-        chosen = TraceSettings(endpoint=collector.url, sample_ratio=0.0)
+        chosen = TraceSettings(endpoint=collector.url)
         queue: SpanQueue = recording(chosen, "test", PrometheusInstruments())
         with spans.span("of this process"):
             assert not int(spans.traceparent()[-2:], 16) & 1  # the flag of a sampled trace

@@ -140,7 +140,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
         ({"model": {"windowsize": 60}}, ["model.windowsize", "no such setting", "window_size"]),
         ({"modle": {}}, ["modle", "no such setting", "model, alert, partition"]),
         ({"model": {"window_size": 3}}, ["model.window_size", "greater than or equal to 10", "3"]),
-        ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "at most window_snapshots (4)", "9"]),
+        ({"alert": {"confirm_snapshots": 9}}, ["alert", "override", "the limit is window_snapshots (4)", "9"]),
         ({"meshes": {"My Shop": {"prometheus": "http://p"}}}, ["meshes.My Shop", "rename"]),
         ({"meshes": {"Shop": {}}}, ["meshes.Shop", "mesh name", "rename"]),
         ({"store": {"kind": "etcd"}}, ["store.kind", "'local' or 'redis'", "'etcd'"]),

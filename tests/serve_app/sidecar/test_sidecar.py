@@ -275,7 +275,7 @@ def watched_once(ask: VerdictsStub) -> int | None:
         (["--set", 'serve.grpc=["unix:{file}"]'], "remove it"),
         (["--set", 'serve.grpc=["unix:{socket}"]'], "another process answers"),
         (["--set", 'serve.grpc=["unix:{folder}/none/verdicts.sock"]'], "a folder that may not be written"),
-        (["--set", 'serve.grpc=["unix:/tmp/' + "long" * 40 + '"]'], "at most 107 bytes"),
+        (["--set", 'serve.grpc=["unix:/tmp/' + "long" * 40 + '"]'], "limit is 107 bytes"),
         (["--set", 'serve.grpc=["9091"]'], "expected HOST:PORT or unix:PATH"),
         (["--set", 'serve.grpc=["{address}"]'], "serve.grpc: expected an address to listen on"),
         (["--set", 'serve.grpc=["0.0.0.0:0"]'], "tagae token create"),

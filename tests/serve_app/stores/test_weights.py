@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.groups import Group, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.queue import GroupQueue
 from serve_app.deployments.scoring.scorer import probe, score_groups
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
@@ -127,8 +129,8 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
     monkeypatch.setattr(scorer, "score_groups", count_passes)
     chosen = settings_of(own=other_weights, same=other_weights)
     weights = load_weights(None, chosen.weights_by_mesh, torch.device(device))
-    roomy = chosen.model_copy(update={"scorer": chosen.scorer.model_copy(update={"max_batch_size": 8})})
-    replica = scorer.Scorer(roomy, device)
+    monkeypatch.setattr(scorer, "GroupQueue", partial(GroupQueue, max_groups=8))
+    replica = scorer.Scorer(chosen, device)
     meshes = ["own", "plain", "same", "plain", "late"]
     requests = [
         WaitingGroup(

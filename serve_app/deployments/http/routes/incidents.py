@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from model.verdict import IncidentKind, Severity
 from serve_app.alerts.links import Links
-from serve_app.api.schemas.base import LONGEST_TEAM, AskedService, Id, Instant, Text
+from serve_app.api.schemas.base import MAX_TEAM, AskedService, Id, Instant, Text
 from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
@@ -41,7 +41,7 @@ async def incidents(
     kind: Annotated[IncidentKind | None, Query(description="what is wrong")] = None,
     severity: Annotated[Severity | None, Query()] = None,
     team: Annotated[
-        Text | None, Query(min_length=1, max_length=LONGEST_TEAM, description="team that the incident belongs to")
+        Text | None, Query(min_length=1, max_length=MAX_TEAM, description="team that the incident belongs to")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_INCIDENTS, description="maximum number")] = 100,
     cursor: Annotated[

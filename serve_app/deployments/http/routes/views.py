@@ -14,7 +14,7 @@ from model.verdict import Status
 from serve_app.alerts.links import Links
 from serve_app.api.codec import JSON, unpack_snapshot
 from serve_app.api.graph_formats import GraphFormat, check_size, write_graph
-from serve_app.api.schemas.base import LONGEST_SERVICE, AskedService, Instant, Text
+from serve_app.api.schemas.base import MAX_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
@@ -140,7 +140,7 @@ async def timeline(
 async def services(
     mesh: MeshName,
     backend: UseBackend,
-    text: Annotated[Text, Query(max_length=LONGEST_SERVICE, description="part of the name, in any case")] = "",
+    text: Annotated[Text, Query(max_length=MAX_SERVICE, description="part of the name, in any case")] = "",
     limit: Annotated[int, Query(ge=1, le=MOST_FOUND, description="maximum number")] = 100,
 ) -> Response:
     """The services of the kept snapshots whose names contain a text."""

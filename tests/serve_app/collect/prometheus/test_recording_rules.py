@@ -12,10 +12,12 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
+from serve_app.collect.prometheus import detect
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
+from serve_app.doctor import telemetry
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
@@ -25,7 +27,12 @@ from tests.serve_app.collect.prometheus.standin import Samples
 FOLDER = Path(__file__).parents[4] / "deploy" / "prometheus"
 CONVENTION = re.compile(r"tagae_(service|call|mesh):[a-z]+(_[a-z]+)*:[a-z0-9]+(_[a-z0-9]+)*")  # level:metric:operations
 SNAPSHOTS = list(Simulator(MeshSpec(services=30, calls_per_service=3.0, seed=5), snapshots=4).snapshots())
-LARGE = CollectorSettings(deadline_seconds=60, recorded_from_calls=50)
+LARGE = CollectorSettings(deadline_seconds=60)
+
+
+@pytest.fixture(autouse=True)
+def _read_rules_from_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detect, "RECORDED_FROM_CALLS", 50)
 
 
 @pytest.mark.parametrize(
@@ -162,13 +169,11 @@ def _nothing(_: Samples) -> Samples:
     return []
 
 
-def test_the_doctor_recommends_rules_for_a_large_mesh() -> None:
+def test_the_doctor_recommends_rules_for_a_large_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(mesh: IstioMesh, calls: float) -> list[tuple[str, str]]:
-        collector = LARGE.model_copy(update={"recorded_from_calls": calls})
+        monkeypatch.setattr(telemetry, "RECORDED_FROM_CALLS", calls)
         with standin.start_server(mesh) as server:
-            checks = check_telemetry(
-                MeshSettings(prometheus=standin.url_of(server)), collector, SNAPSHOTS[0].observed_at
-            )
+            checks = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), LARGE, SNAPSHOTS[0].observed_at)
             return [(one.outcome, one.remedy) for one in checks.findings if one.subject == "recording rules"]
 
     assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) == []

@@ -83,7 +83,7 @@ def assert_scores(found: ScoredGroup) -> None:
 async def test_a_batch_that_finds_no_memory_is_halved_and_what_is_left_goes_to_the_cpu(
     memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replica = Scorer(Settings(scorer={"max_batch_size": 4}), "auto")
+    replica = Scorer(Settings(), "auto")
     assert (await replica.info()).device == "cuda"
     memory.passes.clear()
     memory.most_parts = 0

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +21,6 @@ from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings
-from serve_app.settings.scorer import ScorerSettings
 
 CHECKPOINT = load_weights(None, {}).default
 GROUP = probe(CHECKPOINT)
@@ -49,8 +49,9 @@ class Queue:
 
     def __init__(self, size: int = 1, wait: float = 0.0) -> None:
         self.passes, self.instruments = Passes(), PrometheusInstruments()
-        settings = ScorerSettings(max_batch_size=size, batch_wait_seconds=wait, latency_target_ms=1e6)
-        self.queue = GroupQueue(settings, "cpu", self.passes, self.instruments)
+        self.queue = GroupQueue(
+            "cpu", self.passes, self.instruments, max_groups=size, target_seconds=1e3, max_wait_seconds=wait
+        )
         self.names: dict[WaitingGroup, str] = {}
 
     async def add(
@@ -235,12 +236,6 @@ async def test_a_pass_waits_for_a_fuller_batch_while_groups_arrive_fast() -> Non
     assert queue.order == ["a+b+c"]
 
 
-def test_a_batch_is_larger_on_a_gpu_unless_a_setting_says_how_large_it_is() -> None:
-    assert ScorerSettings().largest_batch("cuda") > ScorerSettings().largest_batch("cpu") > 1
-    assert ScorerSettings(max_batch_size=5).largest_batch("cuda") == 5
-    assert ScorerSettings(max_batch_size=5).largest_batch("cpu") == 5
-
-
 def work_of_group() -> int:
     return sum(len(task.nodes) + len(task.edges) for task in GROUP)
 
@@ -264,7 +259,8 @@ async def test_a_scorer_scores_waiting_groups_in_one_pass(monkeypatch: pytest.Mo
     monkeypatch.setattr(scorer, "score_groups", passes)
     context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
     monkeypatch.setattr(serve, "get_replica_context", lambda: context)
-    replica = Scorer(Settings(scorer={"max_batch_size": 2, "batch_wait_seconds": 0, "latency_target_ms": 1e6}), "cpu")
+    monkeypatch.setattr(scorer, "GroupQueue", partial(GroupQueue, max_groups=2, target_seconds=1e3, max_wait_seconds=0))
+    replica = Scorer(Settings(), "cpu")
     later = Deadline.after(LATER)
     first = asyncio.create_task(replica.score(GROUP, later, "shop"))
     await asyncio.to_thread(passes.has_begun.wait)
