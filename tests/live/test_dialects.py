@@ -16,14 +16,10 @@ from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.monitor import Monitor
-from tests.live.programs import find_program, missing_programs
+from tests.live.programs import find_program, needs
 from tests.live.written import LENGTH, Labels, Written, write
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 PATIENT = CollectorSettings(deadline_seconds=60)
 Service = tuple[str, str]
 

@@ -13,15 +13,11 @@ from serve_app.net.endpoint import Endpoint
 from serve_app.settings import MeshSettings
 from tests.live import remote_write
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.test_dialects import CASES, PATIENT, check
 from tests.live.written import LENGTH, STEP, Labels, Written
 
-NEEDS = ("prometheus",)
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus")]
 PLAIN = ["istio", "graph"]
 DERIVED = ["beyla", "sdk", "nginx-daemon", "nginx-before-istio", "spans-connector", "consul"]  # names from labels
 

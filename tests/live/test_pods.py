@@ -16,15 +16,10 @@ from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
-from tests.live.programs import find_program, missing_programs
+from tests.live.programs import find_program, needs
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 STEP, LASTS = 15, 600  # s
 GI = 2.0**30

@@ -15,14 +15,9 @@ from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 
 @pytest.fixture(scope="module")

@@ -20,14 +20,13 @@ from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, Prometheu
 from serve_app.net.endpoint import Endpoint
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.series import FINE_MS
 
-NEEDS = ("prometheus",)
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs("prometheus"),
 ]
 SCRAPE, INTERVAL, WINDOW = 2.0, 4.0, 24.0
 TOLERANCE = 0.02  # a late scrape on a busy machine; two instants of a window

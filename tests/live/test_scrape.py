@@ -13,14 +13,10 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import REFUSALS, STAGE, MeshGauges
 from tests.live.deployed import DEPLOY, jobs
 from tests.live.monitor import Monitor
-from tests.live.programs import LOOPBACK, missing_programs
+from tests.live.programs import LOOPBACK, needs
 from tests.timing import PATIENCE_SECONDS
 
-NEEDS = ("prometheus",)
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus")]
 # In the format of Ray 2.60.
 OF_ALL = (
     'Component="core_worker",NodeAddress="192.0.2.2",SessionName="session_2026-11-21_22-50-54",Version="2.60.0",'

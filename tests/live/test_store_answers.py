@@ -14,15 +14,10 @@ from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text
 from tests.live.monitor import Monitor
-from tests.live.programs import free_ports, missing_programs
+from tests.live.programs import free_ports, needs
 from tests.live.series import Export
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 STEP = 15  # s between two samples
 AT = datetime.fromtimestamp(int(datetime.now(UTC).timestamp()) // STEP * STEP - 600, UTC)

@@ -16,13 +16,9 @@ from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.source import Poll
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.monitor import Monitor
-from tests.live.programs import find_program, missing_programs
+from tests.live.programs import find_program, needs
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 NOW = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=2)
 CALLS = (("gw", "web"), ("web", "cart"), ("cart", "db"))
 SERVICES = ["shop/cart", "shop/db", "shop/gw", "shop/web"]
