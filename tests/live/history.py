@@ -46,24 +46,16 @@ def prometheus_with_text(text: Path, folder: Path, first: datetime, export: Expo
     load_text(text, folder)
     age = datetime.now(UTC) - first
     apart = round(export.interval_seconds / export.reads * 1000)
-    monitor = Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 4 // 5}ms")
-    try:
-        monitor.wait()
+    with Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 4 // 5}ms") as monitor:
         yield monitor
-    finally:
-        monitor.program.end()
 
 
 @contextmanager
 def prometheus_with_lines(text: Path, folder: Path) -> Iterator[Monitor]:
     """Run a Prometheus with the usual lookback whose history is this text, and remove the text."""
     load_text(text, folder)
-    monitor = Monitor(folder, retention="30d")
-    try:
-        monitor.wait()
+    with Monitor(folder, retention="30d") as monitor:
         yield monitor
-    finally:
-        monitor.program.end()
 
 
 def load_text(text: Path, folder: Path) -> None:

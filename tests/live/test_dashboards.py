@@ -125,9 +125,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         _, service = open_until_the_end.enter_context(start_service("--config", str(config)))
         targets = {"tagae": [service.removeprefix("http://")], "tagae-ray": [f"127.0.0.1:{port}"]}
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
-        monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS, token_file), rules=[alerts])
-        open_until_the_end.callback(monitor.program.end)
-        monitor.wait()
+        scrapes = jobs(targets, SCRAPE_SECONDS, token_file)
+        monitor = open_until_the_end.enter_context(Monitor(folder, scrapes, rules=[alerts]))
         http, without_token = (
             open_until_the_end.enter_context(
                 httpx.Client(

@@ -66,12 +66,8 @@ class NativelyWritten(Written):
 def prometheus(tmp_path: Path) -> Iterator[str]:
     """A Prometheus that accepts native histograms."""
     options = ("--enable-feature=native-histograms", "--web.enable-remote-write-receiver")
-    monitor = Monitor(tmp_path, options=options)
-    try:
-        monitor.wait()
+    with Monitor(tmp_path, options=options) as monitor:
         yield monitor.url
-    finally:
-        monitor.program.end()
 
 
 def written(url: str, write: Callable[[Written], None], classic: bool = False) -> datetime:

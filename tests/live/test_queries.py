@@ -23,13 +23,11 @@ pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Run a Prometheus without data."""
-    monitor = Monitor(tmp_path_factory.mktemp("empty"))
-    try:
-        monitor.wait()
-        with closing(Prometheus(Endpoint(monitor.url))) as client:
-            yield client
-    finally:
-        monitor.program.end()
+    with (
+        Monitor(tmp_path_factory.mktemp("empty")) as monitor,
+        closing(Prometheus(Endpoint(monitor.url))) as client,
+    ):
+        yield client
 
 
 def all_queries() -> Iterator[tuple[str, Query]]:

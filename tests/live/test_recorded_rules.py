@@ -50,9 +50,7 @@ def polled_snapshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polle
     rules.write_text(render_rules({"istio": KNOWN["istio"]}, INTERVAL, WINDOW))
     exporter, address = start_exporter(MADE, FINE_MS, folder)
     try:
-        monitor = Monitor(folder, [scrape_config(address, SCRAPE)], rules=[rules])
-        try:
-            monitor.wait()
+        with Monitor(folder, [scrape_config(address, SCRAPE)], rules=[rules]) as monitor:
             full = f"min(count_over_time(istio_requests_total[{WINDOW:g}s] offset {2 * INTERVAL:g}s))"
             monitor.program.wait_until(lambda: _value(monitor.url, full) >= WINDOW / SCRAPE - 1, 200)
             now = datetime.now(UTC)
@@ -62,8 +60,6 @@ def polled_snapshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polle
                 _poll(monitor.url, MADE.num_edges + 1, now),
                 _poll(monitor.url, 10, now + timedelta(seconds=4 * INTERVAL)),
             )
-        finally:
-            monitor.program.end()
     finally:
         exporter.end()
 

@@ -76,13 +76,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with serve_text(RAY) as of_ray, serve_text(ingress()) as of_ingress:
         scrapes = jobs({"tagae": [of_ingress], "tagae-ray": [of_ray]}, 0.5)
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
-        monitor = Monitor(tmp_path_factory.mktemp("scrape"), scrapes, rules=[alerts])
-        try:
-            monitor.wait()
+        with Monitor(tmp_path_factory.mktemp("scrape"), scrapes, rules=[alerts]) as monitor:
             monitor.program.wait_until(lambda: values(monitor.url, "up == 1") == {"tagae": 1.0, "tagae-ray": 1.0}, 60)
             yield monitor.url
-        finally:
-            monitor.program.end()
 
 
 def samples(url: str, query: str) -> list[dict[str, Any]]:

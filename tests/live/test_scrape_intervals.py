@@ -72,9 +72,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[float, Sc
         for seconds in others:
             own = folder / f"{seconds:g}"
             own.mkdir()
-            monitor = Monitor(own, [mesh.scrape_config(seconds)], retention="1h")
-            opened.callback(monitor.program.end)
-            monitor.wait()
+            monitor = opened.enter_context(Monitor(own, [mesh.scrape_config(seconds)], retention="1h"))
             urls[seconds] = monitor.url
         mesh.load(RATE, LONGEST, seed=3)
         slowest = max(INTERVALS)

@@ -78,12 +78,11 @@ def test_quantiles_do_not_depend_on_the_spelling_of_bounds(
 
 
 def test_a_store_behind_prometheus_that_is_away_makes_its_answers_incomplete(tmp_path: Path) -> None:
-    monitor = Monitor(tmp_path, remote_reads=[f"http://127.0.0.1:{free_ports(1)[0]}/read"])
-    try:
-        monitor.wait()
-        with closing(Prometheus(Endpoint(monitor.url))) as prometheus:
-            answer = prometheus.ask({"q": "up"}, AT, within=20.0)["q"]
-    finally:
-        monitor.program.end()
+    store = f"http://127.0.0.1:{free_ports(1)[0]}/read"
+    with (
+        Monitor(tmp_path, remote_reads=[store]) as monitor,
+        closing(Prometheus(Endpoint(monitor.url))) as prometheus,
+    ):
+        answer = prometheus.ask({"q": "up"}, AT, within=20.0)["q"]
     assert answer.failed == "incomplete"
     assert "remote_read" in answer.detail

@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, P50, P99, RATE
 from model.incidents.decision import Track
@@ -226,8 +224,6 @@ def test_a_service_in_an_alert_does_not_settle() -> None:
     assert level(mesh) == pytest.approx(before, rel=0.02)
 
 
-@given(st.floats(-2, 2), st.floats(-4, 4), st.booleans())
-@given(st.floats(-30, 30), st.booleans())
 def test_the_bounds_are_apart_from_what_settles() -> None:
     """A new version that settles is never found, so there is no time in which it is both."""
     assert np.exp(HARMLESS) < np.exp(SLOWER)
