@@ -124,22 +124,6 @@ def test_panels_have_a_position_an_id_and_a_data_source_variable(name: str) -> N
     assert all(panel["type"] == "row" or panel["targets"] for panel in board["panels"])
 
 
-def test_there_is_a_row_for_each_question() -> None:
-    rows = {panel["title"] for board in BOARDS.values() for panel in board["panels"] if panel["type"] == "row"}
-    assert rows == {
-        "Verdicts",
-        "Collector",
-        "Alerts sent",
-        "Throughput",
-        "Latency",
-        "Errors",
-        "Meshes in memory",
-        "GPU",
-        "Service level",
-        "Models",
-    }
-
-
 def test_provisioning_finds_the_dashboards() -> None:
     folder = DEPLOY / "grafana" / "provisioning"
     (provider,) = yaml.safe_load((folder / "dashboards" / "tagae.yaml").read_text())["providers"]

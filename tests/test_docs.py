@@ -31,7 +31,6 @@ from tests.timing import PATIENCE_SECONDS
 ROOT = Path(__file__).parent.parent
 README, CONTRIBUTING, SECURITY = ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-TEMPLATES = ROOT / ".github"
 OUTSIDE = {".venv", ".venv-docs", ".venv-supply", "build", "node_modules", "out"}
 PAGES = sorted(path for path in ROOT.rglob("README.md") if not OUTSIDE & set(path.relative_to(ROOT).parts))
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
@@ -172,13 +171,6 @@ def test_files_named_for_contributors_exist() -> None:
     assert sorted(set(alone) - known) == []
 
 
-def test_terms_are_in_alphabetical_order() -> None:
-    text, _, _ = (ROOT / "docs" / "glossary.md").read_text("utf-8").partition("\n## ")
-    terms = [term.lower() for term in re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)[1:]]
-    assert len(terms) > 60
-    assert terms == sorted(set(terms))
-
-
 def test_the_index_lists_every_decision() -> None:
     index = (ROOT / "docs" / "decisions" / "README.md").read_text("utf-8")
     listed = re.findall(r"^\| \[(\d{4})\]\((.+?)\) \| (.+) \|$", index, re.MULTILINE)
@@ -200,17 +192,6 @@ def test_hooks_before_a_commit_run_what_check_runs_without_the_tests() -> None:
     assert all(hook["language"] == "system" for hook in local["hooks"])
 
 
-def test_templates_are_forms_with_fields_of_their_own() -> None:
-    forms = [path for path in (TEMPLATES / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml"]
-    assert len(forms) == 3
-    for path in forms:
-        form = yaml.safe_load(path.read_text("utf-8"))
-        assert {"name", "description", "body"} <= form.keys()
-        ids = [field["id"] for field in form["body"] if field["type"] != "markdown"]
-        assert ids
-        assert len(set(ids)) == len(ids)
-
-
 def anchors(page: Path) -> set[str]:
     """Return the anchors that GitHub makes of headings."""
     known: Counter[str] = Counter()
@@ -225,10 +206,6 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_python_examples_run(text: str, tmp_path: Path) -> None:
     run([sys.executable, "-c", text], tmp_path)
-
-
-def test_there_are_examples() -> None:
-    assert EXAMPLES
 
 
 SETTINGS = [
@@ -267,6 +244,11 @@ def test_readme_and_the_page_on_live_meshes_name_each_source() -> None:
     assert [name for name in KNOWN if names.get(name, name).lower() not in section] == []
     live = (ROOT / "docs" / "live-mesh.md").read_text("utf-8")
     assert [name for name in KNOWN if f"`{name}`" not in live] == []
+
+
+def test_each_source_has_a_live_test() -> None:
+    texts = [path.read_text("utf-8") for path in (ROOT / "tests" / "live").glob("*.py")]
+    assert [name for name in KNOWN if not any(f'"{name}"' in text for text in texts)] == []
 
 
 def test_tables_match_the_results() -> None:

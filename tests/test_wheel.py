@@ -36,11 +36,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from tracked files like a release, so that it has no stray file and a missing file is found."""
-    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    return build(tracked_files(), tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel"))
+
+
+def tracked_files() -> list[str]:
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
     if tracked.returncode:
         pytest.skip("not a git checkout")
-    return build([name for name in tracked.stdout.decode().split("\0") if name], source, built)
+    return [name for name in tracked.stdout.decode().split("\0") if name]
 
 
 def build(names: Iterable[str], source: Path, built: Path, environment: Mapping[str, str] = os.environ) -> Path:
@@ -144,11 +147,7 @@ def test_the_wheel_has_the_compiled_ops_for_every_python(wheel: Path) -> None:
 
 @pytest.mark.skipif(not LIBRARY.exists() or not shutil.which("nvcc"), reason="needs g++ and nvcc")
 def test_with_nvcc_the_wheel_has_the_ops_for_gpus(tmp_path: Path) -> None:
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
-    if tracked.returncode:
-        pytest.skip("not a git checkout")
-    files = [name for name in tracked.stdout.decode().split("\0") if name]
-    built = build(files, tmp_path / "source", tmp_path / "wheel", os.environ | {"TAGAE_BUILD_CUDA": "1"})
+    built = build(tracked_files(), tmp_path / "source", tmp_path / "wheel", os.environ | {"TAGAE_BUILD_CUDA": "1"})
     assert "kernels/libtagae_cuda.so" in names(built)
     with zipfile.ZipFile(built) as archive:
         file = archive.extract("kernels/libtagae_cuda.so", tmp_path)
@@ -164,12 +163,8 @@ def test_with_nvcc_the_wheel_has_the_ops_for_gpus(tmp_path: Path) -> None:
 
 def test_without_a_compiler_the_wheel_is_plain_python(tmp_path: Path) -> None:
     """No compiler is on PATH, and the ops have their PyTorch form."""
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
-    if tracked.returncode:
-        pytest.skip("not a git checkout")
-    files = [name for name in tracked.stdout.decode().split("\0") if name]
     tools = {name: value for name, value in os.environ.items() if name != "CXX"} | {"PATH": str(tmp_path / "nothing")}
-    plain = build(files, tmp_path / "source", tmp_path / "wheel", tools)
+    plain = build(tracked_files(), tmp_path / "source", tmp_path / "wheel", tools)
     assert plain.name.endswith("-py3-none-any.whl")
     assert not [name for name in names(plain) if name.endswith(".so")]
     code = "import kernels; print(kernels.backend(), kernels.backend_reason())"

@@ -160,8 +160,3 @@ def test_errors_survive_a_process_boundary(error: type[kernels.KernelError]) -> 
     assert type(back) is error
     assert isinstance(back, kernels.KernelError)
     assert (str(back), back.details) == ("attend: key: wrong", {"argument": "key"})
-
-
-def test_exported_names_are_there() -> None:
-    assert sorted(kernels.__all__) == kernels.__all__
-    assert all(hasattr(kernels, name) for name in kernels.__all__)

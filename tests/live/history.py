@@ -24,7 +24,7 @@ def prometheus_with_history(
     """Run a Prometheus whose history is these snapshots and the controllers' settings at the time.
 
     Raises:
-        CalledProcessError: promtool refuses the text.
+        AssertionError: promtool refuses the text.
         NotReady: Prometheus refuses the blocks.
     """
     text = folder / "openmetrics.txt"
@@ -43,20 +43,25 @@ def prometheus_with_text(text: Path, folder: Path, first: datetime, export: Expo
         first: the oldest sample.
         export: how often a series is read. A series without a newer sample has ended.
     """
-    load = [
-        find_program("promtool") or "promtool",
-        "tsdb",
-        "create-blocks-from",
-        "openmetrics",
-        "--max-block-duration=24h",
-    ]
-    subprocess.run([*load, str(text), str(folder / "data")], check=True, capture_output=True, text=True)
-    text.unlink()  # the text is several times as large as the blocks
+    load_text(text, folder)
     age = datetime.now(UTC) - first
     apart = round(export.interval_seconds / export.reads * 1000)
-    monitor = Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 4 // 5}ms")
-    try:
-        monitor.wait()
+    with Monitor(folder, retention=f"{max(age.days, 0) + 30}d", lookback=f"{apart * 4 // 5}ms") as monitor:
         yield monitor
-    finally:
-        monitor.program.end()
+
+
+@contextmanager
+def prometheus_with_lines(text: Path, folder: Path) -> Iterator[Monitor]:
+    """Run a Prometheus with the usual lookback whose history is this text, and remove the text."""
+    load_text(text, folder)
+    with Monitor(folder, retention="30d") as monitor:
+        yield monitor
+
+
+def load_text(text: Path, folder: Path) -> None:
+    """Write OpenMetrics text as blocks to the data in a folder, and remove it: it is several times as large."""
+    load = [find_program("promtool") or "promtool", "tsdb", "create-blocks-from", "openmetrics"]
+    command = [*load, "--max-block-duration=24h", str(text), str(folder / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text.unlink()

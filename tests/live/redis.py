@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from serve_app.settings import StoreSettings
-from tests.live.programs import LOOPBACK, Program, find_program, free_ports, missing_programs
+from tests.live.programs import LOOPBACK, Program, find_program, free_ports, needs
 
 PROGRAM = next((name for name in ("redis-server", "valkey-server") if find_program(name)), "redis-server")
 
@@ -18,7 +18,7 @@ ON_RAY_NODES = [  # marks of tests that run several Ray nodes with a Redis
     pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
+    needs(PROGRAM),
 ]
 
 

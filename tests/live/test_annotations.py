@@ -7,15 +7,10 @@ import msgspec
 import pytest
 
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("promtool")), reason=f"not here: {'; '.join(missing_programs('promtool'))}"
-    ),
-]
+pytestmark = [pytest.mark.live, needs("promtool")]
 MUTED, LOUD = 'annotation_tagae_io_mute="being moved: \\"soon\\""', 'annotation_tagae_io_sensitivity="high"'
 ANNOTATED_WORKLOADS = (
     f'kube_deployment_annotations{{namespace="shop",deployment="cart-v1",instance="a",{MUTED},{LOUD}}}',

@@ -17,19 +17,18 @@ from serve_app.api.codec import snapshot_document
 from serve_app.collect.prometheus.source import KUBERNETES
 from tests.live.deployed import DEPLOY, Drawn, dashboard_queries, jobs
 from tests.live.monitor import Monitor
-from tests.live.programs import free_ports, missing_programs
+from tests.live.programs import free_ports, needs
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.running import record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
-NEEDS = ("prometheus",)
 pytestmark = [
     pytest.mark.live,
     pytest.mark.ray,
     pytest.mark.slow,
     pytest.mark.timeout(1200),  # a start takes minutes on a busy machine
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs("prometheus"),
 ]
 QUIET = 25  # snapshots before the fault
 SCRAPE_SECONDS, WINDOW_SECONDS = 2.0, 60.0
@@ -124,9 +123,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         _, service = open_until_the_end.enter_context(start_service("--config", str(config)))
         targets = {"tagae": [service.removeprefix("http://")], "tagae-ray": [f"127.0.0.1:{port}"]}
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
-        monitor = Monitor(folder, jobs(targets, SCRAPE_SECONDS, token_file), rules=[alerts])
-        open_until_the_end.callback(monitor.program.end)
-        monitor.wait()
+        scrapes = jobs(targets, SCRAPE_SECONDS, token_file)
+        monitor = open_until_the_end.enter_context(Monitor(folder, scrapes, rules=[alerts]))
         http, without_token = (
             open_until_the_end.enter_context(
                 httpx.Client(

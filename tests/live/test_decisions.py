@@ -13,14 +13,10 @@ from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.series import Export
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 INSTANTS, APART = 4, 15
 CART, DB = 'namespace="shop",deployment="cart-v1"', 'namespace="shop",statefulset="db"'
 SCALED = 'namespace="shop",horizontalpodautoscaler="cart-scaler"'

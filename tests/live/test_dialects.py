@@ -4,7 +4,6 @@ Every case is the same small mesh: web calls cart, and cart calls ledger in anot
 latencies of all are known. Each case has a period of its own in the history of one Prometheus.
 """
 
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,15 +14,11 @@ import pytest
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.settings import CollectorSettings, MeshSettings
-from tests.live.monitor import Monitor
-from tests.live.programs import find_program, missing_programs
+from tests.live.history import prometheus_with_lines
+from tests.live.programs import needs
 from tests.live.written import LENGTH, Labels, Written, write
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 PATIENT = CollectorSettings(deadline_seconds=60)
 Service = tuple[str, str]
 
@@ -650,16 +645,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         periods.append(Written(PERIODS[name]))
         writer(periods[-1])
     write(periods, folder / "series.txt")
-    tool = find_program("promtool") or "promtool"
-    load = [tool, "tsdb", "create-blocks-from", "openmetrics", "--max-block-duration=24h"]
-    done = subprocess.run([*load, folder / "series.txt", folder / "data"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    monitor = Monitor(folder, retention="30d")
-    try:
-        monitor.wait()
+    with prometheus_with_lines(folder / "series.txt", folder) as monitor:
         yield monitor.url
-    finally:
-        monitor.program.end()
 
 
 def poll(url: str, name: str, source: str | tuple[str, ...]) -> MeshSnapshot:

@@ -13,14 +13,10 @@ from typer.testing import CliRunner
 
 from serve_app.cli import app
 from serve_app.settings import load
-from tests.live.programs import LOOPBACK, free_ports, missing_programs
+from tests.live.programs import LOOPBACK, free_ports, needs
 from tests.live.test_surveyed_series import CALLS, Scraped, containers, istio, linkerd, prometheus_of
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 NOW = 7200.0  # s after the beginning of the other tests' series; the command asks about now
 LATEST = NOW + 3600  # s; series go on while the tests run
 BOUNDS = {"5": 0.0, "10": 0.7, "25": 0.95, "50": 1.0, "+Inf": 1.0}  # share of the requests that are faster, by ms

@@ -24,7 +24,7 @@ from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
-from tests.live.programs import missing_programs, own_share
+from tests.live.programs import needs, own_share
 from tests.live.shop import OUTSIDE, Measured
 from tests.live.topology import ENTRY, NAMESPACE, SHOP, expected_rates, node
 from tests.serve_app.sidecar.beside import Sidecar, start_sidecar
@@ -33,7 +33,7 @@ from tests.timing import PATIENCE_SECONDS
 pytestmark = [
     pytest.mark.live,
     pytest.mark.slow,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs(*NEEDS),
 ]
 PAGER = "prometheus-alertmanager"
 RATE = 40.0  # requests a second from outside
@@ -234,7 +234,7 @@ def describe_verdicts(verdicts: Sequence[VerdictDocument]) -> str:
     )
 
 
-@pytest.mark.skipif(bool(missing_programs(PAGER)), reason=f"not here: {'; '.join(missing_programs(PAGER))}")
+@needs(PAGER)
 async def test_a_slow_service_is_one_alert_that_names_it_and_ends_with_it(mesh: LiveMesh, tmp_path: Path) -> None:
     verdicts: list[VerdictDocument] = []
     with alertmanager(tmp_path) as manager, start_service(tmp_path, manager) as service:

@@ -22,15 +22,10 @@ from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text
 from tests.live.istio_requests import SCRAPE_SECONDS, Requests, write_requests
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.series import Export
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 ALL = ("source", "waypoint", "destination")
 HOUR, UNKNOWN = 3599.0, None

@@ -6,14 +6,9 @@ import pytest
 
 from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll
 from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 
 def proxy(direction: str, rate: float, namespace: str = "shop", **labels: str) -> Iterator[Counter]:

@@ -13,15 +13,11 @@ from serve_app.net.endpoint import Endpoint
 from serve_app.settings import MeshSettings
 from tests.live import remote_write
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.test_dialects import CASES, PATIENT, check
 from tests.live.written import LENGTH, STEP, Labels, Written
 
-NEEDS = ("prometheus",)
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus")]
 PLAIN = ["istio", "graph"]
 DERIVED = ["beyla", "sdk", "nginx-daemon", "nginx-before-istio", "spans-connector", "consul"]  # names from labels
 
@@ -70,12 +66,8 @@ class NativelyWritten(Written):
 def prometheus(tmp_path: Path) -> Iterator[str]:
     """A Prometheus that accepts native histograms."""
     options = ("--enable-feature=native-histograms", "--web.enable-remote-write-receiver")
-    monitor = Monitor(tmp_path, options=options)
-    try:
-        monitor.wait()
+    with Monitor(tmp_path, options=options) as monitor:
         yield monitor.url
-    finally:
-        monitor.program.end()
 
 
 def written(url: str, write: Callable[[Written], None], classic: bool = False) -> datetime:

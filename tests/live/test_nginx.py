@@ -26,14 +26,14 @@ from serve_app.deployments.http.streams import WAIT_SECONDS
 from serve_app.errors import UnknownMesh
 from serve_app.settings import LimitSettings, ServeSettings
 from tests.live.nginx import Nginx
-from tests.live.programs import free_ports, missing_programs
+from tests.live.programs import free_ports, needs
 from tests.serve_app.running import record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(missing_programs("nginx")), reason=f"not here: {'; '.join(missing_programs('nginx'))}"),
+    needs("nginx"),
 ]
 SNAPSHOTS = record_simulation(MeshSpec(services=40, seed=2), 60, fault_from=40)
 

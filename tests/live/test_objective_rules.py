@@ -10,14 +10,10 @@ import yaml
 from model.verdict import Objective
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules
-from tests.live.programs import find_program, missing_programs
+from tests.live.programs import find_program, needs
 from tests.timing import PATIENCE_SECONDS
 
-NEEDS = ("promtool",)
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("promtool")]
 AVAILABILITY = Objective("shop/front", 0.999)
 LATENCY = Objective("shop/front", 0.99, latency_seconds=0.25)
 LABELS = 'reporter="destination",destination_service_namespace="shop",destination_service_name="front"'

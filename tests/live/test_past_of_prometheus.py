@@ -15,14 +15,10 @@ from serve_app.errors import NoTelemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_history
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.series import Export
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 MESH, SNAPSHOTS = "shop", 121  # half an hour
 
 

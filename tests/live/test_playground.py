@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 from serve_app.cli import app
 from serve_app.settings import load
 from tests.live.mesh import NEEDS
-from tests.live.programs import free_ports, missing_programs
+from tests.live.programs import free_ports, needs
 from tests.serve_app.running import eventually
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs(*NEEDS),
     pytest.mark.timeout(300),
 ]
 

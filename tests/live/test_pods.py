@@ -1,6 +1,5 @@
 """CPU, memory and controllers as real clusters export them, read from a real Prometheus. Each case is a namespace."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -15,16 +14,11 @@ from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CO
 from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
-from tests.live.monitor import Monitor
-from tests.live.programs import find_program, missing_programs
+from tests.live.history import prometheus_with_lines
+from tests.live.programs import needs
 from tests.timing import PATIENCE_SECONDS
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 STEP, LASTS = 15, 600  # s
 GI = 2.0**30
@@ -354,15 +348,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus
             out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n")
             out.writelines(some)
         out.write("# EOF\n")
-    load = [find_program("promtool") or "promtool", "tsdb", "create-blocks-from", "openmetrics", str(text)]
-    subprocess.run([*load, str(folder / "data")], check=True, capture_output=True, timeout=PATIENCE_SECONDS)
-    monitor = Monitor(folder)
-    try:
-        monitor.wait()
-        with closing(Prometheus(Endpoint(monitor.url))) as client:
-            yield client, datetime.fromtimestamp(now, UTC)
-    finally:
-        monitor.program.end()
+    with (
+        prometheus_with_lines(text, folder) as monitor,
+        closing(Prometheus(Endpoint(monitor.url))) as client,
+    ):
+        yield client, datetime.fromtimestamp(now, UTC)
 
 
 @pytest.fixture(scope="module")

@@ -15,26 +15,19 @@ from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Run a Prometheus without data."""
-    monitor = Monitor(tmp_path_factory.mktemp("empty"))
-    try:
-        monitor.wait()
-        with closing(Prometheus(Endpoint(monitor.url))) as client:
-            yield client
-    finally:
-        monitor.program.end()
+    with (
+        Monitor(tmp_path_factory.mktemp("empty")) as monitor,
+        closing(Prometheus(Endpoint(monitor.url))) as client,
+    ):
+        yield client
 
 
 def all_queries() -> Iterator[tuple[str, Query]]:

@@ -14,17 +14,16 @@ from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.source import Poll
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_text
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.random_meshes.kinds import KINDS, WITHOUT_LATENCY
 from tests.live.random_meshes.processes import BOUNDS_MS, Counter, Scraping
 from tests.live.random_meshes.world import Traffic, World, random_world, total
 from tests.live.series import Export
 
-NEEDS = ("prometheus", "promtool")
 pytestmark = [
     pytest.mark.live,
     pytest.mark.slow,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs("prometheus", "promtool"),
 ]
 APART = timedelta(minutes=40)  # between two meshes, so that no query sees two
 MINUTES = 8.0  # of history of each mesh, more than the longest window

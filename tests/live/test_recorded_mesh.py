@@ -17,14 +17,10 @@ from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_history
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.series import FINE_MS, Export
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 INTERVAL, SNAPSHOTS = 15.0, 8
 ASKING = QueryOptions(interval_seconds=INTERVAL, window_seconds=12.0, within_seconds=20.0)  # within one interval
 WIDTH = FINE_MS[1] / FINE_MS[0] - 1 + 0.02  # width of a bucket, and three digits of its bounds

@@ -20,14 +20,13 @@ from serve_app.collect.prometheus.source import CALLS, SERVICES, Poll, Prometheu
 from serve_app.net.endpoint import Endpoint
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.series import FINE_MS
 
-NEEDS = ("prometheus",)
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs("prometheus"),
 ]
 SCRAPE, INTERVAL, WINDOW = 2.0, 4.0, 24.0
 TOLERANCE = 0.02  # a late scrape on a busy machine; two instants of a window
@@ -51,9 +50,7 @@ def polled_snapshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polle
     rules.write_text(render_rules({"istio": KNOWN["istio"]}, INTERVAL, WINDOW))
     exporter, address = start_exporter(MADE, FINE_MS, folder)
     try:
-        monitor = Monitor(folder, [scrape_config(address, SCRAPE)], rules=[rules])
-        try:
-            monitor.wait()
+        with Monitor(folder, [scrape_config(address, SCRAPE)], rules=[rules]) as monitor:
             full = f"min(count_over_time(istio_requests_total[{WINDOW:g}s] offset {2 * INTERVAL:g}s))"
             monitor.program.wait_until(lambda: _value(monitor.url, full) >= WINDOW / SCRAPE - 1, 200)
             now = datetime.now(UTC)
@@ -63,8 +60,6 @@ def polled_snapshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polle
                 _poll(monitor.url, MADE.num_edges + 1, now),
                 _poll(monitor.url, 10, now + timedelta(seconds=4 * INTERVAL)),
             )
-        finally:
-            monitor.program.end()
     finally:
         exporter.end()
 

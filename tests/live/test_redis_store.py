@@ -28,7 +28,7 @@ from serve_app.stores.base import IncidentFilter, MeshLimit
 from serve_app.stores.opening import open_store
 from serve_app.stores.redis_store import RedisRows
 from serve_app.stores.state_store import StateStore
-from tests.live.programs import LOOPBACK, free_ports, missing_programs
+from tests.live.programs import LOOPBACK, free_ports, needs
 from tests.live.redis import PROGRAM, RedisProgram
 from tests.serve_app.running import eventually, problem, start_service
 from tests.serve_app.stores.small_disk import mount_disk
@@ -39,7 +39,7 @@ from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(300),
-    pytest.mark.skipif(bool(missing_programs(PROGRAM)), reason=f"not here: {'; '.join(missing_programs(PROGRAM))}"),
+    needs(PROGRAM),
 ]
 SHORT = 1.0 * TIME_FACTOR  # s: how long a call waits for a Redis that is away
 T = TypeVar("T")

@@ -22,15 +22,11 @@ from serve_app.cli import app
 from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.writer import RecordingWriter
 from tests.live.history import prometheus_with_history
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.series import COARSE_MS, FINE_MS, Export
 from tests.serve_app.collect.prometheus.cluster import Cluster
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 BOUTIQUE = Path(__file__).parents[3] / "shared" / "recordings" / "nezha-onlineboutique" / "2022-08-22"
 USUAL_TAIL = 3.2  # p99 over p50
 SNAPSHOTS = 200

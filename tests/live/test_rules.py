@@ -5,15 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.timing import PATIENCE_SECONDS
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
-NEEDS = ("promtool",)
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("promtool")]
 
 
 @pytest.mark.parametrize(

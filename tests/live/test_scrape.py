@@ -13,14 +13,10 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import REFUSALS, STAGE, MeshGauges
 from tests.live.deployed import DEPLOY, jobs
 from tests.live.monitor import Monitor
-from tests.live.programs import LOOPBACK, missing_programs
+from tests.live.programs import LOOPBACK, needs
 from tests.timing import PATIENCE_SECONDS
 
-NEEDS = ("prometheus",)
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus")]
 # In the format of Ray 2.60.
 OF_ALL = (
     'Component="core_worker",NodeAddress="192.0.2.2",SessionName="session_2026-11-21_22-50-54",Version="2.60.0",'
@@ -82,13 +78,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with serve_text(RAY) as of_ray, serve_text(ingress()) as of_ingress:
         scrapes = jobs({"tagae": [of_ingress], "tagae-ray": [of_ray]}, 0.5)
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
-        monitor = Monitor(tmp_path_factory.mktemp("scrape"), scrapes, rules=[alerts])
-        try:
-            monitor.wait()
+        with Monitor(tmp_path_factory.mktemp("scrape"), scrapes, rules=[alerts]) as monitor:
             monitor.program.wait_until(lambda: values(monitor.url, "up == 1") == {"tagae": 1.0, "tagae-ray": 1.0}, 60)
             yield monitor.url
-        finally:
-            monitor.program.end()
 
 
 def samples(url: str, query: str) -> list[dict[str, Any]]:

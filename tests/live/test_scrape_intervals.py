@@ -18,7 +18,7 @@ from serve_app.doctor.telemetry import TelemetryReport, check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.monitor import Monitor
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.live.shop import OUTSIDE, Measured
 from tests.live.topology import ENTRY, NAMESPACE, SHOP, expected_rates, node
 from tests.timing import PATIENCE_SECONDS
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.live,
     pytest.mark.slow,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs(*NEEDS),
 ]
 INTERVALS = (15.0, 30.0, 60.0)  # s
 RATE = 20.0  # requests a second from outside
@@ -72,9 +72,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[float, Sc
         for seconds in others:
             own = folder / f"{seconds:g}"
             own.mkdir()
-            monitor = Monitor(own, [mesh.scrape_config(seconds)], retention="1h")
-            opened.callback(monitor.program.end)
-            monitor.wait()
+            monitor = opened.enter_context(Monitor(own, [mesh.scrape_config(seconds)], retention="1h"))
             urls[seconds] = monitor.url
         mesh.load(RATE, LONGEST, seed=3)
         slowest = max(INTERVALS)

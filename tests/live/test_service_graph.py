@@ -8,14 +8,9 @@ import pytest
 from model.names import readable
 from model.snapshot import MeshSnapshot
 from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 VIRTUAL = "virtual_node"
 METRIC = "traces_service_graph_request"

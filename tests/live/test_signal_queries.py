@@ -17,12 +17,9 @@ from serve_app.collect.prometheus.signals import (
     search_query,
     signal_queries,
 )
-from tests.live.programs import find_program, missing_programs
+from tests.live.programs import find_program, needs
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs("promtool")), reason="; ".join(missing_programs("promtool"))),
-]
+pytestmark = [pytest.mark.live, needs("promtool")]
 
 CART, STORE = 'namespace="shop",pod="cart-a"', 'namespace="shop",pod="store-0"'
 KSM_MOVED = 'instance="ksm-2"'

@@ -14,15 +14,10 @@ from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text
 from tests.live.monitor import Monitor
-from tests.live.programs import free_ports, missing_programs
+from tests.live.programs import free_ports, needs
 from tests.live.series import Export
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(
-        bool(missing_programs("prometheus", "promtool")), reason="; ".join(missing_programs("prometheus", "promtool"))
-    ),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
 STEP = 15  # s between two samples
 AT = datetime.fromtimestamp(int(datetime.now(UTC).timestamp()) // STEP * STEP - 600, UTC)
@@ -83,12 +78,11 @@ def test_quantiles_do_not_depend_on_the_spelling_of_bounds(
 
 
 def test_a_store_behind_prometheus_that_is_away_makes_its_answers_incomplete(tmp_path: Path) -> None:
-    monitor = Monitor(tmp_path, remote_reads=[f"http://127.0.0.1:{free_ports(1)[0]}/read"])
-    try:
-        monitor.wait()
-        with closing(Prometheus(Endpoint(monitor.url))) as prometheus:
-            answer = prometheus.ask({"q": "up"}, AT, within=20.0)["q"]
-    finally:
-        monitor.program.end()
+    store = f"http://127.0.0.1:{free_ports(1)[0]}/read"
+    with (
+        Monitor(tmp_path, remote_reads=[store]) as monitor,
+        closing(Prometheus(Endpoint(monitor.url))) as prometheus,
+    ):
+        answer = prometheus.ask({"q": "up"}, AT, within=20.0)["q"]
     assert answer.failed == "incomplete"
     assert "remote_read" in answer.detail

@@ -1,6 +1,5 @@
 """What a real Prometheus has of a mesh decides how the mesh is polled: scrapes, lag, clusters, pairs of servers."""
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -15,14 +14,10 @@ from model.snapshot import NODE_METRICS
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.source import Poll
 from serve_app.settings import CollectorSettings, MeshSettings
-from tests.live.monitor import Monitor
-from tests.live.programs import find_program, missing_programs
+from tests.live.history import prometheus_with_lines
+from tests.live.programs import needs
 
-NEEDS = ("prometheus", "promtool")
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
-]
+pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 NOW = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(hours=2)
 CALLS = (("gw", "web"), ("web", "cart"), ("cart", "db"))
 SERVICES = ["shop/cart", "shop/db", "shop/gw", "shop/web"]
@@ -135,16 +130,8 @@ def prometheus_of(folder: Path, *scraped: Scraped) -> Iterator[Mesh]:
             out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n")
             out.writelines(lines)
         out.write("# EOF\n")
-    load = [find_program("promtool") or "promtool", "tsdb", "create-blocks-from", "openmetrics"]
-    subprocess.run(
-        [*load, "--max-block-duration=24h", str(text), str(folder / "data")], check=True, capture_output=True
-    )
-    monitor = Monitor(folder, retention="30d")
-    try:
-        monitor.wait()
+    with prometheus_with_lines(text, folder) as monitor:
         yield Mesh(monitor.url)
-    finally:
-        monitor.program.end()
 
 
 def services(poll: Poll) -> list[str]:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.live.mesh import NEEDS
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -29,7 +29,7 @@ FOUND_SECONDS = 600.0 * TIME_FACTOR  # snapshots come every 15 s
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(bool(missing_programs(*NEEDS)), reason=f"not here: {'; '.join(missing_programs(*NEEDS))}"),
+    needs(*NEEDS),
     pytest.mark.skipif(shutil.which("curl") is None, reason="the page uses curl, which is not here"),
 ]
 

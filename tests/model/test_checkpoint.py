@@ -1,4 +1,3 @@
-import ast
 import json
 import pickle
 from dataclasses import replace
@@ -163,17 +162,6 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
 def test_a_missing_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(IncompatibleWeights, match="found none; run `tagae train`"):
         load(tmp_path / "nowhere")
-
-
-def test_the_model_uses_no_pickle() -> None:
-    root = Path(__file__).parents[2] / "model"
-    for path in root.glob("*.py"):
-        tree = ast.parse(path.read_text())
-        imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        imported |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module}
-        assert not imported & {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}, path.name
-        called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
-        assert not called & {"torch.load", "torch.save", "np.load", "eval", "exec"}, path.name
 
 
 def test_the_shipped_weights_are_whole() -> None:

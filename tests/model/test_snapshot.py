@@ -112,26 +112,21 @@ def test_signals_follow_their_services() -> None:
     assert again.signals == (kill,)
 
 
+def observed_at(time: datetime) -> MeshSnapshot:
+    """Return a mesh of one service at this time."""
+    return MeshSnapshot.create(
+        node_ids=["a/a"], edge_index=[[], []], node_features=[NODE], edge_features=[], observed_at=time
+    )
+
+
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(InvalidSnapshot, match="add Z or an offset") as refused:
-        MeshSnapshot.create(
-            node_ids=["a/a"],
-            edge_index=[[], []],
-            node_features=[NODE],
-            edge_features=[],
-            observed_at=datetime(2026, 1, 1),
-        )
+        observed_at(datetime(2026, 1, 1))
     assert refused.value.details["place"] == ("observed_at",)
 
 
 def test_times_are_kept_in_utc() -> None:
-    made = MeshSnapshot.create(
-        node_ids=["a/a"],
-        edge_index=[[], []],
-        node_features=[NODE],
-        edge_features=[],
-        observed_at=datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))),
-    )
+    made = observed_at(datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))))
     assert made.observed_at == START
     assert made.observed_at.tzinfo is UTC
 
@@ -139,13 +134,7 @@ def test_times_are_kept_in_utc() -> None:
 @pytest.mark.parametrize(("edge", "hours"), [(datetime(1, 1, 1), 23), (datetime(9999, 12, 31, 23), -23)])
 def test_a_time_outside_the_calendar_in_utc_is_refused(edge: datetime, hours: int) -> None:
     with pytest.raises(InvalidSnapshot, match="years 1 and 9999") as refused:
-        MeshSnapshot.create(
-            node_ids=["a/a"],
-            edge_index=[[], []],
-            node_features=[NODE],
-            edge_features=[],
-            observed_at=edge.replace(tzinfo=timezone(timedelta(hours=hours))),
-        )
+        observed_at(edge.replace(tzinfo=timezone(timedelta(hours=hours))))
     assert refused.value.details["place"] == ("observed_at",)
 
 

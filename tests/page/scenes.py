@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind, candidates
+from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -68,15 +68,3 @@ SCENES = {
     "silent": replace(FAILING, lasts=5, silent_after=4, expected=IncidentKind.TELEMETRY_MISSING),
     "recovering": replace(FAILING, lasts=18, ends_after=12),
 }
-
-
-def two_faults() -> list[MeshSnapshot]:
-    """Return snapshots of a mesh in which a service fails, and two snapshots later another one becomes slow."""
-    simulator = Simulator(MeshSpec(services=150, seed=5, interval_seconds=INTERVAL), snapshots=FAULT_FROM + 6)
-    faults: tuple[tuple[FaultKind, float], ...] = (("error_burst", 0.3), ("latency_injection", 0.8))
-    for i, (kind, share) in enumerate(faults):
-        able = candidates(simulator.mesh, kind)
-        service = simulator.node_ids[able[int(share * len(able))]]
-        begin = FAULT_FROM + 2 * i
-        simulator.schedule(Fault(kind, service, begin, begin + 40, CATALOGUE[kind].sizes[-1]))
-    return list(simulator.snapshots())

@@ -8,7 +8,6 @@ import pytest
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, BEFORE, FAILING, RECOVERING, SNAPSHOTS
-from tests.page.serving import push_all, serve
 
 pytestmark = IN_BROWSER
 
@@ -16,13 +15,7 @@ PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 720}
 LONG = "a-very-long-namespace-of-a-platform-team/a-service-whose-name-hardly-fits-on-the-screen-of-a-phone"
 THREE_LINES = 3 * 24 + 40  # pixels: text, and the frame with its gaps
 SEVERITIES = ("critical", "major", "minor")
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("banner")) as url:
-        push_all(url, "shop", SNAPSHOTS[: RECOVERING + 1])
-        yield url
+PUSHED = {"shop": SNAPSHOTS[: RECOVERING + 1]}
 
 
 @pytest.fixture

@@ -1,14 +1,10 @@
 """Drift on the page: not known at first, advice with its command, stale telemetry."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-
-import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.drift import ConstantDocument, DataQualityDocument, DriftAdviceDocument, DriftDocument
 from tests.page.browsing import IN_BROWSER, Tab
-from tests.page.serving import push_all, serve
 from tests.page.test_sla_in_browser import row
 from tests.serve_app.running import record_simulation
 
@@ -33,13 +29,7 @@ DRIFTED = DriftDocument(
     measures=[],
     quality=DataQualityDocument(missing=[], stale=["shop/cart"], constant=CONSTANT),
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("drift"), {}) as url:
-        push_all(url, "shop", record_simulation(MeshSpec(services=30, seed=3), 14))
-        yield url
+PUSHED = {"shop": record_simulation(MeshSpec(services=30, seed=3), 14)}
 
 
 def test_the_drift_of_a_young_mesh_is_not_known(one: Tab) -> None:

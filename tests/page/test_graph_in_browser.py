@@ -11,7 +11,6 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
-from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
@@ -47,14 +46,7 @@ SPREAD = (
     + ").spread(incident, edges, new Map(names.map((name, i) => [name, i])))"
 )
 STAGE = {"width": 900, "height": 460}
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service with the mesh."""
-    with serve(tmp_path_factory.mktemp("state")) as url:
-        push_all(url, "shop", SNAPSHOTS)
-        yield url
+PUSHED = {"shop": SNAPSHOTS}
 
 
 @pytest.fixture

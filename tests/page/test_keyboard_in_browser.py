@@ -9,7 +9,6 @@ import pytest
 
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
-from tests.page.serving import push_all, serve
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = IN_BROWSER
@@ -24,13 +23,7 @@ FOCUS = """() => {
         isMarked: style.outlineStyle !== "none" || style.boxShadow !== "none",
     };
 }"""
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("keyboard")) as url:
-        push_all(url, "shop", SNAPSHOTS[: ALERTED + 1])
-        yield url
+PUSHED = {"shop": SNAPSHOTS[: ALERTED + 1]}
 
 
 @pytest.fixture

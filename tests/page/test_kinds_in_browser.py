@@ -1,13 +1,12 @@
 """An incident of each kind: the state, the headline, the culprit and its panel."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tests.page.browsing import IN_BROWSER, Tab
 from tests.page.scenes import SCENES
-from tests.page.serving import push_all, serve
+from tests.page.serving import push_all
 
 pytestmark = IN_BROWSER
 
@@ -25,12 +24,6 @@ WORDS = {  # of the headline, by scene
     "silent": "sends no telemetry, so its state is unknown",
     "recovering": "is recovering; it was failing",
 }
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("kinds")) as url:
-        yield url
 
 
 @pytest.mark.parametrize("name", SCENES)

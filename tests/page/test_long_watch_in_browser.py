@@ -1,16 +1,14 @@
 """The page in unusual cases: tabs left open, old links, meshes that come and go, streams that are refused."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import httpx
-import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
-from tests.page.serving import push_all, serve
+from tests.page.serving import push_all
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
@@ -30,27 +28,15 @@ CLICK_AFTER_REDRAWS = """async ([module, count]) => {
   place.querySelector("button").click();
   return clicked;
 }"""
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    settings = {
-        "model.window_size": WINDOW,
-        "serve.max_streams": STREAMS,
-        "serve.ingress_replicas": 1,  # the limit of streams is per replica
-        "meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens on this port
-        "collector.interval_seconds": 1,
-        "collector.deadline_seconds": 1,
-    }
-    with serve(tmp_path_factory.mktemp("store"), settings) as url:
-        yield url
-
-
-@pytest.fixture
-def one(browser: Any, base: str) -> Iterator[Tab]:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.assert_clean(REFUSED)
+SETTINGS = {
+    "model.window_size": WINDOW,
+    "serve.max_streams": STREAMS,
+    "serve.ingress_replicas": 1,  # the limit of streams is per replica
+    "meshes.silent.prometheus": "http://127.0.0.1:9",  # nothing listens on this port
+    "collector.interval_seconds": 1,
+    "collector.deadline_seconds": 1,
+}
+IGNORED = REFUSED
 
 
 def push(base: str, mesh: str, begin: int, end: int) -> dict[str, Any]:

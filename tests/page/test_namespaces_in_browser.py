@@ -1,7 +1,6 @@
 """A large mesh as areas: its namespaces, the services of one, and the calls of a small one."""
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from model.snapshot import namespace_of
 from tests.page.browsing import IN_BROWSER, Tab, tab
-from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 
 pytestmark = IN_BROWSER
@@ -20,13 +18,7 @@ LARGEST = SIZES.most_common(1)[0][0]
 SMALL = next(name for name, size in SIZES.items() if 3 <= size <= 50)
 SQUARIFY = """async ([weights, area]) =>
     (await import(document.querySelector("link[href$='/treemap.js']").href)).squarify(weights, area)"""
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("state")) as url:
-        push_all(url, "shop", SNAPSHOTS)
-        yield url
+PUSHED = {"shop": SNAPSHOTS}
 
 
 def areas(one: Tab) -> list[str]:

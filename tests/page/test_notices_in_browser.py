@@ -9,17 +9,9 @@ import pytest
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, BEFORE, FAILING, LEAKING, NOTICED, RECOVERING, SILENT, SNAPSHOTS
-from tests.page.serving import push_all, serve
 
 pytestmark = IN_BROWSER
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a service with all snapshots pushed."""
-    with serve(tmp_path_factory.mktemp("notices")) as url:
-        push_all(url, "shop", SNAPSHOTS)
-        yield url
+PUSHED = {"shop": SNAPSHOTS}
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The card of an incident shows what it has used of the error budget of a front door, and so does its report."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -8,19 +7,12 @@ import pytest
 
 from tests.page.browsing import IN_BROWSER, REFUSED, tab
 from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
-from tests.page.serving import push_all, serve
 
 pytestmark = IN_BROWSER
 
 OBJECTIVES = f'{{"{FAILING}" = {{availability = 0.999, latency_ms = 5000}}}}'
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service with an open incident at a front door."""
-    with serve(tmp_path_factory.mktemp("objectives"), {"meshes.shop.objectives": OBJECTIVES}) as url:
-        push_all(url, "shop", SNAPSHOTS[: ALERTED + 1])
-        yield url
+SETTINGS = {"meshes.shop.objectives": OBJECTIVES}
+PUSHED = {"shop": SNAPSHOTS[: ALERTED + 1]}
 
 
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])

@@ -1,6 +1,5 @@
 """All meshes at a glance: what each line says, and that it opens its mesh."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -9,24 +8,14 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import INCIDENT
-from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 
 pytestmark = IN_BROWSER
 
-MESHES = {  # by name: the snapshots that are pushed
+PUSHED = {  # by name: the snapshots that are pushed
     "new": record_simulation(MeshSpec(services=30, seed=1), 4),
     "shop": INCIDENT,
 }
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service with two meshes."""
-    with serve(tmp_path_factory.mktemp("state")) as url:
-        for mesh, snapshots in MESHES.items():
-            push_all(url, mesh, snapshots)
-        yield url
 
 
 def row(opened: Tab, mesh: str) -> str:
@@ -42,7 +31,7 @@ def test_each_line_has_the_state_of_its_mesh_and_opens_it(browser: Any, base: st
         page = opened.page
         opened.open("/#mesh=new")
         page.get_by_role("link", name="All meshes").click()
-        opened.until(lambda: page.locator("#overview-rows tr").count() == len(MESHES), "both meshes are listed")
+        opened.until(lambda: page.locator("#overview-rows tr").count() == len(PUSHED), "both meshes are listed")
         assert opened.text("#overview-title").startswith("2 meshes: ")
         assert "Learning: 4 of 10 snapshots" in row(opened, "new")
         assert "ncident" in row(opened, "shop")
@@ -64,5 +53,5 @@ def test_each_line_has_the_state_of_its_mesh_and_opens_it(browser: Any, base: st
 def test_it_is_accessible(browser: Any, base: str, width: int, scheme: str) -> None:
     with tab(browser, base, viewport={"width": width, "height": 844}, color_scheme=scheme) as opened:
         opened.page.goto(f"{base}/#view=meshes")
-        opened.until(lambda: opened.page.locator("#overview-rows tr").count() == len(MESHES), "both meshes are listed")
+        opened.until(lambda: opened.page.locator("#overview-rows tr").count() == len(PUSHED), "both meshes are listed")
         opened.assert_accessible()

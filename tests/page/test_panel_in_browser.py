@@ -1,6 +1,6 @@
 """The panel of a service or of calls: how it opens, what it shows, and that it follows the moment and the address."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -9,28 +9,15 @@ import pytest
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
 from tests.page.meshes import ALERTED, BEFORE, FAILING, SILENT, SNAPSHOTS
-from tests.page.serving import push_all, serve
 
 pytestmark = IN_BROWSER
 
 TITLE = "#panel-title"
 LOGS = "https://logs.example/search?q={namespace}%20{service}"
 STEP = 11  # pixels between two places of the graph that are tried
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service to which all snapshots were pushed."""
-    with serve(tmp_path_factory.mktemp("panel"), {"links.logs": LOGS}) as url:
-        push_all(url, "shop", SNAPSHOTS)
-        yield url
-
-
-@pytest.fixture
-def one(browser: Any, base: str) -> Iterator[Tab]:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.assert_clean(REFUSED)
+SETTINGS = {"links.logs": LOGS}
+PUSHED = {"shop": SNAPSHOTS}
+IGNORED = REFUSED
 
 
 def time(index: int) -> str:

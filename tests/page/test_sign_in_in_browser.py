@@ -13,7 +13,7 @@ import pytest
 
 from serve_app.access import Scope, editing
 from tests.live.nginx import Nginx
-from tests.live.programs import missing_programs
+from tests.live.programs import needs
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab
 from tests.page.meshes import INCIDENT
 from tests.page.serving import push_all, serve
@@ -164,7 +164,7 @@ def test_a_page_of_another_origin_cannot_use_the_session(
         assert httpx.get(f"{service}/v1/meshes/shop/mutes", headers=headers).json()["mutes"] == []
 
 
-@pytest.mark.skipif(bool(missing_programs("nginx")), reason="; ".join(missing_programs("nginx")))
+@needs("nginx")
 def test_a_session_below_a_path_of_nginx(browser: Any, service: str, tokens: dict[str, str], tmp_path: Path) -> None:
     nginx = Nginx(tmp_path, int(service.rpartition(":")[2]))
     nginx.start()

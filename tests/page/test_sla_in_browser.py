@@ -2,16 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-
-import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.sla import sla_document
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel, Violation
 from tests.page.browsing import IN_BROWSER, Tab
-from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 
 pytestmark = IN_BROWSER
@@ -43,13 +39,7 @@ MISSED = replace(
         *(Violation("p99", 1_700_000_000.0 - 1e6 * i, 1_700_000_120.0 - 1e6 * i, 4.0, "queue") for i in range(5)),
     ),
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("sla")) as url:
-        push_all(url, "shop", record_simulation(MeshSpec(services=30, seed=3), 14))
-        yield url
+PUSHED = {"shop": record_simulation(MeshSpec(services=30, seed=3), 14)}
 
 
 def row(one: Tab, name: str) -> tuple[str, str]:

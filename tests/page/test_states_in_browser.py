@@ -21,7 +21,7 @@ from tests.timing import PATIENCE_SECONDS
 pytestmark = IN_BROWSER
 
 DEAD = "http://127.0.0.1:9"  # nothing listens on this port
-UNREACHABLE = {
+SETTINGS = {
     "meshes.unreachable.prometheus": DEAD,
     "meshes.nothing.prometheus": DEAD,
     "collector.interval_seconds": 1,
@@ -53,19 +53,7 @@ WORDS = {
     "learning": "Learning",
     "unknown": "Unknown",
 }
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("states"), UNREACHABLE) as url:
-        yield url
-
-
-@pytest.fixture
-def one(browser: Any, base: str) -> Iterator[Tab]:
-    with tab(browser, base) as opened:
-        yield opened
-        opened.assert_clean(REFUSED)
+IGNORED = REFUSED
 
 
 def assert_state(one: Tab, state: str, headline: str, title: str) -> None:
@@ -190,12 +178,12 @@ def opened_calm(one: Tab, mesh: str) -> bool:
 
 def test_a_fresh_page_knows_that_data_stopped_also_after_a_restart(browser: Any, tmp_path: Path) -> None:
     calm, failing = (record_simulation(QUICK, count, fault_from=begin) for count, begin in ((14, None), (22, 16)))
-    with serve(tmp_path, UNREACHABLE) as url:
+    with serve(tmp_path, SETTINGS) as url:
         push_all(url, "quiet", calm)
         assert push_all(url, "broken", failing)["status"] == "anomalous"
         with tab(browser, url) as opened:
             wait_for_silence(opened, "quiet")
-    with serve(tmp_path, UNREACHABLE) as url, tab(browser, url) as opened:
+    with serve(tmp_path, SETTINGS) as url, tab(browser, url) as opened:
         states = watch_states(opened, "quiet")
         assert_state(opened, "unknown", "No data since ", "? unknown: no data · quiet · TAGAE")
         assert "calm" not in states(), "not even briefly"

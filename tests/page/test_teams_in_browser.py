@@ -1,29 +1,18 @@
 """Teams on the page: who owns a suspect, and filters."""
 
-from collections.abc import Iterator
-
 import httpx
-import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from tests.page.browsing import IN_BROWSER, Tab
 from tests.page.meshes import INCIDENT
-from tests.page.serving import push_all, serve
 from tests.serve_app.running import record_simulation
 
 pytestmark = IN_BROWSER
 
 OWNERS = '{"*/*" = {team = "checkout", contact = "#checkout"}}'
 CALM = record_simulation(MeshSpec(services=30, seed=1), 14)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service with a mesh that has an incident and owners, and with a calm one."""
-    with serve(tmp_path_factory.mktemp("state"), {"meshes.shop.owners": OWNERS}) as url:
-        push_all(url, "shop", INCIDENT)
-        push_all(url, "calm", CALM)
-        yield url
+SETTINGS = {"meshes.shop.owners": OWNERS}
+PUSHED = {"shop": INCIDENT, "calm": CALM}
 
 
 def test_an_incident_and_a_service_name_their_team(one: Tab, base: str) -> None:

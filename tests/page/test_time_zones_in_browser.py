@@ -1,17 +1,13 @@
 """The switch between UTC and the browser's zone: half-hour offsets, and a change to summer time within the timeline."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import pytest
-
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, FAILING, SNAPSHOTS
-from tests.page.serving import push_all, serve
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = IN_BROWSER
@@ -19,13 +15,7 @@ pytestmark = IN_BROWSER
 SUMMER = datetime(2026, 3, 29, 1, tzinfo=UTC)  # clocks in Berlin change from 02:00 to 03:00
 CHANGED = 40  # snapshot at that time
 MOVED = [replace(one, observed_at=SUMMER + (one.observed_at - SNAPSHOTS[CHANGED].observed_at)) for one in SNAPSHOTS]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("zones")) as url:
-        push_all(url, "shop", MOVED[: ALERTED + 1])
-        yield url
+PUSHED = {"shop": MOVED[: ALERTED + 1]}
 
 
 def test_a_zone_with_half_an_hour_is_on_every_part_and_in_the_link(browser: Any, base: str) -> None:

@@ -11,7 +11,6 @@ import pytest
 from serve_app.web.history import instant
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.meshes import ALERTED, BEFORE, FAILING, LEAKING, SNAPSHOTS
-from tests.page.serving import push_all, serve
 
 pytestmark = IN_BROWSER
 
@@ -37,13 +36,7 @@ WATCHED: dict[str, Any] = {
     "reasons": [REASON],
     "text": "alerts after 2 more snapshots above 5.8, now 4.9",
 }
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("watching")) as url:
-        push_all(url, "shop", SNAPSHOTS[: ALERTED + 1])
-        yield url
+PUSHED = {"shop": SNAPSHOTS[: ALERTED + 1]}
 
 
 @pytest.fixture

@@ -133,18 +133,18 @@ def test_a_metric_that_half_of_the_services_lose_is_missing(known: MeshState) ->
     assert Measure(Reference.WEEK, Kind.MISSING, "service.cpu_utilization") in drifts(next_day(known, without))
 
 
-def test_calls_to_other_services_are_new(known: MeshState) -> None:
-    def rewire(one: MeshSnapshot) -> MeshSnapshot:
-        return replace(one, edge_index=np.array([[0, 0, 4, 3], [1, 4, 2, 1]]))
-
-    assert Measure(Reference.WEEK, Kind.CALLS) in drifts(next_day(known, rewire))
-
-
-def test_the_calls_of_one_service_are_no_drift(known: MeshState) -> None:
-    def rewire(one: MeshSnapshot) -> MeshSnapshot:
-        return replace(one, edge_index=np.array([[0, 0, 1, 4], [1, 2, 4, 3]]))
-
-    assert Measure(Reference.WEEK, Kind.CALLS) not in drifts(next_day(known, rewire))
+@pytest.mark.parametrize(
+    ("calls", "drifts_from_them"),
+    [
+        ([[0, 0, 4, 3], [1, 4, 2, 1]], True),
+        ([[0, 0, 1, 4], [1, 2, 4, 3]], False),  # of one service
+    ],
+)
+def test_calls_to_other_services_are_new_unless_one_service_makes_them(
+    known: MeshState, calls: list[list[int]], drifts_from_them: bool
+) -> None:
+    after = next_day(known, lambda one: replace(one, edge_index=np.array(calls)))
+    assert (Measure(Reference.WEEK, Kind.CALLS) in drifts(after)) == drifts_from_them
 
 
 def test_neighbours_of_a_service_that_left_are_no_drift(known: MeshState) -> None:

@@ -151,33 +151,15 @@ def test_in_a_shorter_time_it_is_one(seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "seconds",
-    [
-        UNSEEN_SECONDS + 15,
-        3600,
-        BASELINE_SECONDS - 15,
-    ],
+    ("metric", "factor", "last"),
+    [(P50, 3.0, BASELINE_SECONDS - 15), (P99, 3.0, BASELINE_SECONDS - 15), (ERROR, 20.0, BASELINE_SECONDS + 15)],
 )
-@pytest.mark.parametrize("metric", [P50, P99])
-def test_slow_requests_after_a_gap_remain_unusual(seconds: float, metric: int) -> None:
+def test_slow_and_failing_requests_after_a_gap_remain_unusual(metric: int, factor: float, last: float) -> None:
     """A fault may have begun in the gap, and its users suffer as from any other fault."""
-    observation, _ = watch([after(seconds, metric, 3.0)], SETTLED)
-    assert observation.node.now[STORE, metric] > 5
-    assert observation.edge.now[INTO_STORE, metric].min() > 5
-
-
-@pytest.mark.parametrize(
-    "seconds",
-    [
-        UNSEEN_SECONDS + 15,
-        3600,
-        BASELINE_SECONDS + 15,
-    ],
-)
-def test_errors_after_a_gap_remain_unusual(seconds: float) -> None:
-    observation, _ = watch([after(seconds, ERROR, 20.0)], SETTLED)
-    assert observation.node.now[STORE, ERROR] > 5
-    assert observation.edge.now[INTO_STORE, ERROR].min() > 5
+    for seconds in (UNSEEN_SECONDS + 15, 3600, last):
+        observation, _ = watch([after(seconds, metric, factor)], SETTLED)
+        assert observation.node.now[STORE, metric] > 5, seconds
+        assert observation.edge.now[INTO_STORE, metric].min() > 5, seconds
 
 
 @pytest.mark.parametrize("seconds", [UNSEEN_SECONDS + 15, LONGEST - 15])

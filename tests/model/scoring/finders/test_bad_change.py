@@ -5,19 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, P99, RATE
+from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, P50, P99, RATE
 from model.incidents.decision import Track
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
 from model.scoring.finders.bad_change import FAILS, SLOWER, find_bad_changes
 from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import PlannedChange
-from model.state.change_impact import HARMLESS, KEPT, KNOWN, OWN, UNEXPOSED, find_worse, hold_levels, settled_series
-from model.state.filters import CENTRE, SLOTS, SLOW_CENTRE, SLOW_VARIANCE, Deviation
+from model.state.change_impact import HARMLESS, KEPT, KNOWN, OWN, UNEXPOSED, settled_series
+from model.state.filters import CENTRE, SLOW_CENTRE
 from model.state.mesh_state import Observation
 from model.state.observe import observe
 from model.verdict import Severity
@@ -225,47 +222,6 @@ def test_a_service_in_an_alert_does_not_settle() -> None:
     before = level(mesh)
     mesh.see({P50: 1.6})
     assert level(mesh) == pytest.approx(before, rel=0.02)
-
-
-def deviation_of(over: float, past_short: float, now: float, observed: bool = True) -> Deviation:
-    """Return the same deviation of all channels of one service."""
-    one = np.ones((1, len(NODE_CHANNELS)), np.float32)
-    return Deviation(
-        now * one,
-        past_short * one,
-        0 * one,
-        np.stack([now * one] * 3),
-        np.full(one.shape, observed),
-        over * one,
-        0 * one,
-        0.1 * one,
-        100 * one,
-        np.stack([0 * one] * 3),
-        np.stack([0 * one] * 3),
-    )
-
-
-@given(st.floats(-2, 2), st.floats(-4, 4), st.booleans())
-def test_a_service_is_worse_if_its_times_are_far_higher_for_long(
-    over: float, past_short: float, observed: bool
-) -> None:
-    (worse,) = find_worse(deviation_of(over, past_short, 5.0, observed), NODE_CHANNELS)
-    is_near = abs(over - HARMLESS) < 1e-3 or abs(past_short - 2.0) < 1e-3
-    assert is_near or worse == (observed and over > HARMLESS and past_short > 2.0)
-
-
-@given(st.floats(-30, 30), st.booleans())
-def test_only_gross_deviations_of_times_and_errors_are_held(now: float, is_new: bool) -> None:
-    rng = np.random.default_rng(0)
-    before, after = rng.standard_normal((2, SLOTS, 1, len(NODE_CHANNELS))).astype(np.float32)
-    kept = after.copy()
-    held = hold_levels(before, after, deviation_of(0.0, 0.0, now), np.array([is_new]), NODE_CHANNELS)
-    np.testing.assert_array_equal(after, kept)
-    for channel in range(len(NODE_CHANNELS)):
-        is_held = is_new and channel in (P50, OWN_TIME, ERROR) and abs(np.float32(now)) > 2
-        levels: NDArray[np.float32] = (before if is_held else after)[CENTRE : SLOW_VARIANCE + 1, :, channel]
-        np.testing.assert_array_equal(held[CENTRE : SLOW_VARIANCE + 1, :, channel], levels)
-        np.testing.assert_array_equal(held[SLOW_VARIANCE + 1 :, :, channel], after[SLOW_VARIANCE + 1 :, :, channel])
 
 
 def test_the_bounds_are_apart_from_what_settles() -> None:

@@ -1,6 +1,5 @@
 """A finder is one file, one line in a list, and one test."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -31,23 +30,6 @@ def test_each_file_has_its_line_in_the_list_and_its_test() -> None:
         f"model.scoring.finders.{name}" for name in FILES
     )
     assert {name for name in FILES if not (Path(__file__).parent / f"test_{name}.py").exists()} == set()
-
-
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_contributing_lists_what_a_new_finder_touches(name: str) -> None:
-    """Exactly the listed files name a finder. Rows that say "only" or "then" do not count."""
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    table = text.partition("**A kind of evidence")[2].partition("\n\n**")[0]
-    rows = [row for row in table.splitlines() if row.startswith("|") and not re.search(r"\| (?:only|then) ", row)]
-    listed = {path for row in rows for path in re.findall(r"`([\w/]+\.(?:py|md)|[\w/]+/)`", row.split("|")[1])}
-    imported = re.compile(rf"model\.scoring\.finders\.{name} import|scoring/finders/(?:{name}\.py|`)")
-    touched = {
-        str(path.relative_to(ROOT))
-        for top in ("model", "serve_app", "lab", "benchmarks")
-        for path in (ROOT / top).rglob("*.*")
-        if path.suffix in (".py", ".md") and imported.search(path.read_text("utf-8"))
-    }
-    assert {*touched, f"{FOLDER}/", "tests/model/scoring/finders/"} == listed
 
 
 def test_a_new_finder_in_the_list_is_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
