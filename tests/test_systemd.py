@@ -67,6 +67,32 @@ def test_it_ends_within_fifteen_seconds_with_all_its_processes() -> None:
     assert SERVICE["Type"] == "exec"  # it does not notify systemd, so Type=notify would never be ready
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("ProtectHome", "yes"),
+        ("PrivateTmp", "yes"),
+        ("PrivateDevices", "yes"),
+        ("ProtectKernelTunables", "yes"),
+        ("ProtectKernelModules", "yes"),
+        ("ProtectControlGroups", "yes"),
+        ("RestrictNamespaces", "yes"),
+        ("RestrictSUIDSGID", "yes"),
+        ("LockPersonality", "yes"),
+        ("CapabilityBoundingSet", ""),
+        ("SystemCallFilter", "@system-service"),
+        ("SystemCallArchitectures", "native"),
+        ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
+        ("UMask", "0077"),
+        ("DynamicUser", "yes"),
+    ],
+)
+def test_it_has_few_permissions(key: str, value: str) -> None:
+    assert SERVICE[key] == value
+
+
 def test_permissions_that_torch_and_ray_need_are_allowed() -> None:
     assert SERVICE.get("MemoryDenyWriteExecute", "no") == "no"
     assert "ProcSubset" not in SERVICE
