@@ -22,11 +22,10 @@ import numpy as np
 import torch
 from rich.progress import track
 
-from benchmarks.calm_again.cases import NightFault
+from benchmarks.calm_again.cases import NightFault, harm
 from benchmarks.calm_again.judge import Mark
-from benchmarks.calm_again.mesh import FRONT, NAMES, STEP_SECONDS, USUAL_RATES, World, snapshots
-from benchmarks.calm_again.score import mark
-from lab.comparison.lines import Tagae
+from benchmarks.calm_again.mesh import FRONT, NAMES, STEP_SECONDS, USUAL_RATES, World
+from benchmarks.calm_again.score import mark, verdicts
 
 DAY = round(86_400 / STEP_SECONDS)  # snapshots
 FIRST, SPACING, LASTS = 240, 180, 12  # snapshots: before the first fault, between two, and of each
@@ -71,12 +70,7 @@ class Week:
                 world.own_ms[name] *= factor
         for fault in self.faults:
             if fault.at <= position < fault.at + LASTS:
-                if fault.kind == "fail":
-                    world.fail[fault.service] = 0.3
-                else:
-                    world.own_ms[fault.service] = world.own_ms[fault.service] * 4 + 300
-                    if fault.kind == "cpu":
-                        world.cpu[fault.service] = 0.98
+                harm(fault, world)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +130,9 @@ def too_long(week: Week, marks: Sequence[Mark]) -> list[str]:
 def score_days(week: Week) -> list[Mark]:
     """Score the days from an empty state with the default settings."""
     torch.set_num_threads(1)
-    detector, marks = Tagae(), []
-    mesh = detector.start(STEP_SECONDS, 1)
     count = week.days * DAY
-    for snapshot in track(snapshots(week, count, week.seed), "scoring", total=count, update_period=1):
-        verdict, mesh = detector.advance(mesh, snapshot)
-        marks.append(mark(verdict))
-    return marks
+    scored = track(verdicts(week, count, week.seed), "scoring", total=count, update_period=1)
+    return [mark(verdict) for verdict in scored]
 
 
 def main() -> int:

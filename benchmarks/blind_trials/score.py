@@ -1,15 +1,15 @@
 """The verdicts of a trial, and how they answer."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
 
-from benchmarks.blind_trials.trials import BEGIN, HOMES, LASTS, TRIALS, Answer, Trial
-from benchmarks.calm_again.mesh import STEP_SECONDS, snapshots
-from lab.comparison.lines import Tagae
+from benchmarks.blind_trials.trials import BEGIN, HOMES, LASTS, TRIALS, Answer
+from benchmarks.calm_again.score import verdicts
 from model.verdict import Incident, Verdict
 from serve_app.api.headline import headline
 from serve_app.api.next_step import next_step
@@ -41,7 +41,7 @@ def score_trial(name: str, seed: int) -> Marked:
     """Score a trial from an empty state with the default settings. A worker can run it."""
     torch.set_num_threads(1)
     trial = TRIALS[name](np.random.default_rng([seed, *name.encode()]))
-    after = [verdict for k, verdict in enumerate(_verdicts(trial, seed)) if k >= BEGIN]
+    after = list(islice(verdicts(trial.scenario, BEGIN + LASTS, seed, HOMES), BEGIN, None))
     if not trial.answers:
         calm = not any(verdict.alerts for verdict in after)
         return Marked(name, seed, calm, calm, calm, "; ".join(_words(after)))
@@ -51,14 +51,6 @@ def score_trial(name: str, seed: int) -> Marked:
     action = _mostly([all(_advises(alerts, one, count) for one in trial.answers) for alerts in shown])
     wanted = "; ".join(f"{' or '.join(one.first)}: {' or '.join(one.action)}" for one in trial.answers)
     return Marked(name, seed, bool(shown), service, action, f"{'; '.join(_words(after))} (expected {wanted})")
-
-
-def _verdicts(trial: Trial, seed: int) -> Iterator[Verdict]:
-    detector = Tagae()
-    mesh = detector.start(STEP_SECONDS, 1)
-    for snapshot in snapshots(trial.scenario, BEGIN + LASTS, seed, HOMES):
-        verdict, mesh = detector.advance(mesh, snapshot)
-        yield verdict
 
 
 def _leading(alerts: Sequence[Incident], count: int) -> set[str]:

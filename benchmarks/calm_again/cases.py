@@ -118,10 +118,11 @@ class Night:
                 world.own_ms[name] += ms
         for fault in self.faults:
             if fault.at <= position < fault.at + NIGHT_LASTS:
-                _harm(fault, world)
+                harm(fault, world)
 
 
-def _harm(fault: NightFault, world: World) -> None:
+def harm(fault: NightFault, world: World) -> None:
+    """Change a world by a fault."""
     if fault.kind == "fail":
         world.fail[fault.service] = 0.3
         return

@@ -19,13 +19,11 @@ class Alert:
 
     Attributes:
         id: of the incident.
-        is_critical: whether its severity is the highest.
         headline: its text.
         suspect: name of its first suspect without the namespace; empty if it has none.
     """
 
     id: str
-    is_critical: bool
     headline: str
     suspect: str
 
@@ -103,10 +101,8 @@ def _residue(case: Case, marks: Marks) -> tuple[Line, ...]:
 
 
 def _step(case: Case, marks: Marks) -> tuple[Line, ...]:
-    late = [one for one in marks[BEGIN:] if one.alerts]
-    critical = sum(any(alert.is_critical for alert in one.alerts) for one in late)
-    text = f"{len(late)} of 240 snapshots in alarm because of 1 ms, {critical} of them critical"
-    return (Line(case.name, "snapshots in alarm", len(late), 0, text),)
+    late = sum(bool(one.alerts) for one in marks[BEGIN:])
+    return (Line(case.name, "snapshots in alarm", late, 0, f"{late} of 240 snapshots in alarm because of 1 ms"),)
 
 
 def _swing(case: Case, marks: Marks) -> tuple[Line, ...]:

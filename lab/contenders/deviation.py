@@ -120,13 +120,6 @@ def max_of_incoming_calls(snapshot: MeshSnapshot, of_calls: Floats) -> Floats:
     return found
 
 
-def max_of_callees(snapshot: MeshSnapshot, of_services: Floats) -> Floats:
-    """Return each service's largest value ``[N]`` over the services that it calls; 0 without callees."""
-    found = np.zeros(snapshot.num_nodes)
-    np.maximum.at(found, snapshot.edge_index[0], of_services[snapshot.edge_index[1]])
-    return found
-
-
 def _on_scale(features: FloatArray, observed: BoolArray, names: tuple[str, ...], chosen: tuple[str, ...]) -> Floats:
     columns = [names.index(name) for name in chosen]
     values = np.where(observed[:, columns], features[:, columns].astype(np.float64), np.nan)

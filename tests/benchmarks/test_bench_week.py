@@ -44,9 +44,9 @@ def world_at(position: int) -> World:
 def test_a_day_counts_alerts_in_quiet_time_and_faults_with_a_new_alert() -> None:
     marks = [CALM] * (2 * DAY)
     fault, other = WEEK.faults[0], WEEK.faults[1]
-    found = replace(CALM, alerts=(Alert("a", False, f"{fault.service} is slow", fault.service),))
+    found = replace(CALM, alerts=(Alert("a", f"{fault.service} is slow", fault.service),))
     marks[fault.at + 3] = found
-    wrong = replace(CALM, alerts=(Alert("b", False, "gw is slow", "gw"),))
+    wrong = replace(CALM, alerts=(Alert("b", "gw is slow", "gw"),))
     marks[other.at + 3] = wrong
     quiet = other.at + LASTS + GRACE + 5
     marks[quiet] = wrong
