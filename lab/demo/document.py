@@ -75,7 +75,7 @@ def _option(state: DemoState, option: Option) -> dict[str, Any]:
 
 def _event(state: DemoState, event: MeshEvent) -> dict[str, Any]:
     start, found = start_of(event), outcome(state, event)
-    at = state.time_of(start)
+    at = state.time_of(start) if start < state.next_index else None
     return {
         "key": event.kind,
         "text": event_text(event),
