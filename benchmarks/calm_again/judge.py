@@ -76,12 +76,7 @@ class Line:
 
 
 def judge(case: Case, marks: Marks) -> tuple[Line, ...]:
-    """The lines of a case.
-
-    Args:
-        case: the case.
-        marks: one for each of its snapshots.
-    """
+    """The lines of a case."""
     return {"residue": _residue, "step": _step, "swing": _swing, "network": _cause, "cpu": _cause, "night": _night}[
         case.name
     ](case, marks)
@@ -148,12 +143,7 @@ def _night(case: Case, marks: Marks) -> tuple[Line, ...]:
 
 
 def decision(case: Case, marks: Marks) -> tuple[Line, ...]:
-    """Whether the score and the threshold of the verdicts are what decides.
-
-    Args:
-        case: the case.
-        marks: one for each of its snapshots.
-    """
+    """Whether the score and the threshold of the verdicts are what decides."""
     below = above = opened = length = 0
     for one, fresh in zip(marks, new_alerts(marks), strict=True):
         is_high = one.threshold > 0 and one.score >= CLEARLY * one.threshold and one.is_normal

@@ -61,7 +61,6 @@ class Tagae:
         return advance(self.checkpoint, state, snapshot, self.options, counted=False)[1]
 
     def advance(self, state: Mesh, snapshot: MeshSnapshot) -> tuple[Verdict, Mesh]:
-        """Process one snapshot."""
         return advance(self.checkpoint, state, snapshot, self.options)
 
 
@@ -76,33 +75,24 @@ class ContenderDetector:
         return self.module.start(interval_seconds, first)
 
     def warm(self, state: Any, snapshot: MeshSnapshot) -> Any:
-        """Process one snapshot."""
         return self.module.advance(state, snapshot)[1]
 
     def advance(self, state: Any, snapshot: MeshSnapshot) -> tuple[Verdict, Any]:
-        """Process one snapshot."""
         return self.module.advance(state, snapshot)
 
 
 def detector(name: str) -> Detector:
-    """Return the detector with this name."""
     if name in (OURS, LOUD):
         return Tagae(options=options(Settings(alert=ALERTS.get(name, AlertSettings()))))
     return ContenderDetector(contender(name))
 
 
 def verdict_path(folder: Path, name: str, recording: Path) -> Path:
-    """Path of the lines of a detector on a recording."""
     return folder / name / recording.parent.name / f"{recording.name}.jsonl"
 
 
 def missing_work(job: Job, folder: Path) -> Job | None:
-    """Return the part of a job whose lines are missing or out of date, or None.
-
-    Args:
-        job: the whole job.
-        folder: folder of the lines.
-    """
+    """Return the part of a job whose lines are missing or out of date, or None."""
     stale = {
         (name, path)
         for name in job.detectors
@@ -137,7 +127,6 @@ def score(job: Job, folder: Path, tick: Tick = lambda snapshots: None) -> None:
 
 
 def cache_key(name: str, recording: Path, job: Job) -> str:
-    """Return a digest of everything that determines the lines."""
     parts = [
         code_digest(name),
         _identity(recording),
@@ -149,7 +138,6 @@ def cache_key(name: str, recording: Path, job: Job) -> str:
 
 @cache
 def code_digest(name: str) -> str:
-    """Return a digest of everything that determines the lines of a detector, including its weights."""
     is_ours = name in (OURS, LOUD)
     files = [ROOT / path for path in ALL_CODE]
     files += _compiled() if is_ours else [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
@@ -196,7 +184,6 @@ def _modules(name: str) -> list[Path]:
 
 
 def _compiled() -> list[Path]:
-    """Return the sources of the compiled ops."""
     return [one for pattern in ("*.cpp", "*.h", "*.cu") for one in (ROOT / COMPILED).rglob(pattern)]
 
 

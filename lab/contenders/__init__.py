@@ -18,8 +18,6 @@ NAMES = ("guarded", "own_limit", "n_sigma", "ecod")
 
 
 class Contender(Protocol):
-    """The interface of a module in this folder."""
-
     LABEL: str
 
     def start(self, interval_seconds: float, warm_up: int) -> Any: ...

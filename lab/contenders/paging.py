@@ -64,11 +64,9 @@ class PagingState:
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether the next snapshot belongs to the warm-up."""
         return self.sequence + 1 < self.warm_up
 
     def has_gap_before(self, snapshot: MeshSnapshot) -> bool:
-        """Whether the snapshot is the first one or there is a gap before it."""
         if self.observed_at is None:
             return True
         return not 0 < (snapshot.observed_at - self.observed_at).total_seconds() < GAP * self.interval_seconds
@@ -114,7 +112,6 @@ def build_verdict(
 
 
 def _group(snapshot: MeshSnapshot, alarming: NDArray[np.bool_]) -> list[frozenset[str]]:
-    """Group the alarming services that are connected by direct calls."""
     graph = nx.Graph()
     graph.add_nodes_from(np.flatnonzero(alarming).tolist())
     graph.add_edges_from(snapshot.edge_index[:, alarming[snapshot.edge_index].all(axis=0)].T.tolist())

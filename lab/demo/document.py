@@ -13,12 +13,10 @@ MOST_EVENTS, MOST_LOG = 12, 30  # the newest ones
 
 
 def keys(state: DemoState) -> tuple[str, ...]:
-    """Return the keys of all buttons."""
     return (*(option.kind for option in state.menu), *CONTROLS)
 
 
 def encode(state: DemoState) -> bytes:
-    """Return the state as JSON."""
     return json.dumps(_document(state)).encode()
 
 

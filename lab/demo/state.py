@@ -87,7 +87,6 @@ class DemoState:
 
     @property
     def next_index(self) -> int:
-        """Return the index of the next snapshot."""
         return self.snapshots[-1].index + 1 if self.snapshots else 0
 
     def time_of(self, index: int) -> datetime:
@@ -120,17 +119,14 @@ class DemoState:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Return all faults so far."""
         return tuple(event for event in self.events if isinstance(event, Fault))
 
     @property
     def used_up(self) -> frozenset[str]:
-        """Return the services that take no further event."""
         return used_up_services(self.events)
 
     @property
     def busy(self) -> frozenset[str]:
-        """Return the services with an event under way."""
         return frozenset(event.service for event in self.events if self.is_under_way(event))
 
     @property
@@ -151,7 +147,6 @@ class DemoState:
 
 
 def begin(simulator: Simulator, seed: int, controls: Controls) -> DemoState:
-    """Return the state before the first snapshot."""
     spec = simulator.spec
     namespaces = len({name.split("/")[0] for name in simulator.node_ids})
     calls = int((~simulator.mesh.topology.latent_calls).sum())
@@ -176,7 +171,6 @@ def advance_story(state: DemoState, plan: Iterator[Chapter]) -> DemoState:
 
 
 def press(state: DemoState, key: str) -> DemoState:
-    """Return the state after a button was pressed."""
     controls, option = apply_key(state.controls, key, state.menu)
     if option is None:
         return replace(state, controls=controls, notice="")
@@ -191,7 +185,6 @@ def press(state: DemoState, key: str) -> DemoState:
 
 
 def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
-    """Return the state after one more verdict."""
     verdict = snapshot.verdict
     raised, noticed = dict(state.raised), dict(state.noticed)
     follow(raised, verdict.observed_at, verdict.alerts)

@@ -44,11 +44,9 @@ class Chapter:
 
     @property
     def events(self) -> tuple[MeshEvent, ...]:
-        """Return its changes and its fault."""
         return (*self.changes, self.fault)
 
     def shift(self, start: int, since: int) -> "Chapter":
-        """Return the same chapter from snapshot ``start`` on."""
         by = start - self.start
         return Chapter(
             since,
@@ -73,7 +71,6 @@ def event_text(event: MeshEvent) -> str:
 
 
 def start_of(event: MeshEvent) -> int:
-    """Return the snapshot in which an event begins."""
     return event.start if isinstance(event, Fault) else event.at
 
 
@@ -145,5 +142,4 @@ def judge(chapter: Chapter, run: LocatedRun) -> Judgement:
 
 
 def name_suspects(suspects: Sequence[str]) -> str:
-    """Return the first suspects for people."""
     return ", ".join(suspects[:FIRST_SUSPECTS]) or "none"
