@@ -1,7 +1,6 @@
 """Verdict lines of detectors on recordings, cached until a detector's code or weights or a recording changes."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings, Settings
 
 EVERY = 16  # snapshots between two reports of progress
-COMPILED = "kernels/csrc"
+COMPILED, CONTENDERS = "kernels/csrc", "lab/contenders/*.py"
 THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
 ALL_CODE = (
     "serve_app/recordings/format.py",
@@ -140,8 +139,8 @@ def cache_key(name: str, recording: Path, job: Job) -> str:
 def code_digest(name: str) -> str:
     is_ours = name in (OURS, LOUD)
     files = [ROOT / path for path in ALL_CODE]
-    files += _compiled() if is_ours else [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
-    digest = hashlib.sha256(f"{ALERTS.get(name, '')}{detector_digest() if is_ours else ''}".encode())
+    files += _compiled() if is_ours else [ROOT / path for path in THEIR_CODE] + [*ROOT.glob(CONTENDERS)]
+    digest = hashlib.sha256(f"{name}{ALERTS.get(name, '')}{detector_digest() if is_ours else ''}".encode())
     for path in sorted(set(files)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
@@ -169,18 +168,6 @@ def _write(detectors: dict[str, Detector], warm: dict[str, Any], recording: Path
                 files[name].write(verdict_line(verdict) + "\n")
             if number % EVERY == 0:
                 tick(EVERY * len(detectors))
-
-
-def _modules(name: str) -> list[Path]:
-    """Return a contender's module and the contender modules that it imports, directly or indirectly."""
-    every = {path.stem: path for path in (ROOT / "lab" / "contenders").glob("*.py")}
-    found, ahead = {"__init__"}, {name}
-    while ahead:
-        found |= ahead
-        source = "\n".join(every[one].read_text(encoding="utf-8") for one in ahead)
-        imported = re.findall(r"^(?:from lab\.contenders|import lab\.contenders).*$", source, re.MULTILINE)
-        ahead = {one for one in every if any(re.search(rf"\b{one}\b", line) for line in imported)} - found
-    return [every[one] for one in sorted(found)]
 
 
 def _compiled() -> list[Path]:
