@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import TYPE_CHECKING
 
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from lab.demo.browser import open_page
@@ -25,7 +24,6 @@ from lab.demo.story import Judgement
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.api.client import Client
-from serve_app.metrics import PARTS_SCORED, PREDICTIONS
 from serve_app.settings import Settings, load
 
 if TYPE_CHECKING:
@@ -95,8 +93,6 @@ def demonstrate(
             ) as client:
                 states = play(client, simulator, state, seed, line.read if line else _wait)
                 judgement = _follow(console, state, _publish(states, line), once, lifetime.ended)
-                if judgement and once:
-                    _print_work(console, client.metrics())
             status = int(once and not (judgement and judgement.passed))
         finally:
             with wait("Stopping Ray Serve"):
@@ -154,12 +150,3 @@ def _follow(
         if ended.is_set() or (once and state.judgement):
             break
     return state.judgement
-
-
-def _print_work(console: Console, metrics: str) -> None:
-    """Print how much each replica did, as the service counted it."""
-    samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
-    parts = {s.labels["scorer"]: s.value for s in samples if s.name == PARTS_SCORED.name}
-    verdicts = sum(s.value for s in samples if s.name == PREDICTIONS.name)
-    shares = ", ".join(f"{scorer} {count:.0f}" for scorer, count in sorted(parts.items()))
-    console.print(f"Parts scored by each replica: {shares}; verdicts: {verdicts:.0f}", soft_wrap=True)

@@ -1,5 +1,7 @@
 """Limits on requests and stored meshes."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from serve_app.settings.base import SettingsGroup
@@ -7,6 +9,11 @@ from serve_app.settings.base import SettingsGroup
 
 class LimitSettings(SettingsGroup):
     """Limits on requests and on stored meshes."""
+
+    # Bounds of one document that are no settings: a mesh has far fewer, so that only a mistake gets there.
+    max_changes: ClassVar[int] = 1000
+    max_policies: ClassVar[int] = 20_000
+    max_snapshots: ClassVar[int] = 120  # of a request to score
 
     max_services: int = Field(20_000, ge=1, description="services in one snapshot, and a tenth of the calls")
     max_body_bytes: int = Field(32 * 2**20, ge=1024, description="size of a body with snapshots")

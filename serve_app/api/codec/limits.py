@@ -4,11 +4,6 @@ from dataclasses import dataclass
 
 from serve_app.errors import DocumentTooLarge
 
-# Of one document. A mesh has far fewer, so that only a mistake gets there.
-MAX_CHANGES = 1000
-MAX_POLICIES = 20_000
-MAX_SNAPSHOTS = 120  # of a request to score
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -11,7 +11,6 @@ from starlette.requests import ClientDisconnect
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, json_body, pack_snapshot, require_not_ahead
-from serve_app.api.codec.limits import MAX_CHANGES, MAX_POLICIES, MAX_SNAPSHOTS
 from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
@@ -132,7 +131,7 @@ async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, MAX_CHANGES, MAX_POLICIES, MAX_SNAPSHOTS)
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
 
 
 def _encoding(request: Request) -> str:
