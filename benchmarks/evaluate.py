@@ -6,7 +6,7 @@
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
 Simulated recordings are generated (``lab.comparison.simulated``). Verdict lines are cached in out/evaluate/verdicts
 until a detector's code or weights or a recording changes, so a second run only judges. Replaces the rows of these
-parts and detectors in ``detection.jsonl``, and keeps the others, also of contenders that are no longer here.
+parts and detectors in ``detection.jsonl``, and keeps the others, also the rows of contenders that are no longer here.
 """
 
 import argparse

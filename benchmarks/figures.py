@@ -233,7 +233,7 @@ def kills_cluster() -> str:
     )
     return (
         "{kills} random kills in {minutes:.0f} minutes, while other programs used the same cores "
-        "(`python -m benchmarks.bench_kills_cluster --seed {seed}`): {verdicts:,} snapshots of {meshes} pushed meshes "
+        "(`python -m tests.live.kill_campaign --seed {seed}`): {verdicts:,} snapshots of {meshes} pushed meshes "
         "and {collected:,} of a collected one were acknowledged. None is missing or counted twice, and all verdicts "
         "equal a pipeline without a service. {unscored} verdicts had no scores, because no scorer answered in time. "
         "{repeated} pushes were repeated. {incidents} incidents caused {events} events at a webhook: none is missing, "

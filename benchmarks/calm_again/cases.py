@@ -15,13 +15,7 @@ NIGHT_FAULTS, NIGHT_SPACING, NIGHT_LASTS = 40, 60, 12  # faults, snapshots from 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A scenario with a seed.
-
-    Attributes:
-        name: of the scenario.
-        seed: of all draws.
-        snapshots: its length.
-    """
+    """A scenario with a seed."""
 
     name: str
     seed: int
@@ -34,7 +28,6 @@ def cases(seed: int) -> list[Case]:
 
 
 def scenario(case: Case) -> Scenario:
-    """The scenario of a case."""
     return SCENARIOS[case.name](case.seed)
 
 
@@ -118,10 +111,11 @@ class Night:
                 world.own_ms[name] += ms
         for fault in self.faults:
             if fault.at <= position < fault.at + NIGHT_LASTS:
-                _harm(fault, world)
+                harm(fault, world)
 
 
-def _harm(fault: NightFault, world: World) -> None:
+def harm(fault: NightFault, world: World) -> None:
+    """Change a world by a fault."""
     if fault.kind == "fail":
         world.fail[fault.service] = 0.3
         return

@@ -19,13 +19,11 @@ class Alert:
 
     Attributes:
         id: of the incident.
-        is_critical: whether its severity is the highest.
         headline: its text.
         suspect: name of its first suspect without the namespace; empty if it has none.
     """
 
     id: str
-    is_critical: bool
     headline: str
     suspect: str
 
@@ -78,12 +76,7 @@ class Line:
 
 
 def judge(case: Case, marks: Marks) -> tuple[Line, ...]:
-    """The lines of a case.
-
-    Args:
-        case: the case.
-        marks: one for each of its snapshots.
-    """
+    """The lines of a case."""
     return {"residue": _residue, "step": _step, "swing": _swing, "network": _cause, "cpu": _cause, "night": _night}[
         case.name
     ](case, marks)
@@ -103,10 +96,8 @@ def _residue(case: Case, marks: Marks) -> tuple[Line, ...]:
 
 
 def _step(case: Case, marks: Marks) -> tuple[Line, ...]:
-    late = [one for one in marks[BEGIN:] if one.alerts]
-    critical = sum(any(alert.is_critical for alert in one.alerts) for one in late)
-    text = f"{len(late)} of 240 snapshots in alarm because of 1 ms, {critical} of them critical"
-    return (Line(case.name, "snapshots in alarm", len(late), 0, text),)
+    late = sum(bool(one.alerts) for one in marks[BEGIN:])
+    return (Line(case.name, "snapshots in alarm", late, 0, f"{late} of 240 snapshots in alarm because of 1 ms"),)
 
 
 def _swing(case: Case, marks: Marks) -> tuple[Line, ...]:
@@ -152,12 +143,7 @@ def _night(case: Case, marks: Marks) -> tuple[Line, ...]:
 
 
 def decision(case: Case, marks: Marks) -> tuple[Line, ...]:
-    """Whether the score and the threshold of the verdicts are what decides.
-
-    Args:
-        case: the case.
-        marks: one for each of its snapshots.
-    """
+    """Whether the score and the threshold of the verdicts are what decides."""
     below = above = opened = length = 0
     for one, fresh in zip(marks, new_alerts(marks), strict=True):
         is_high = one.threshold > 0 and one.score >= CLEARLY * one.threshold and one.is_normal

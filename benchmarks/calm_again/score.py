@@ -1,14 +1,14 @@
 """The verdicts of a case, each reduced to a mark."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from benchmarks.calm_again.cases import Case, scenario
 from benchmarks.calm_again.judge import Alert, Line, Mark, decision, judge
-from benchmarks.calm_again.mesh import STEP_SECONDS, snapshots
+from benchmarks.calm_again.mesh import STEP_SECONDS, Scenario, snapshots
 from lab.comparison.lines import Tagae
-from model.verdict import Severity, Status, Verdict
+from model.verdict import Status, Verdict
 from serve_app.api.headline import headline
 from serve_app.cli.workers import report_steps
 
@@ -19,21 +19,21 @@ def score_case(case: Case) -> tuple[Line, ...]:
     """Score and judge a case in a worker, and report its progress."""
     torch.set_num_threads(1)
     marks = []
-    for number, one in enumerate(scored_marks(case), 1):
-        marks.append(one)
+    for number, verdict in enumerate(verdicts(scenario(case), case.snapshots, case.seed), 1):
+        marks.append(mark(verdict))
         if number % EVERY == 0:
             report_steps(EVERY)
     report_steps(len(marks) % EVERY)
     return (*judge(case, marks), *decision(case, marks))
 
 
-def scored_marks(case: Case) -> Iterator[Mark]:
-    """Yield a mark for each snapshot of a case, scored from an empty state with the default settings."""
+def verdicts(scenario: Scenario, count: int, seed: int, homes: Mapping[str, str] | None = None) -> Iterator[Verdict]:
+    """Yield the verdicts from an empty state with the default settings. Arguments as of ``snapshots``."""
     detector = Tagae()
     mesh = detector.start(STEP_SECONDS, 1)
-    for snapshot in snapshots(scenario(case), case.snapshots, case.seed):
+    for snapshot in snapshots(scenario, count, seed, homes):
         verdict, mesh = detector.advance(mesh, snapshot)
-        yield mark(verdict)
+        yield verdict
 
 
 def mark(verdict: Verdict) -> Mark:
@@ -41,7 +41,6 @@ def mark(verdict: Verdict) -> Mark:
     alerts = tuple(
         Alert(
             one.id,
-            one.severity is Severity.CRITICAL,
             headline(one, verdict.alerts),
             one.suspects[0].service.split("/")[-1] if one.suspects else "",
         )

@@ -15,10 +15,6 @@ OTHER_SIMULATOR = Path("../shared/other_mesh/generate.py")
 def other_recording(seed: int, options: Sequence[str], folder: Path) -> Path:
     """Run the other simulator unless its recording exists, and write its labels in our columns.
 
-    Args:
-        seed, options: of the other simulator.
-        folder: of its recordings.
-
     Returns:
         The folder of the recording.
 

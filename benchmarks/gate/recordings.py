@@ -41,12 +41,7 @@ def snapshot_count(recording: Path) -> int:
 
 
 def measure_stream(part: str, recording: Path) -> list[Measured]:
-    """Recall, false alarms and ranking on a recording from a cold start. Even cases of a split recording do not count.
-
-    Args:
-        part: name of the figures.
-        recording: its folder.
-    """
+    """Recall, false alarms and ranking on a recording from a cold start. Even cases of a split one do not count."""
     found = _metrics(Job("shared", (OURS,), (recording,)))
     alarms, ranking = found.false_alarms, found.ranking
     assert alarms is not None  # a stream has all three
@@ -63,12 +58,7 @@ def measure_stream(part: str, recording: Path) -> list[Measured]:
 
 
 def measure_calm(part: str, recording: Path) -> list[Measured]:
-    """Share of time in alarm on a recording without faults, outside the time in which the front end is slow.
-
-    Args:
-        part: name of the figure.
-        recording: its folder.
-    """
+    """Share of time in alarm on a recording without faults, outside the time in which the front end is slow."""
     job = Job("shared", (OURS,), (recording,))
     _score(job)
     truth = read_truth(recording)
@@ -81,12 +71,7 @@ def measure_calm(part: str, recording: Path) -> list[Measured]:
 
 
 def measure_other(part: str, seed: int) -> list[Measured]:
-    """Recall and false alerts on a recording of the other simulator, which is made if it is missing.
-
-    Args:
-        part: name of the figures.
-        seed: of the recording.
-    """
+    """Recall and false alerts on a recording of the other simulator, which is made if it is missing."""
     path = other_recording(seed, OTHER_OPTIONS, OTHER_FOLDER)
     reader = RecordingReader(path)
     warm_up = datetime.fromisoformat(reader.meta["warmup_end"]) - next(reader.snapshots()).observed_at

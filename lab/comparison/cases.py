@@ -38,10 +38,6 @@ def keep_cases(truth: GroundTruth, cases: str) -> GroundTruth:
 def found_with_notices(outcomes: Sequence[IncidentOutcome], verdicts: Path) -> dict[str, Estimate]:
     """Measures of a detector that has notices: by kind of fault the share of incidents with a notice, and of all
     incidents the share with a notice or an alert. Empty if the detector has no notices.
-
-    Args:
-        outcomes: of the detector.
-        verdicts: its lines.
     """
     if f'"{Severity.NOTICE}"' not in verdicts.read_text(encoding="utf-8"):
         return {}

@@ -34,9 +34,6 @@ def compute_digest(root: Path) -> str:
 
     It covers the names and contents of the files in ``DECISIVE``, and the values that ``pipeline.options`` takes from
     the settings.
-
-    Args:
-        root: folder of a checkout.
     """
     digest = blake2b(digest_size=BYTES)
     for path in decisive_files(root):

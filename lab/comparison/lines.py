@@ -1,7 +1,6 @@
 """Verdict lines of detectors on recordings, cached until a detector's code or weights or a recording changes."""
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings, Settings
 
 EVERY = 16  # snapshots between two reports of progress
-COMPILED = "kernels/csrc"
+COMPILED, CONTENDERS = "kernels/csrc", "lab/contenders/*.py"
 THEIR_CODE = ("model/snapshot.py", "model/verdict.py")
 ALL_CODE = (
     "serve_app/recordings/format.py",
@@ -61,7 +60,6 @@ class Tagae:
         return advance(self.checkpoint, state, snapshot, self.options, counted=False)[1]
 
     def advance(self, state: Mesh, snapshot: MeshSnapshot) -> tuple[Verdict, Mesh]:
-        """Process one snapshot."""
         return advance(self.checkpoint, state, snapshot, self.options)
 
 
@@ -76,33 +74,24 @@ class ContenderDetector:
         return self.module.start(interval_seconds, first)
 
     def warm(self, state: Any, snapshot: MeshSnapshot) -> Any:
-        """Process one snapshot."""
         return self.module.advance(state, snapshot)[1]
 
     def advance(self, state: Any, snapshot: MeshSnapshot) -> tuple[Verdict, Any]:
-        """Process one snapshot."""
         return self.module.advance(state, snapshot)
 
 
 def detector(name: str) -> Detector:
-    """Return the detector with this name."""
     if name in (OURS, LOUD):
         return Tagae(options=options(Settings(alert=ALERTS.get(name, AlertSettings()))))
     return ContenderDetector(contender(name))
 
 
 def verdict_path(folder: Path, name: str, recording: Path) -> Path:
-    """Path of the lines of a detector on a recording."""
     return folder / name / recording.parent.name / f"{recording.name}.jsonl"
 
 
 def missing_work(job: Job, folder: Path) -> Job | None:
-    """Return the part of a job whose lines are missing or out of date, or None.
-
-    Args:
-        job: the whole job.
-        folder: folder of the lines.
-    """
+    """Return the part of a job whose lines are missing or out of date, or None."""
     stale = {
         (name, path)
         for name in job.detectors
@@ -137,7 +126,6 @@ def score(job: Job, folder: Path, tick: Tick = lambda snapshots: None) -> None:
 
 
 def cache_key(name: str, recording: Path, job: Job) -> str:
-    """Return a digest of everything that determines the lines."""
     parts = [
         code_digest(name),
         _identity(recording),
@@ -149,11 +137,10 @@ def cache_key(name: str, recording: Path, job: Job) -> str:
 
 @cache
 def code_digest(name: str) -> str:
-    """Return a digest of everything that determines the lines of a detector, including its weights."""
     is_ours = name in (OURS, LOUD)
     files = [ROOT / path for path in ALL_CODE]
-    files += _compiled() if is_ours else [*(ROOT / path for path in THEIR_CODE), *_modules(name)]
-    digest = hashlib.sha256(f"{ALERTS.get(name, '')}{detector_digest() if is_ours else ''}".encode())
+    files += _compiled() if is_ours else [ROOT / path for path in THEIR_CODE] + [*ROOT.glob(CONTENDERS)]
+    digest = hashlib.sha256(f"{name}{ALERTS.get(name, '')}{detector_digest() if is_ours else ''}".encode())
     for path in sorted(set(files)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
@@ -183,20 +170,7 @@ def _write(detectors: dict[str, Detector], warm: dict[str, Any], recording: Path
                 tick(EVERY * len(detectors))
 
 
-def _modules(name: str) -> list[Path]:
-    """Return a contender's module and the contender modules that it imports, directly or indirectly."""
-    every = {path.stem: path for path in (ROOT / "lab" / "contenders").glob("*.py")}
-    found, ahead = {"__init__"}, {name}
-    while ahead:
-        found |= ahead
-        source = "\n".join(every[one].read_text(encoding="utf-8") for one in ahead)
-        imported = re.findall(r"^(?:from lab\.contenders|import lab\.contenders).*$", source, re.MULTILINE)
-        ahead = {one for one in every if any(re.search(rf"\b{one}\b", line) for line in imported)} - found
-    return [every[one] for one in sorted(found)]
-
-
 def _compiled() -> list[Path]:
-    """Return the sources of the compiled ops."""
     return [one for pattern in ("*.cpp", "*.h", "*.cu") for one in (ROOT / COMPILED).rglob(pattern)]
 
 

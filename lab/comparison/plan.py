@@ -40,7 +40,6 @@ class Job:
     judged_after: timedelta = timedelta(0)
 
     def snapshots(self) -> int:
-        """Return the number of snapshots to score, summed over the detectors."""
         if self.part != "shared":
             each = (WARM_UP + JUDGED) * len(self.recordings)
         else:

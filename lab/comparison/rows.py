@@ -21,7 +21,6 @@ STEP_SECONDS = 15.0  # of the simulated meshes
 
 
 def label(name: str) -> str:
-    """Return the name of a detector in tables."""
     return contender(name).LABEL if name in NAMES else name
 
 
@@ -120,7 +119,6 @@ def _row(part: str, measure: str, detector: str, estimate: Estimate) -> dict[str
 
 
 def _plain(value: float | None) -> Estimate | None:
-    """Return an estimate without an interval."""
     return None if value is None else Estimate(1, value, None, None)
 
 

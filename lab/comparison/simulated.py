@@ -52,7 +52,6 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
         return f"{self.services}-{self.seed}-{'silence' if self.silent else 'churn'}"
 
 

@@ -14,12 +14,10 @@ from typing import Any, Protocol, cast
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-NAMES = ("guarded", "own_limit", "n_sigma", "graph_z", "deepest", "ecod")
+NAMES = ("guarded", "own_limit", "n_sigma", "ecod")
 
 
 class Contender(Protocol):
-    """The interface of a module in this folder."""
-
     LABEL: str
 
     def start(self, interval_seconds: float, warm_up: int) -> Any: ...

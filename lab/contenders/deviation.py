@@ -45,7 +45,6 @@ class Series:
 
     @classmethod
     def empty(cls, floors: tuple[float, ...], length: int) -> "Series":
-        """Return the state before the first sample."""
         return cls(floors, Past(length), np.empty((0, 2 * len(floors))))
 
     def rises(self, names: tuple[str, ...], values: Floats) -> Floats:
@@ -55,7 +54,6 @@ class Series:
         return np.maximum(np.nan_to_num((values - median) / spread), 0.0)
 
     def with_frame(self, names: tuple[str, ...], values: Floats) -> "Series":
-        """Add one sample of each series."""
         past, age = self.past.with_frame(names, values), self.age + 1
         if age < len(past.frames) // RENEWED:
             return replace(self, past=past, age=age)
@@ -69,14 +67,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The series of a mesh's services and calls."""
-
     services: Series
     calls: Series
 
     @classmethod
     def empty(cls, length: int) -> "Mesh":
-        """Return the state before the first snapshot, with windows of ``length`` snapshots."""
         floors = (tuple(FLOOR[name] for name in names) for names in (OF_SERVICES, OF_CALLS))
         return cls(*(Series.empty(floor, length) for floor in floors))
 
@@ -86,7 +81,6 @@ class Mesh:
         return self.services.rises(snapshot.node_ids, services), self.calls.rises(call_names(snapshot), calls)
 
     def with_snapshot(self, snapshot: MeshSnapshot) -> "Mesh":
-        """Add one snapshot."""
         services, calls = samples(snapshot)
         return Mesh(
             self.services.with_frame(snapshot.node_ids, services), self.calls.with_frame(call_names(snapshot), calls)
@@ -102,7 +96,6 @@ def samples(snapshot: MeshSnapshot) -> tuple[Floats, Floats]:
 
 
 def call_names(snapshot: MeshSnapshot) -> tuple[str, ...]:
-    """Return a name for each call, made of its source and destination."""
     return _call_names(snapshot.node_ids, snapshot.edge_index.tobytes())
 
 
@@ -117,13 +110,6 @@ def max_of_incoming_calls(snapshot: MeshSnapshot, of_calls: Floats) -> Floats:
     """Return each service's largest value over the calls into it, from ``[E]`` or ``[E, M]``; 0 without such calls."""
     found = np.zeros((snapshot.num_nodes, *of_calls.shape[1:]))
     np.maximum.at(found, snapshot.edge_index[1], of_calls)
-    return found
-
-
-def max_of_callees(snapshot: MeshSnapshot, of_services: Floats) -> Floats:
-    """Return each service's largest value ``[N]`` over the services that it calls; 0 without callees."""
-    found = np.zeros(snapshot.num_nodes)
-    np.maximum.at(found, snapshot.edge_index[0], of_services[snapshot.edge_index[1]])
     return found
 
 

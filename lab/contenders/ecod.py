@@ -56,12 +56,10 @@ class EcodState:
 
 
 def start(interval_seconds: float, warm_up: int) -> EcodState:
-    """Return the state before the first snapshot."""
     return EcodState(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW), (), None, 1.0, max(warm_up - 1, 1))
 
 
 def advance(state: EcodState, snapshot: MeshSnapshot) -> tuple[Verdict, EcodState]:
-    """Process one snapshot."""
     services, calls = state.mesh.rises(snapshot)
     now = np.log1p(np.hstack([services, max_of_incoming_calls(snapshot, calls)])).astype(np.float32)
     scores = np.zeros(len(now)) if state.model is None else _anomaly_score(state.model, now)
@@ -75,7 +73,6 @@ def advance(state: EcodState, snapshot: MeshSnapshot) -> tuple[Verdict, EcodStat
 
 
 def _sample_rows(rows: tuple[Rows, ...]) -> Rows:
-    """Return at most ``ROWS`` rows, always the same ones."""
     every = np.concatenate(rows)
     if len(every) <= ROWS:
         return every

@@ -23,12 +23,10 @@ class GuardedState:
 
 
 def start(interval_seconds: float, warm_up: int) -> GuardedState:
-    """Return the state before the first snapshot."""
     return GuardedState(PagingState(interval_seconds, warm_up))
 
 
 def advance(state: GuardedState, snapshot: MeshSnapshot) -> tuple[Verdict, GuardedState]:
-    """Process one snapshot."""
     watch, left_out, names = state.watch, state.left_out, snapshot.node_ids
     over = times_over(samples(snapshot, watch.interval_seconds), _LIMITS)
     if watch.is_warming_up and not watch.has_gap_before(snapshot):

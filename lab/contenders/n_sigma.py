@@ -19,19 +19,15 @@ SIGMAS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class NSigmaState:
-    """State between two snapshots."""
-
     watch: PagingState
     mesh: Mesh
 
 
 def start(interval_seconds: float, warm_up: int) -> NSigmaState:
-    """Return the state before the first snapshot."""
     return NSigmaState(PagingState(interval_seconds, warm_up), Mesh.empty(WINDOW))
 
 
 def advance(state: NSigmaState, snapshot: MeshSnapshot) -> tuple[Verdict, NSigmaState]:
-    """Process one snapshot."""
     verdict, watch = build_verdict(state.watch, snapshot, scores(state.mesh, snapshot), SIGMAS)
     return verdict, NSigmaState(watch, state.mesh.with_snapshot(snapshot))
 

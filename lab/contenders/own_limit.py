@@ -35,12 +35,10 @@ class OwnLimitState:
 
 
 def start(interval_seconds: float, warm_up: int) -> OwnLimitState:
-    """Return the state before the first snapshot."""
     return OwnLimitState(PagingState(interval_seconds, warm_up), Past(length=warm_up))
 
 
 def advance(state: OwnLimitState, snapshot: MeshSnapshot) -> tuple[Verdict, OwnLimitState]:
-    """Process one snapshot."""
     watch, seen, limits = state.watch, state.seen, state.limits
     values = samples(snapshot, watch.interval_seconds)[:, METRICS]
     over = np.zeros(len(values))

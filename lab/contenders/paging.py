@@ -64,24 +64,16 @@ class PagingState:
 
     @property
     def is_warming_up(self) -> bool:
-        """Whether the next snapshot belongs to the warm-up."""
         return self.sequence + 1 < self.warm_up
 
     def has_gap_before(self, snapshot: MeshSnapshot) -> bool:
-        """Whether the snapshot is the first one or there is a gap before it."""
         if self.observed_at is None:
             return True
         return not 0 < (snapshot.observed_at - self.observed_at).total_seconds() < GAP * self.interval_seconds
 
 
-def lasting_scores(watch: PagingState, snapshot: MeshSnapshot, scores: Floats) -> Floats:
-    """Return the lesser of the scores in this and the previous snapshot, ``[N]``; 0 without a previous score."""
-    before = {} if watch.has_gap_before(snapshot) else watch.scores
-    return np.minimum(scores, [before.get(name, 0.0) for name in snapshot.node_ids])
-
-
 def build_verdict(
-    watch: PagingState, snapshot: MeshSnapshot, scores: Floats, threshold: float, ranking: Floats | None = None
+    watch: PagingState, snapshot: MeshSnapshot, scores: Floats, threshold: float
 ) -> tuple[Verdict, PagingState]:
     """Return the verdict and the next state.
 
@@ -90,13 +82,13 @@ def build_verdict(
         snapshot: the new snapshot.
         scores: of its services, ``[N]``, 0 or more.
         threshold: services with a higher lasting score alarm.
-        ranking: ranks the suspects, ``[N]``, 0 or more; by default the lasting scores.
     """
-    names, lasting = snapshot.node_ids, lasting_scores(watch, snapshot, scores)
-    ranking = lasting if ranking is None else ranking
+    names = snapshot.node_ids
+    before = {} if watch.has_gap_before(snapshot) else watch.scores
+    lasting = np.minimum(scores, [before.get(name, 0.0) for name in names])
     alarming = np.zeros(len(lasting), bool) if watch.is_warming_up else lasting > threshold
     open_now, opened = _follow(watch, _group(snapshot, alarming), snapshot.observed_at)
-    incidents = tuple(_incident(page, names, lasting, alarming, ranking) for page in open_now)
+    incidents = tuple(_incident(page, names, lasting, alarming) for page in open_now)
     quiet = Status.WARMING_UP if watch.is_warming_up else Status.NORMAL
     verdict = Verdict(
         observed_at=snapshot.observed_at,
@@ -105,7 +97,7 @@ def build_verdict(
         mesh_score=0.0 if watch.is_warming_up else float(lasting.max()),
         threshold=threshold,
         probability=float(bool(incidents)),
-        suspects=_suspects(names, ranking),
+        suspects=_suspects(names, lasting),
         incidents=incidents,
     )
     remembered = dict(zip(names, scores.tolist(), strict=True))
@@ -120,7 +112,6 @@ def build_verdict(
 
 
 def _group(snapshot: MeshSnapshot, alarming: NDArray[np.bool_]) -> list[frozenset[str]]:
-    """Group the alarming services that are connected by direct calls."""
     graph = nx.Graph()
     graph.add_nodes_from(np.flatnonzero(alarming).tolist())
     graph.add_edges_from(snapshot.edge_index[:, alarming[snapshot.edge_index].all(axis=0)].T.tolist())
@@ -143,9 +134,7 @@ def _follow(watch: PagingState, groups: Sequence[frozenset[str]], now: datetime)
     return tuple(page for page in kept.values() if page.quiet < QUIET), opened
 
 
-def _incident(
-    page: Page, names: Sequence[str], lasting: Floats, alarming: NDArray[np.bool_], ranking: Floats
-) -> Incident:
+def _incident(page: Page, names: Sequence[str], lasting: Floats, alarming: NDArray[np.bool_]) -> Incident:
     """Build the incident of a page. While the page is quiet, all its services are suspects."""
     rows = np.array([i for i, name in enumerate(names) if name in page.services], np.int64)
     loud = rows[alarming[rows]] if len(rows) else rows
@@ -155,13 +144,13 @@ def _incident(
         since=page.since,
         severity=Severity.MINOR,
         score=float(lasting[shown].max()) if len(shown) else 0.0,
-        suspects=_suspects([names[i] for i in shown], ranking[shown]),
+        suspects=_suspects([names[i] for i in shown], lasting[shown]),
         affected=tuple(sorted(page.services)),
     )
 
 
-def _suspects(names: Sequence[str], ranking: Floats) -> tuple[Suspect, ...]:
-    """Return the suspects, the strongest first; all get the same score if the ranking is 0."""
-    order = np.argsort(-ranking, kind="stable")[:SUSPECTS]
-    total = float(ranking[order].sum())
-    return tuple(Suspect(names[i], float(ranking[i]) / total if total > 0 else 1.0 / len(order)) for i in order)
+def _suspects(names: Sequence[str], lasting: Floats) -> tuple[Suspect, ...]:
+    """Return the suspects, the strongest first; all get the same score if all scores are 0."""
+    order = np.argsort(-lasting, kind="stable")[:SUSPECTS]
+    total = float(lasting[order].sum())
+    return tuple(Suspect(names[i], float(lasting[i]) / total if total > 0 else 1.0 / len(order)) for i in order)

@@ -37,7 +37,6 @@ class Past:
         return replace(self, names=known, frames=(*self.frames, frame)[-self.length :])
 
     def without_frames(self) -> "Past":
-        """Keep the names only."""
         return replace(self, frames=())
 
     def cube(self) -> NDArray[np.float32]:
@@ -67,7 +66,6 @@ def positions(names: tuple[str, ...], known: tuple[str, ...]) -> NDArray[np.int6
 
 @lru_cache(maxsize=64)
 def _extend_names(known: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Append the names that are new."""
     if names == known[: len(names)]:
         return known
     seen = set(known)

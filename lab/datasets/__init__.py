@@ -1,4 +1,1 @@
-"""Recordings as data sets of other libraries.
-
-pyg    windows of snapshots as PyTorch Geometric graphs
-"""
+"""Recordings as data sets of other libraries."""

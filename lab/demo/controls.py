@@ -30,12 +30,10 @@ class Option:
 
     @property
     def words(self) -> str:
-        """The kind, for people."""
         return self.kind.replace("_", " ")
 
     @property
     def meaning(self) -> str:
-        """The simulator's description of it."""
         return CATALOGUE[self.kind].words if self.is_fault else REASONS[self.kind]  # type: ignore[index]
 
     def choose_service(
@@ -56,7 +54,6 @@ class Option:
         return next((name for name in offered if name not in busy), offered[0] if offered else None)
 
     def start(self, service: str, at: int) -> MeshEvent:
-        """Return the event at a service from snapshot ``at`` on."""
         if self.is_fault:
             return Fault(self.kind, service, at, at + FAULT_SNAPSHOTS)  # type: ignore[arg-type]
         return BenignChange(self.kind, service, at)  # type: ignore[arg-type]
@@ -89,7 +86,6 @@ CONTROLS: Mapping[str, Callable[[Controls], Controls]] = {  # by the key that th
 
 
 def apply_key(controls: Controls, key: str, menu: Sequence[Option]) -> tuple[Controls, Option | None]:
-    """Return the controls after a button was pressed, and the option that it starts."""
     if key in CONTROLS:
         return CONTROLS[key](controls), None
     chosen = next((option for option in menu if option.kind == key), None)

@@ -13,12 +13,10 @@ MOST_EVENTS, MOST_LOG = 12, 30  # the newest ones
 
 
 def keys(state: DemoState) -> tuple[str, ...]:
-    """Return the keys of all buttons."""
     return (*(option.kind for option in state.menu), *CONTROLS)
 
 
 def encode(state: DemoState) -> bytes:
-    """Return the state as JSON."""
     return json.dumps(_document(state)).encode()
 
 
@@ -75,7 +73,7 @@ def _option(state: DemoState, option: Option) -> dict[str, Any]:
 
 def _event(state: DemoState, event: MeshEvent) -> dict[str, Any]:
     start, found = start_of(event), outcome(state, event)
-    at = state.time_of(start)
+    at = state.time_of(start) if start < state.next_index else None
     return {
         "key": event.kind,
         "text": event_text(event),

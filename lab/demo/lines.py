@@ -36,7 +36,6 @@ def print_progress(console: Console, before: DemoState, state: DemoState) -> Non
 
 
 def describe(snapshot: ScoredSnapshot) -> str:
-    """Return a verdict in one line."""
     verdict = snapshot.verdict
     first = verdict.alerts[0].suspects[:3] if verdict.alerts else []
     suspects = f", suspects {', '.join(s.service for s in first)}" if first else ""

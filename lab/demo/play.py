@@ -35,7 +35,6 @@ def play(client: Client, simulator: Simulator, state: DemoState, seed: int, read
 
 
 def _seconds_between(state: DemoState) -> float:
-    """Seconds from one snapshot to the next."""
     controls = state.controls
     if controls.paused:
         return float("inf")

@@ -38,12 +38,7 @@ PANEL = Path(__file__).parent / "web"
 
 
 class WaitingKeys:
-    """Keys that were pressed and not yet collected, a bounded number.
-
-    Args:
-        known: the keys that have a meaning.
-        most: that can wait.
-    """
+    """Keys that were pressed and not yet collected, a bounded number."""
 
     def __init__(self, known: Collection[str], most: int = MOST_KEYS) -> None:
         self._known = frozenset(known)
@@ -94,12 +89,7 @@ http = interface(openapi=None)
 
 @serve.ingress(http)
 class RemoteControl:
-    """Serves the panel of the page, and exchanges state and keys with the show.
-
-    Args:
-        keys: that may be pressed.
-        rules: the access rules of the service.
-    """
+    """Serves the panel of the page, and exchanges state and keys with the show."""
 
     def __init__(self, keys: Collection[str], rules: Rules) -> None:
         own_process.prepare()
@@ -109,18 +99,15 @@ class RemoteControl:
 
     @http.get("/")
     async def whole_page(self) -> Response:
-        """The page with the demo's panel."""
         file = page(*ADDED, root="../")
         return _respond(file.plain, file.media_type)
 
     @http.get("/controls.js")
     async def script(self) -> Response:
-        """The script of the panel."""
         return _respond((PANEL / "controls.js").read_bytes(), "text/javascript")
 
     @http.get("/controls.css")
     async def style(self) -> Response:
-        """The style sheet of the panel."""
         return _respond((PANEL / "controls.css").read_bytes(), "text/css")
 
     @http.get("/show")
@@ -163,11 +150,9 @@ class Line:
 
     @property
     def is_free(self) -> bool:
-        """Whether the next state can be sent."""
         return self._answer is None
 
     def send(self, show: bytes) -> None:
-        """Send the newest state, and ask for keys."""
         self._answer = self._control.exchange.remote(show)
 
     def read(self, seconds: float) -> str:

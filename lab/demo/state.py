@@ -1,29 +1,26 @@
 """The state of the demo, and what changes it: the story, a button, a verdict."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from lab.demo.controls import Controls, Option, apply_key, build_menu
 from lab.demo.story import (
     PAUSE,
     Chapter,
-    FaultFinding,
     Judgement,
     MeshEvent,
-    RaisedIncident,
     event_text,
-    find_cause,
     judge,
     name_suspects,
     start_of,
-    update_finding,
-    update_incidents,
     used_up_services,
 )
+from lab.evaluation.measures.located import LocatedFault, LocatedRun
+from lab.evaluation.measures.series import Followed, follow
 from lab.simulator.events.faults import Fault
 from lab.simulator.simulator import Simulator
-from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 MESH = "demo"
 WARM_UP = 70  # normal snapshots before the first event
@@ -69,9 +66,8 @@ class DemoState:
         chapter: the current chapter of the story; None while auto-play is off.
         snapshots, log: the newest last.
         events: all faults and changes so far, in the order of starting them.
-        raised: all alerts so far.
+        raised: all alerts so far, by incident.
         noticed: all notices so far; they raise no alert.
-        findings: one for each fault that has begun.
         judgement: on the last chapter that has ended.
         notice: answer to the last button.
     """
@@ -84,37 +80,53 @@ class DemoState:
     snapshots: tuple[ScoredSnapshot, ...] = ()
     log: tuple[LogEntry, ...] = ()
     events: tuple[MeshEvent, ...] = ()
-    raised: tuple[RaisedIncident, ...] = ()
-    noticed: tuple[RaisedIncident, ...] = ()
-    findings: tuple[FaultFinding, ...] = ()
+    raised: Mapping[str, Followed] = field(default_factory=dict)
+    noticed: Mapping[str, Followed] = field(default_factory=dict)
     judgement: Judgement | None = None
     notice: str = ""
 
     @property
     def next_index(self) -> int:
-        """Return the index of the next snapshot."""
         return self.snapshots[-1].index + 1 if self.snapshots else 0
 
-    def time_of(self, index: int) -> datetime | None:
-        """Return when a snapshot was taken, also one that is no longer kept; None if it is still to come."""
-        if index >= self.next_index:
-            return None
+    def time_of(self, index: int) -> datetime:
+        """Return when a snapshot was taken, also one that is no longer kept, or will be taken."""
         newest = self.snapshots[-1]
-        return newest.verdict.observed_at - timedelta(seconds=(newest.index - index) * self.interval_seconds)
+        return newest.verdict.observed_at + timedelta(seconds=(index - newest.index) * self.interval_seconds)
+
+    def run(self, faults: Sequence[Fault], since: int = 0) -> LocatedRun:
+        """Return the alerts and notices since a snapshot, and these faults, as the evaluation judges them.
+
+        A fault shows at its culprit and ends at once: unlike a recording, the demo has no second run without faults.
+        """
+        begin = self.time_of(since) if self.snapshots else datetime.min.replace(tzinfo=UTC)
+        alerts, notices = (
+            tuple(one.record for one in known.values() if one.begin >= begin) for known in (self.raised, self.noticed)
+        )
+        located = tuple(
+            LocatedFault(
+                start=self.time_of(fault.start),
+                end=self.time_of(fault.end),
+                recovered=self.time_of(fault.end),
+                culprit=fault.service,
+                candidates=frozenset(),
+                affected=frozenset(),
+                kind=fault.kind,
+            )
+            for fault in faults
+        )
+        return LocatedRun(alerts, located, timedelta(seconds=self.interval_seconds), begin, datetime.max, notices)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Return all faults so far."""
         return tuple(event for event in self.events if isinstance(event, Fault))
 
     @property
     def used_up(self) -> frozenset[str]:
-        """Return the services that take no further event."""
         return used_up_services(self.events)
 
     @property
     def busy(self) -> frozenset[str]:
-        """Return the services with an event under way."""
         return frozenset(event.service for event in self.events if self.is_under_way(event))
 
     @property
@@ -135,7 +147,6 @@ class DemoState:
 
 
 def begin(simulator: Simulator, seed: int, controls: Controls) -> DemoState:
-    """Return the state before the first snapshot."""
     spec = simulator.spec
     namespaces = len({name.split("/")[0] for name in simulator.node_ids})
     calls = int((~simulator.mesh.topology.latent_calls).sum())
@@ -160,7 +171,6 @@ def advance_story(state: DemoState, plan: Iterator[Chapter]) -> DemoState:
 
 
 def press(state: DemoState, key: str) -> DemoState:
-    """Return the state after a button was pressed."""
     controls, option = apply_key(state.controls, key, state.menu)
     if option is None:
         return replace(state, controls=controls, notice="")
@@ -175,32 +185,20 @@ def press(state: DemoState, key: str) -> DemoState:
 
 
 def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
-    """Return the state after one more verdict."""
     verdict = snapshot.verdict
-    raised = update_incidents(state.raised, snapshot.index, verdict.alerts)
-    noticed = update_incidents(state.noticed, snapshot.index, verdict.notices)
-    new = (*raised[len(state.raised) :], *noticed[len(state.noticed) :])
-    log = [*_log_events(state, snapshot), *_log_incidents(new, snapshot)]
-    before = {finding.fault: finding for finding in state.findings}
-    begun = [before.get(fault, FaultFinding(fault)) for fault in state.faults if fault.start <= snapshot.index]
-    chapter, judgement = state.chapter, state.judgement
+    raised, noticed = dict(state.raised), dict(state.noticed)
+    follow(raised, verdict.observed_at, verdict.alerts)
+    follow(noticed, verdict.observed_at, verdict.notices)
+    new = [one for one in verdict.alerts if one.id not in state.raised]
+    new += [one for one in verdict.notices if one.id not in state.noticed]
+    log = [*_log_events(state, snapshot), *(_log_incident(one, snapshot) for one in new)]
+    chapter = state.chapter
+    state = replace(state, snapshots=(*state.snapshots, snapshot)[-KEPT:], raised=raised, noticed=noticed)
     if chapter and snapshot.index == chapter.end - 1:
-        judgement = judge(chapter, raised, state.interval_seconds)
+        judgement = judge(chapter, state.run([chapter.fault], chapter.since))
+        state = replace(state, judgement=judgement)
         log.append(LogEntry(snapshot, "PASS" if judgement.passed else "FAIL", judgement.reason))
-    return replace(
-        state,
-        snapshots=(*state.snapshots, snapshot)[-KEPT:],
-        log=(*state.log, *log)[-KEPT:],
-        raised=raised,
-        noticed=noticed,
-        findings=tuple(update_finding(finding, snapshot.index, verdict, state.interval_seconds) for finding in begun),
-        judgement=judgement,
-    )
-
-
-def is_false_alert(state: DemoState, raised: RaisedIncident) -> bool:
-    """Return whether an incident is about no fault."""
-    return find_cause(raised, state.faults, state.interval_seconds) is None
+    return replace(state, log=(*state.log, *log)[-KEPT:])
 
 
 def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry]:
@@ -217,11 +215,8 @@ def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry
             yield LogEntry(snapshot, "ended", event_text(event), event)
 
 
-def _log_incidents(new: tuple[RaisedIncident, ...], snapshot: ScoredSnapshot) -> Iterator[LogEntry]:
-    for raised in new:
-        (incident,) = (one for one in snapshot.verdict.incidents if one.id == raised.incident)
-        if incident.is_notice:
-            yield LogEntry(snapshot, "notice", incident.headline)
-        else:
-            text = f"{incident.severity} incident, suspects {name_suspects(raised)}. {incident.headline}"
-            yield LogEntry(snapshot, "ALERT", text)
+def _log_incident(incident: IncidentDocument, snapshot: ScoredSnapshot) -> LogEntry:
+    if incident.is_notice:
+        return LogEntry(snapshot, "notice", incident.headline)
+    suspects = name_suspects([suspect.service for suspect in incident.suspects])
+    return LogEntry(snapshot, "ALERT", f"{incident.severity} incident, suspects {suspects}. {incident.headline}")

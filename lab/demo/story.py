@@ -6,12 +6,13 @@ from typing import get_args
 
 import numpy as np
 
+from lab.evaluation.measures.located import LocatedRun, false_pages, fault_outcomes
+from lab.evaluation.measures.ranking import place, within
 from lab.simulator.events.faults import KINDS, Fault, FaultKind, candidates
 from lab.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
 from lab.simulator.events.wiring import eligible_services
 from lab.simulator.mesh.topology import Ints
 from lab.simulator.physics.propagation import MeshPhysics
-from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 MeshEvent = Fault | BenignChange
 
@@ -21,7 +22,6 @@ STORY_FAULTS: tuple[FaultKind, ...] = ("error_burst", "latency_injection", "retr
 LONG: frozenset[ChangeKind] = frozenset({"canary"})  # would still be under way when the fault begins
 FAULT_SNAPSHOTS = RECOVERY - FAULT
 PAUSE = 30  # quiet snapshots before the next chapter
-GRACE_SECONDS = 120.0  # an alert this long after the end of a fault still counts for it
 FIRST_SUSPECTS = 3
 
 
@@ -44,11 +44,9 @@ class Chapter:
 
     @property
     def events(self) -> tuple[MeshEvent, ...]:
-        """Return its changes and its fault."""
         return (*self.changes, self.fault)
 
     def shift(self, start: int, since: int) -> "Chapter":
-        """Return the same chapter from snapshot ``start`` on."""
         by = start - self.start
         return Chapter(
             since,
@@ -60,43 +58,11 @@ class Chapter:
 
 
 @dataclass(frozen=True, slots=True)
-class RaisedIncident:
-    """An incident that raised an alert, or a notice.
-
-    Attributes:
-        incident: its id.
-        index: snapshot of the first verdict with it.
-        score: its highest score so far.
-        suspects: services suspected when the score was highest, best first.
-    """
-
-    incident: str
-    index: int
-    score: float
-    suspects: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
     """Whether the detector passed a chapter, see :func:`judge`; ``reason`` says it in words."""
 
     passed: bool
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class FaultFinding:
-    """The detector's findings about one fault so far.
-
-    Attributes:
-        fault: the fault.
-        named_at: first snapshot in which the culprit is one of the first suspects; None if it never was.
-        rank: best rank of the culprit.
-    """
-
-    fault: Fault
-    named_at: int | None = None
-    rank: int | None = None
 
 
 def event_text(event: MeshEvent) -> str:
@@ -105,7 +71,6 @@ def event_text(event: MeshEvent) -> str:
 
 
 def start_of(event: MeshEvent) -> int:
-    """Return the snapshot in which an event begins."""
     return event.start if isinstance(event, Fault) else event.at
 
 
@@ -154,85 +119,27 @@ def _draw_kinds(possible: Sequence[FaultKind], rng: np.random.Generator) -> Iter
         yield from rng.permutation(possible)
 
 
-def update_incidents(
-    raised: Sequence[RaisedIncident], index: int, incidents: Sequence[IncidentDocument]
-) -> tuple[RaisedIncident, ...]:
-    """Return the incidents after one more verdict with these: new ones, and known ones whose score rose."""
-    known = {one.incident: one for one in raised}
-    for incident in incidents:
-        before = known.get(incident.id)
-        if before is None or incident.score > before.score:
-            suspects = tuple(suspect.service for suspect in incident.suspects)
-            first = before.index if before else index
-            known[incident.id] = RaisedIncident(incident.id, first, incident.score, suspects)
-    return tuple(known.values())
+def judge(chapter: Chapter, run: LocatedRun) -> Judgement:
+    """Judge a chapter by all alerts since the chapter before, with the rules of ``lab.evaluation``.
 
-
-def update_finding(
-    finding: FaultFinding, index: int, verdict: VerdictDocument, interval_seconds: float
-) -> FaultFinding:
-    """Return the finding after one more verdict. An incident that an earlier fault opened may name a later culprit."""
-    fault = finding.fault
-    if not fault.start <= index <= _last_snapshot(fault, interval_seconds):
-        return finding
-    first_suspects = [incident.suspects[:FIRST_SUSPECTS] for incident in verdict.alerts]
-    ranks = [rank for some in first_suspects for rank, one in enumerate(some, 1) if one.service == fault.service]
-    if not ranks:
-        return finding
-    named_at = index if finding.named_at is None else finding.named_at
-    return FaultFinding(fault, named_at, min(ranks if finding.rank is None else [*ranks, finding.rank]))
-
-
-def find_cause(raised: RaisedIncident, faults: Sequence[Fault], interval_seconds: float) -> Fault | None:
-    """Return the fault that an incident is about: of those active when it began, or until shortly before, one that it
-    suspects, else the newest. None if no fault was active."""
-    active = [fault for fault in faults if fault.start <= raised.index <= _last_snapshot(fault, interval_seconds)]
-    return max(active, key=lambda fault: (_names(raised, fault), fault.start), default=None)
-
-
-def judge(chapter: Chapter, raised: Sequence[RaisedIncident], interval_seconds: float) -> Judgement:
-    """Judge a chapter by all alerts since the chapter before.
-
-    The detector passed if
-
-    - the fault raised an alert, between its start and ``GRACE_SECONDS`` after its end;
-    - the strongest of these alerts has the culprit among its first three suspects when its score is highest;
-    - each further alert in this time has it among them too. Such an alert repeats the first one: a person is disturbed
-      again, but not misled. The reason counts these alerts;
-    - no alert came at another time.
+    The detector passed if the fault raised an alert, each alert names the culprit among its first three suspects when
+    its score is highest, and none is false. An alert that repeats the first one disturbs a person again, but does not
+    mislead. The reason counts these alerts.
     """
-    fault = chapter.fault
-    raised = [one for one in raised if one.index >= chapter.since]
-    own = sorted((one for one in raised if find_cause(one, [fault], interval_seconds)), key=lambda one: -one.score)
-    others = [one for one in raised if one not in own]
-    if others:
-        return Judgement(
-            False, f"false alert without a fault: {name_suspects(others[0])} in snapshot {others[0].index}"
-        )
-    if not own:
-        return Judgement(False, f"{event_text(fault)}: no alert")
-    strongest, *further = own
-    if not _names(strongest, fault):
-        return Judgement(False, f"{event_text(fault)}: alert, but the suspects are {name_suspects(strongest)}")
-    if astray := [one for one in further if not _names(one, fault)]:
-        return Judgement(
-            False, f"{event_text(fault)}: a second alert without the culprit, suspects {name_suspects(astray[0])}"
-        )
-    rank = strongest.suspects.index(fault.service) + 1
-    delay = (min(one.index for one in own) - fault.start + 1) * interval_seconds
-    repeats = f"; {len(further)} further alert{'s' * (len(further) != 1)} on the same fault" if further else ""
-    return Judgement(True, f"{event_text(fault)}: alert within {delay:.0f} s, culprit is suspect {rank}{repeats}")
+    text = event_text(chapter.fault)
+    if false := false_pages(run):
+        return Judgement(False, f"{text}: false alert, the suspects are {name_suspects(false[0].suspects)}")
+    (found,) = fault_outcomes(run)
+    if found.page is None or found.delay is None:
+        return Judgement(False, f"{text}: no alert")
+    ranks = [place(chapter.fault.service, page.suspects) for page in run.pages]
+    if astray := [page for page, rank in zip(run.pages, ranks, strict=True) if not within(rank, FIRST_SUSPECTS)]:
+        return Judgement(False, f"{text}: alert, but the suspects are {name_suspects(astray[0].suspects)}")
+    repeats = len(run.pages) - 1
+    further = f"; {repeats} further alert{'s' * (repeats != 1)} on the same fault" if repeats else ""
+    delay = (found.delay + run.step).total_seconds()  # to the end of the snapshot
+    return Judgement(True, f"{text}: alert within {delay:.0f} s, culprit is suspect {found.place}{further}")
 
 
-def name_suspects(raised: RaisedIncident) -> str:
-    """Return the first suspects for people."""
-    return ", ".join(raised.suspects[:FIRST_SUSPECTS]) or "none"
-
-
-def _names(raised: RaisedIncident, fault: Fault) -> bool:
-    """Whether the culprit of a fault is one of the first suspects."""
-    return fault.service in raised.suspects[:FIRST_SUSPECTS]
-
-
-def _last_snapshot(fault: Fault, interval_seconds: float) -> float:
-    return fault.end + GRACE_SECONDS / interval_seconds
+def name_suspects(suspects: Sequence[str]) -> str:
+    return ", ".join(suspects[:FIRST_SUSPECTS]) or "none"

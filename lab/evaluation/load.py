@@ -74,7 +74,6 @@ def read_truth(
 
 
 def form_of(incidents: Sequence[LabelledIncident]) -> Form:
-    """Return the form of a recording with these labels."""
     if not incidents:
         return Form.NORMAL
     columns = incidents[0].details.keys()

@@ -25,7 +25,6 @@ class Sheet:
 
     @cached_property
     def metrics(self) -> dict[str, DetectorMetrics]:
-        """Return the metrics of each detector."""
         return {name: compute_metrics([one]) for name, one in self.results.items()}
 
 
@@ -38,7 +37,6 @@ class Pool:
 
     @cached_property
     def metrics(self) -> dict[str, DetectorMetrics]:
-        """Return the metrics of each detector over all recordings."""
         if len(self.sheets) == 1:
             return self.sheets[0].metrics
         return {
@@ -72,11 +70,6 @@ class EvaluationOptions:
 
 def evaluate_sheet(truth: GroundTruth, files: Mapping[str, Path], options: EvaluationOptions) -> Sheet:
     """Evaluate every detector on one recording.
-
-    Args:
-        truth: of the recording.
-        files: the verdicts of each detector.
-        options: how to evaluate.
 
     Raises:
         BadVerdicts: a file cannot be read or does not match.

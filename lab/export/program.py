@@ -39,7 +39,6 @@ class FlatNetwork(nn.Module):
     def forward(
         self, nodes: Tensor, edges: Tensor, edge_index: Tensor, attended_callers: Tensor, attended_callees: Tensor
     ) -> tuple[Tensor, ...]:
-        """Return the outputs, named ``OUTPUTS``."""
         source, target = edge_index[0], edge_index[1]
         callers = _neighbourhoods(target, source, attended_callers, nodes)
         callees = _neighbourhoods(source, target, attended_callees, nodes)

@@ -136,7 +136,6 @@ class Comparison:
         self._effects: dict[Fault, Effect] = {}
 
     def observe(self, snapshot: MeshSnapshot, reference: MeshSnapshot) -> None:
-        """Add the next snapshot with and without the faults."""
         index = round((snapshot.observed_at - self._spec.start).total_seconds() / self._spec.interval_seconds)
         nodes, calls, here = self._whole(snapshot)
         nodes_without, calls_without, there = self._whole(reference)
@@ -152,7 +151,6 @@ class Comparison:
             window.last_symptom = index
 
     def effects(self) -> dict[Fault, Effect]:
-        """The effect of each fault that began."""
         self._close()
         return self._effects
 

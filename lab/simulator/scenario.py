@@ -70,7 +70,6 @@ def latest_end(first: int, duration: tuple[int, int] = DURATION, quiet: tuple[in
 def _draw_spells(
     rng: np.random.Generator, snapshots: int, first: int, duration: tuple[int, int], quiet: tuple[int, int]
 ) -> tuple[tuple[int, int], ...]:
-    """Start and end of each fault."""
     spells: list[tuple[int, int]] = []
     start = first + int(rng.integers(0, quiet[1] - quiet[0] + 1))
     while True:

@@ -107,7 +107,6 @@ class Simulator:
 
     @property
     def interval_seconds(self) -> float:
-        """Time between two snapshots, s."""
         return self.spec.interval_seconds
 
     @property
@@ -178,7 +177,6 @@ class Simulator:
         return {name: round(float(desired[self._position[name]])) for name in snapshot.node_ids}
 
     def _silences_at(self, index: int) -> tuple[PlannedSilence, ...]:
-        """The silences in progress at a snapshot."""
         slot = index // silence_slot(self.spec)
         if slot not in self._silences:
             self._silences = {slot: draw_silences(self.spec, self.node_ids, slot)}

@@ -45,7 +45,6 @@ class ForEach(Protocol):
 
 
 def in_turn(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
-    """Process the runs one after the other in this process."""
     return map(function, runs)
 
 

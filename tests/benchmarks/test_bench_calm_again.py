@@ -9,7 +9,7 @@ import pytest
 from benchmarks.calm_again.cases import BEGIN, LATER, LENGTHS, NIGHT_SPACING, Case, Night, cases, scenario
 from benchmarks.calm_again.judge import Alert, Line, Mark, decision, judge, new_alerts
 from benchmarks.calm_again.mesh import CALLS, NAMES, OWN_MS, USUAL_RATES, World, snapshots
-from benchmarks.calm_again.score import scored_marks
+from benchmarks.calm_again.score import mark, verdicts
 from model.snapshot import NodeMetric
 
 CALM = Mark((), 1.0, 2.0, True)
@@ -20,7 +20,7 @@ def case(name: str, seed: int = 5) -> Case:
 
 
 def alarm(id: str = "1", suspect: str = "web", headline: str = "shop/web is slow") -> Mark:
-    return Mark((Alert(id, False, headline, suspect),), 3.0, 2.0, False)
+    return Mark((Alert(id, headline, suspect),), 3.0, 2.0, False)
 
 
 def marks(name: str, other: Mapping[int, Mark]) -> list[Mark]:
@@ -142,7 +142,7 @@ def test_an_alert_is_new_once() -> None:
 
 
 def test_marks_are_scored_in_process() -> None:
-    found = list(scored_marks(Case("step", 5, 12)))
+    found = [mark(verdict) for verdict in verdicts(scenario(Case("step", 5, 12)), 12, 5)]
     assert len(found) == 12
     assert not found[0].is_normal, "the detector warms up"
     assert found[-1].is_normal

@@ -1,8 +1,8 @@
-"""Random kills of processes and nodes of a cluster under load: a short form of ``benchmarks.bench_kills_cluster``."""
+"""Random kills of processes and nodes of a cluster under load: a short form of ``kill_campaign.py``."""
 
 from pathlib import Path
 
-from benchmarks.bench_kills_cluster import run_campaign
+from tests.live.kill_campaign import run_campaign
 from tests.live.redis import ON_RAY_NODES
 from tests.timing import TIME_FACTOR
 

@@ -91,7 +91,6 @@ def bursty_rate(events: NDArray[np.float64], times: NDArray[np.float64]) -> Esti
 
 
 def per_day(hourly: Estimate) -> Estimate:
-    """Return events per day from events per hour."""
     value, low, high = (None if one is None else 24 * one for one in (hourly.value, hourly.low, hourly.high))
     return Estimate(hourly.n / 24, value, low, high, hourly.clustered)
 

@@ -23,14 +23,7 @@ BLOCK = timedelta(minutes=15)  # false alerts come in bursts, so their rate is r
 
 @dataclass(frozen=True, slots=True)
 class AlertRecord:
-    """One alert: an incident as a person receives it.
-
-    Attributes:
-        id: of the incident.
-        begin: first snapshot that has it.
-        suspects: best first.
-        affected: services that deviate.
-    """
+    """One alert: an incident as a person receives it."""
 
     id: str
     begin: datetime
@@ -174,13 +167,11 @@ def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
 
 
 def fault_outcomes(run: LocatedRun) -> list[FaultOutcome]:
-    """Return the outcome of each fault."""
     pages = sorted(run.pages, key=lambda page: page.begin)
     return [_outcome(fault, next((p for p in pages if is_true(p, fault, run.step)), None)) for fault in run.faults]
 
 
 def false_pages(run: LocatedRun) -> tuple[AlertRecord, ...]:
-    """Return the alerts that match no fault."""
     return tuple(page for page in run.pages if not any(is_true(page, f, run.step) for f in run.faults))
 
 
@@ -208,7 +199,6 @@ def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
 
 
 def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
-    """Compute the metrics of some faults."""
     hits = [o for o in found if o.page is not None]
     clusters = [o.cluster for o in hits]
     delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
@@ -232,7 +222,6 @@ def _touch(one: Iterable[str], other: Iterable[str]) -> bool:
 
 
 def _rate(runs: Sequence[LocatedRun]) -> Estimate:
-    """Return false alerts per hour."""
     counts: list[int] = []
     hours: list[float] = []
     for run in runs:

@@ -33,38 +33,22 @@ class FalseAlarms:
 
 @dataclass(frozen=True, slots=True)
 class KindMetrics:
-    """Metrics of the incidents of one kind."""
-
     recall: Estimate | None
     ranking: Ranking
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """Alerts per day on fault-free stretches: the budget of the settings, and observed.
-
-    Attributes:
-        days: of the stretches.
-        promised_per_day: the budget.
-        observed_per_day: false alerts.
-        ratio: observed over budgeted.
-    """
+    """Alerts per day on fault-free stretches: the budget of the settings, and observed."""
 
     days: float
     promised_per_day: float
     observed_per_day: Estimate
-    ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class SilenceMetrics:
-    """Alerts and notices that match no fault and begin while telemetry is missing, or until ``GRACE`` after it.
-
-    Attributes:
-        hours: of that time.
-        false_pages, false_notices: number of alerts and of notices.
-        false_pages_an_hour: alerts per hour.
-    """
+    """Alerts and notices that match no fault and begin while telemetry is missing, or until ``GRACE`` after it."""
 
     hours: float
     false_pages: int
@@ -214,7 +198,7 @@ def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
         return None
     promised = sum(one.promised for one in stretches) / days
     observed = rate(sum(one.pages for one in stretches), days)
-    return Promise(days, promised, observed, (observed.value or 0.0) / promised)
+    return Promise(days, promised, observed)
 
 
 def _silence(times: Sequence[SilentTime]) -> SilenceMetrics | None:

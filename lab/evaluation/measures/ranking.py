@@ -17,7 +17,6 @@ class Ranking:
 
 
 def ranking(places: Sequence[int | None], clusters: Sequence[Hashable]) -> Ranking:
-    """Return the shares over some incidents."""
     return Ranking(*(share([within(p, k) for p in places], clusters) for k in PLACES))
 
 
@@ -27,5 +26,4 @@ def place(culprit: str | None, suspects: Sequence[str]) -> int | None:
 
 
 def within(place: int | None, first: int) -> bool:
-    """Return whether a rank is at most ``first``; None has none."""
     return place is not None and place <= first

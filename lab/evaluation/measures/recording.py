@@ -40,7 +40,6 @@ class IncidentOutcome:
 
     @property
     def found(self) -> bool:
-        """Whether an alarm was on in its window."""
         return self.delay is not None
 
     @property
@@ -76,7 +75,6 @@ class RecordingResult:
         status: number of snapshots for each status.
         notes: remarks for the reader.
         outcomes: one per incident.
-        normal_scores: of labelled normal snapshots, ``[M]``.
         auroc: of the labelled span.
         labelled: false alarms in labelled normal time.
         probabilities, incident: of the snapshots that are normal or faulty and were scored, ``[S]``.
@@ -92,7 +90,6 @@ class RecordingResult:
     status: Counter[str]
     notes: tuple[str, ...]
     outcomes: tuple[IncidentOutcome, ...]
-    normal_scores: Floats
     auroc: float | None
     labelled: AlarmCount | None
     probabilities: Floats
@@ -127,7 +124,6 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         status=Counter(series.status),
         notes=_notes(truth, series),
         outcomes=_outcomes(truth, series),
-        normal_scores=normal_scores,
         auroc=auroc(faulty_scores, normal_scores),
         labelled=_labelled_false_alarms(truth, series),
         probabilities=series.probability[scored],

@@ -9,12 +9,27 @@ import numpy as np
 from lab.evaluation.measures.located import AlertRecord
 from lab.evaluation.measures.truth import TICK, Flags, Floats, GroundTruth, Window, microseconds
 from model.verdict import Incident, Severity, Status, Verdict
+from serve_app.api.schemas.verdict import IncidentDocument
 
 NEAREST = timedelta(seconds=30)  # largest distance between a verdict and its snapshot, besides half a step
 LARGEST = 1e300  # stands for an infinite score
 MISSING = "missing"
 MERGE_GAP = 2  # quiet snapshots that still belong to the same alarm event
 NAMED = 5  # suspects in an alert of a detector that opens no incidents
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """An incident over several snapshots: the time of the first one, and how it was when its score was highest."""
+
+    begin: datetime
+    strongest: Incident | IncidentDocument
+
+    @property
+    def record(self) -> AlertRecord:
+        """Return it as a person receives it."""
+        suspects = tuple(suspect.service for suspect in self.strongest.suspects)
+        return AlertRecord(self.strongest.id, self.begin, suspects, frozenset(self.strongest.affected))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +117,20 @@ def notice_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertR
     return _records([(time, verdict.notices) for time, verdict in verdicts])
 
 
-def _records(incidents: Sequence[tuple[datetime, tuple[Incident, ...]]]) -> tuple[AlertRecord, ...]:
+def follow(known: dict[str, Followed], time: datetime, incidents: Iterable[Incident | IncidentDocument]) -> None:
+    """Add the incidents of one more snapshot, in place, by id."""
+    for incident in incidents:
+        before = known.get(incident.id)
+        if before is None or incident.score > before.strongest.score:
+            known[incident.id] = Followed(before.begin if before else time, incident)
+
+
+def _records(incidents: Iterable[tuple[datetime, tuple[Incident, ...]]]) -> tuple[AlertRecord, ...]:
     """Return one record for each id, from the incidents of each snapshot."""
-    begun: dict[str, datetime] = {}
-    strongest: dict[str, Incident] = {}
+    known: dict[str, Followed] = {}
     for time, now in incidents:
-        for incident in now:
-            begun.setdefault(incident.id, time)
-            if incident.id not in strongest or incident.score > strongest[incident.id].score:
-                strongest[incident.id] = incident
-    return tuple(
-        AlertRecord(id, begin, tuple(s.service for s in strongest[id].suspects), frozenset(strongest[id].affected))
-        for id, begin in begun.items()
-    )
+        follow(known, time, now)
+    return tuple(one.record for one in known.values())
 
 
 def _alerts(verdicts: Sequence[Verdict]) -> list[tuple[Incident, ...]]:

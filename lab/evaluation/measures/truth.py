@@ -101,7 +101,6 @@ class GroundTruth:
         return np.diff(self.times, prepend=self.times[:1]) > 1.5 * self.step / TICK
 
     def instant(self, index: int) -> datetime:
-        """Return the time of a snapshot."""
         return _EPOCH + timedelta(microseconds=int(self.times[index]))
 
 
@@ -157,12 +156,10 @@ def ground_truth(
 
 
 def microseconds(time: datetime) -> int:
-    """Return microseconds since 1970."""
     return (time - _EPOCH) // TICK
 
 
 def _within(at: Ints, begin: datetime, end: datetime) -> Ints:
-    """Return the indices of the snapshots between two instants, both included."""
     return np.flatnonzero((at >= microseconds(begin)) & (at <= microseconds(end)))
 
 

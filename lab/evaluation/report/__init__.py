@@ -1,6 +1,1 @@
-"""The measures for people and programs.
-
-tables      the measures as rows
-documents   as JSON
-terminal    as tables
-"""
+"""The measures for people and programs."""

@@ -35,7 +35,6 @@ def document(found: Sequence[Pool], reference: str) -> dict[str, Any]:
 
 
 def text(found: Sequence[Pool], reference: str) -> str:
-    """Return :func:`document` as text."""
     return json.dumps(document(found, reference), indent=1, allow_nan=False) + "\n"
 
 

@@ -37,8 +37,6 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Measures that belong together."""
-
     title: str
     rows: tuple[Row, ...]
 
@@ -61,7 +59,6 @@ def blocks(results: Sequence[DetectorMetrics]) -> list[Block]:
 
 
 def by_kind(results: Sequence[DetectorMetrics]) -> list[Block]:
-    """Return the measures of each kind of incident."""
     kinds = sorted({kind for one in results for kind in one.by_kind})
 
     def of(kind: str) -> Callable[[DetectorMetrics], Measured]:
@@ -82,7 +79,6 @@ def headline(one: DetectorMetrics) -> str:
 
 
 def headline_words(one: DetectorMetrics) -> str:
-    """Return the names of the figures in :func:`headline`."""
     if one.pages is not None:
         return "recall at false alerts per hour"
     if one.false_alarms is not None and one.recall is not None:
@@ -91,12 +87,10 @@ def headline_words(one: DetectorMetrics) -> str:
 
 
 def difference(apart: Difference) -> str:
-    """Return a difference with its interval."""
     return f"{apart.value:+.2f} [{apart.low:+.2f}, {apart.high:+.2f}]"
 
 
 def short_number(value: float | None) -> str:
-    """A number with two significant digits."""
     if value is None:
         return NOTHING
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"
@@ -223,5 +217,4 @@ def _number(value: float | None, digits: int = 1) -> Value | None:
 
 
 def _bare(estimate: Estimate) -> str:
-    """A share without its interval."""
     return NOTHING if estimate.value is None else f"{estimate.value:.2f}"

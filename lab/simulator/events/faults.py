@@ -109,8 +109,6 @@ class Fault:
         service: node id of the culprit; for a grey edge the callee, for a misroute one of the callers.
         start, end: the fault is active in the snapshots start <= index < end.
         severity: None for the default of its kind.
-        other: second service of a grey edge (the caller) or of a misroute (the other caller). Empty for the busiest
-            caller, or for the caller whose call can be swapped.
     """
 
     kind: FaultKind
@@ -118,7 +116,6 @@ class Fault:
     start: int
     end: int
     severity: float | None = None
-    other: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in CATALOGUE:
@@ -134,7 +131,6 @@ class Fault:
 
     @property
     def size(self) -> float:
-        """The effective severity."""
         return DEFAULT_SEVERITY[self.kind] if self.severity is None else self.severity
 
     @property
@@ -146,24 +142,21 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class _ActiveFault:
-    """A fault in one tick: positions of culprit and other service (-1: none), and the elapsed share of its duration."""
+    """A fault in one tick: position of the culprit, and the elapsed share of its duration."""
 
     mesh: MeshPhysics
     fault: Fault
     at: int
-    other: int
     progress: float
 
 
 def apply_faults(
     faults: Sequence[Fault], index: int, mesh: MeshPhysics, position: Mapping[str, int], now: Conditions
 ) -> Conditions:
-    """Apply the active faults to the conditions of one tick."""
     for fault in faults:
         if fault.start <= index < fault.end:
             progress = (index - fault.start + 1) / (fault.end - fault.start)
-            other = position[fault.other] if fault.other else -1
-            now = _EFFECTS[fault.kind](_ActiveFault(mesh, fault, position[fault.service], other, progress), now)
+            now = _EFFECTS[fault.kind](_ActiveFault(mesh, fault, position[fault.service], progress), now)
     return now
 
 
@@ -197,10 +190,10 @@ def possible_culprits(mesh: MeshPhysics, position: Mapping[str, int], fault: Fau
     at = position[fault.service]
     topology = mesh.topology
     if fault.kind == "misroute":
-        calls = mesh.misroutes[_misroute_row(mesh, at, position.get(fault.other, -1))]
+        calls = mesh.misroutes[_misroute_row(mesh, at)]
         return np.unique(np.concatenate([topology.source[calls], topology.destination[calls]]))
     if fault.kind == "grey_edge":
-        return np.unique([at, topology.source[_grey_call(mesh, at, position.get(fault.other, -1))]])
+        return np.unique([at, topology.source[_grey_call(mesh, at)]])
     if fault.kind == "partial_partition":
         return np.unique(np.append(topology.source[_partitioned_calls(mesh, at)], at))
     return np.array([at])
@@ -272,7 +265,7 @@ def _remove(active: _ActiveFault, now: Conditions) -> Conditions:
 
 
 def _misroute(active: _ActiveFault, now: Conditions) -> Conditions:
-    calls = active.mesh.misroutes[_misroute_row(active.mesh, active.at, active.other)]
+    calls = active.mesh.misroutes[_misroute_row(active.mesh, active.at)]
     share = active.fault.size
     carried = now.carried.copy()
     carried[calls[2:]] = share * carried[calls[:2]]
@@ -286,7 +279,7 @@ def _degrade(active: _ActiveFault, now: Conditions) -> Conditions:
 
 
 def _slow_one_call(active: _ActiveFault, now: Conditions) -> Conditions:
-    call = _grey_call(active.mesh, active.at, active.other)
+    call = _grey_call(active.mesh, active.at)
     return replace(
         now,
         call_delay=_with(now.call_delay, call, active.fault.size * active.mesh.usual_p50[active.at]),
@@ -327,20 +320,17 @@ def _partitioned_calls(mesh: MeshPhysics, at: int) -> Ints:
     return _calls_into(mesh, at)[::2]
 
 
-def _grey_call(mesh: MeshPhysics, at: int, caller: int) -> int:
+def _grey_call(mesh: MeshPhysics, at: int) -> int:
+    """The busiest call into a service."""
     calls = _calls_into(mesh, at)
-    chosen = calls[mesh.topology.source[calls] == caller] if caller >= 0 else calls
-    if not len(chosen):
-        names = mesh.topology.node_ids
-        by = names[caller] if caller >= 0 else "any service"
-        raise ValueError(f"grey_edge: {names[at]!r} is not called by {by}")
-    return int(chosen[0])
+    if not len(calls):
+        raise ValueError(f"grey_edge: no service calls {mesh.topology.node_ids[at]!r}; choose one of candidates()")
+    return int(calls[0])
 
 
-def _misroute_row(mesh: MeshPhysics, at: int, other: int) -> int:
+def _misroute_row(mesh: MeshPhysics, at: int) -> int:
     """Row of ``mesh.misroutes`` whose first caller is ``at``."""
-    one, two = mesh.topology.source[mesh.misroutes[:, :2]].T
-    rows = np.flatnonzero((one == at) & ((two == other) if other >= 0 else True))
+    rows = np.flatnonzero(mesh.topology.source[mesh.misroutes[:, 0]] == at)
     if not len(rows):
         raise ValueError(
             f"misroute: {mesh.topology.node_ids[at]!r} has no call that can be swapped; choose one of candidates()"

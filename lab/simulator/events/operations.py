@@ -13,15 +13,7 @@ from lab.simulator.physics.queueing import Floats
 
 ChangeKind = Literal["deploy", "scale_out", "scale_in", "new_service", "deletion", "canary", "node_drain"]
 WIRING_KINDS: frozenset[ChangeKind] = frozenset({"new_service", "deletion", "canary"})
-DEFAULT_FACTOR: dict[ChangeKind, float] = {
-    "deploy": 1.02,
-    "scale_out": 1.5,
-    "scale_in": 0.7,
-    "new_service": 1.0,
-    "deletion": 1.0,
-    "canary": 1.0,
-    "node_drain": 1.0,
-}
+DEFAULT_FACTOR: dict[ChangeKind, float] = {"deploy": 1.02, "scale_out": 1.5, "scale_in": 0.7}  # others: 1
 DESCRIPTIONS: dict[ChangeKind, str] = {
     "deploy": "a new image, replica by replica, with cold starts; some are rolled back",
     "scale_out": "more replicas, by hand",
@@ -78,21 +70,20 @@ class BenignChange:
     stages: int = STAGES
 
     def __post_init__(self) -> None:
-        if self.kind not in DEFAULT_FACTOR:
-            raise ValueError(f"kind: expected one of {', '.join(DEFAULT_FACTOR)}, got {self.kind!r}")
+        if self.kind not in REASONS:
+            raise ValueError(f"kind: expected one of {', '.join(REASONS)}, got {self.kind!r}")
         if not 0 <= self.errors <= 1:
             raise ValueError(f"errors: expected a share from 0 to 1, got {self.errors}")
         if not 1 <= self.stages <= STAGES:
             raise ValueError(f"stages: expected 1 to {STAGES}, got {self.stages}")
         if self.factor is None:
-            object.__setattr__(self, "factor", DEFAULT_FACTOR[self.kind])
+            object.__setattr__(self, "factor", self.size)
         if not self.reason:
             object.__setattr__(self, "reason", REASONS[self.kind])
 
     @property
     def size(self) -> float:
-        """The effective factor."""
-        return DEFAULT_FACTOR[self.kind] if self.factor is None else self.factor
+        return DEFAULT_FACTOR.get(self.kind, 1.0) if self.factor is None else self.factor
 
 
 @dataclass(frozen=True, slots=True)

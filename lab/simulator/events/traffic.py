@@ -42,7 +42,6 @@ class TrafficShift:
             )
 
     def load(self, index: int) -> float:
-        """Factor on the requests from outside in a snapshot."""
         if not self.start <= index < self.end:
             return 1.0
         part = min((index - self.start + 1) / self.rise, (self.end - index) / self.fall, 1.0)

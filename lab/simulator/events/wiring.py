@@ -29,13 +29,11 @@ class Calls:
         return cls(topology, np.argsort(topology.destination, kind="stable"))
 
     def into(self, service: int) -> Ints:
-        """Positions of the calls to a service."""
         sorter = self.by_destination
         bounds = np.searchsorted(self.topology.destination, [service, service + 1], sorter=sorter)
         return sorter[bounds[0] : bounds[1]]
 
     def out_of(self, service: int) -> Ints:
-        """Positions of the calls that a service makes."""
         return np.arange(*np.searchsorted(self.topology.source, [service, service + 1]))
 
 

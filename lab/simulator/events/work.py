@@ -42,7 +42,6 @@ class Work:
             raise ValueError(f"expected a wait of 0 or more and a factor above 0, got {self.wait} and {self.calls}")
 
     def runs(self, index: int) -> bool:
-        """Whether it runs in a snapshot."""
         age = index - self.start
         return 0 <= (age % self.every if self.every and age >= 0 else age) < self.ticks
 
@@ -63,7 +62,6 @@ def calls_between(topology: Topology, position: Mapping[str, int], caller: str, 
 def do_work(
     topology: Topology, work: Sequence[Work], index: int, position: Mapping[str, int], now: Conditions
 ) -> Conditions:
-    """Apply the work that runs to the conditions of one tick."""
     for one in (one for one in work if one.runs(index)):
         at = position[one.service]
         cpu, wait = now.other_cpu.copy(), now.starved.copy()

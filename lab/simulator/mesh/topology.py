@@ -108,11 +108,9 @@ class MeshSpec:
             raise ValueError(f"start: expected a time with a zone, got {self.start.isoformat()}; add tzinfo=UTC")
 
     def time_of(self, index: int) -> datetime:
-        """Return the time of a snapshot."""
         return self.start + timedelta(seconds=index * self.interval_seconds)
 
     def stream(self, purpose: int) -> np.random.Generator:
-        """The random generator for one purpose; different purposes have independent streams."""
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(purpose,)))
 
     def stream_of(self, purpose: int, index: int) -> np.random.Generator:

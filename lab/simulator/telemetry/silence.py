@@ -95,7 +95,6 @@ def plan_silences(spec: MeshSpec, services: Sequence[str], snapshots: int) -> tu
 
 
 def silence_slot(spec: MeshSpec) -> int:
-    """Return the number of snapshots in a slot."""
     return max(LEAST_SLOT, round(SLOT_SECONDS / spec.interval_seconds))
 
 

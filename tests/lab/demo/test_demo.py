@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 
@@ -13,27 +15,15 @@ from lab.demo.controls import Controls
 from lab.demo.lines import describe, print_progress
 from lab.demo.play import play
 from lab.demo.state import WARM_UP, DemoState, add_verdict, begin
-from lab.demo.story import (
-    END,
-    FAULT,
-    STORY_FAULTS,
-    Chapter,
-    FaultFinding,
-    RaisedIncident,
-    chapters,
-    find_cause,
-    judge,
-    start_of,
-    update_finding,
-    update_incidents,
-)
+from lab.demo.story import END, FAULT, STORY_FAULTS, Chapter, chapters, judge, start_of
+from lab.evaluation.measures.located import AlertRecord
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.parameters import build_mesh
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.api.client import Client
-from tests.lab.demo.shows import incident, scored_snapshot, transport, verdict
+from tests.lab.demo.shows import START, incident, scored_snapshot, transport
 from tests.timing import TIME_FACTOR
 
 INTERVAL = 15.0
@@ -47,8 +37,9 @@ CHAPTER = Chapter(
 )
 
 
-def raised_incident(name: str, index: int, *suspects: str, score: float = 8.0) -> RaisedIncident:
-    return RaisedIncident(name, index, score, suspects)
+def alert(name: str, index: int, *suspects: str) -> AlertRecord:
+    """Return an alert that begins with a snapshot."""
+    return AlertRecord(name, START + timedelta(seconds=INTERVAL * index), suspects, frozenset())
 
 
 # story
@@ -77,87 +68,47 @@ def test_a_chapter_moves_as_a_whole() -> None:
     assert moved.shift(70, since=0) == CHAPTER
 
 
-def test_incidents_are_counted_once_and_kept_at_their_highest_score() -> None:
-    incidents = update_incidents((), 5, [incident("x", 6.0, "a/web")])
-    incidents = update_incidents(incidents, 6, [incident("x", 9.0, "a/db", "a/web"), incident("y", 5.0, "b/q")])
-    incidents = update_incidents(incidents, 7, [incident("x", 7.0, "a/cart")])
-    incidents = update_incidents(incidents, 8, [])
-    assert incidents == (raised_incident("x", 5, "a/db", "a/web", score=9.0), raised_incident("y", 6, "b/q", score=5.0))
+def test_alerts_are_counted_once_and_kept_at_their_highest_score() -> None:
+    state = DemoState("A mesh", INTERVAL, ())
+    for shown in (
+        scored_snapshot(5, "anomalous", 6.0, incident("x", 6.0, "a/web")),
+        scored_snapshot(6, "anomalous", 9.0, incident("x", 9.0, "a/db", "a/web"), incident("y", 5.0, "b/q")),
+        scored_snapshot(7, "anomalous", 7.0, incident("x", 7.0, "a/cart")),
+        scored_snapshot(8),
+    ):
+        state = add_verdict(state, shown)
+    pages = state.run([]).pages
+    assert [(one.id, one.begin, one.suspects) for one in pages] == [
+        ("x", scored_snapshot(5).verdict.observed_at, ("a/db", "a/web")),
+        ("y", scored_snapshot(6).verdict.observed_at, ("b/q",)),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("incidents", "passed", "words"),
+    ("alerts", "passed", "words"),
     [
-        ([raised_incident("x", 93, "a/db")], True, "alert within 30 s, culprit is suspect 1"),
-        ([raised_incident("x", 92, "a/web", "a/cart", "a/db")], True, "suspect 3"),
-        ([raised_incident("x", 120, "a/db")], True, "suspect 1"),
+        ([alert("x", 93, "a/db")], True, "alert within 30 s, culprit is suspect 1"),
+        ([alert("x", 92, "a/web", "a/cart", "a/db")], True, "suspect 3"),
+        ([alert("x", 120, "a/db")], True, "suspect 1"),
         ([], False, "no alert"),
+        ([alert("x", 93, "a/web", "a/cart", "a/q", "a/db")], False, "but the suspects are a/web, a/cart, a/q"),
+        ([alert("x", 90, "a/db")], False, "false alert"),
+        ([alert("x", 121, "a/db")], False, "false alert"),
+        ([alert("w", 73, "a/web"), alert("x", 93, "a/db")], False, "false alert, the suspects are a/web"),
+        ([alert("x", 93, "a/db"), alert("y", 95, "b/q")], False, "false alert, the suspects are b/q"),
         (
-            [raised_incident("x", 93, "a/web", "a/cart", "a/q", "a/db")],
-            False,
-            "but the suspects are a/web, a/cart, a/q",
-        ),
-        ([raised_incident("x", 91, "a/db")], False, "false alert without a fault"),
-        ([raised_incident("x", 121, "a/db")], False, "false alert without a fault"),
-        (
-            [raised_incident("w", 73, "a/web"), raised_incident("x", 93, "a/db")],
-            False,
-            "false alert without a fault: a/web in snapshot 73",
-        ),
-        (
-            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q")],
-            False,
-            "a second alert without the culprit, suspects b/q",
-        ),
-        (
-            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q", "a/db")],
+            [alert("x", 93, "a/db"), alert("y", 95, "b/q", "a/db")],
             True,
             "alert within 30 s, culprit is suspect 1; 1 further alert on the same fault",
         ),
-        (
-            [raised_incident("x", 93, "b/q", "a/db"), raised_incident("y", 95, "a/db", score=9.0)],
-            True,
-            "alert within 30 s, culprit is suspect 1; 1 further alert",
-        ),
-        (
-            [raised_incident("x", 93, "a/db"), raised_incident("y", 95, "b/q", score=9.0)],
-            False,
-            "but the suspects are b/q",
-        ),
-        ([raised_incident("x", 93)], False, "suspects are none"),
+        ([alert("x", 93)], False, "suspects are none"),
     ],
 )
-def test_judgement(incidents: list[RaisedIncident], passed: bool, words: str) -> None:
-    judgement = judge(CHAPTER, incidents, INTERVAL)
+def test_judgement(alerts: list[AlertRecord], passed: bool, words: str) -> None:
+    run = DemoState("A mesh", INTERVAL, (), snapshots=(scored_snapshot(133),)).run([CHAPTER.fault])
+    judgement = judge(CHAPTER, replace(run, pages=tuple(alerts)))
     assert judgement.passed == passed
     assert words in judgement.reason
-
-
-def test_which_fault_an_incident_is_about() -> None:
-    early, late = Fault("error_burst", "a/db", 92, 112), Fault("latency_injection", "b/q", 100, 120)
-    faults = (early, late)
-    assert find_cause(raised_incident("x", 91, "a/db"), faults, INTERVAL) is None
-    assert find_cause(raised_incident("x", 95, "b/q"), faults, INTERVAL) == early
-    assert find_cause(raised_incident("x", 104, "a/db"), faults, INTERVAL) == early
-    assert find_cause(raised_incident("x", 104, "c/s"), faults, INTERVAL) == late
-    assert find_cause(raised_incident("x", 125, "a/db"), faults, INTERVAL) == late
-    assert find_cause(raised_incident("x", 129, "a/db"), faults, INTERVAL) is None
-
-
-def test_the_outcome_of_a_fault() -> None:
-    late = FaultFinding(Fault("latency_injection", "b/q", 100, 120))
-    open_before = verdict(99, "anomalous", 9.0, incident("x", 9.0, "b/q"))
-    assert update_finding(late, 99, open_before, INTERVAL) == late
-    assert update_finding(late, 100, verdict(100), INTERVAL) == late
-    fourth = verdict(101, "anomalous", 9.0, incident("x", 9.0, "a/1", "a/2", "a/3", "b/q"))
-    assert update_finding(late, 101, fourth, INTERVAL) == late
-    second = verdict(102, "anomalous", 9.0, incident("x", 9.0, "a/1"), incident("y", 6.0, "a/2", "b/q"))
-    named = update_finding(late, 102, second, INTERVAL)
-    assert (named.named_at, named.rank) == (102, 2)
-    better = update_finding(named, 105, verdict(105, "anomalous", 9.0, incident("y", 9.0, "b/q")), INTERVAL)
-    assert (better.named_at, better.rank) == (102, 1)
-    assert update_finding(better, 106, second, INTERVAL) == better
-    assert update_finding(late, 129, second, INTERVAL) == late
 
 
 # plain lines, the pipeline, and a whole run
@@ -193,8 +144,8 @@ def test_a_notice_is_a_line_and_no_alert(capsys: pytest.CaptureFixture[str]) -> 
     before = DemoState("A mesh", INTERVAL, ())
     state = add_verdict(before, scored_snapshot(1, "normal", 1.0, incident("n", 8.0, "a/db", severity="notice")))
     print_progress(Console(force_terminal=False), before, state)
-    assert state.raised == ()
-    assert [one.incident for one in state.noticed] == ["n"]
+    assert not state.raised
+    assert [*state.noticed] == ["n"]
     assert capsys.readouterr().out.splitlines() == [
         "00:00:15  notice      a/db is failing: 31% of its requests, usually 0.3%. 1 service affected.",
         "00:00:15  normal      snapshot 1: score 1.0, verdict in 3 ms",

@@ -24,7 +24,6 @@ from lab.demo.document import encode, keys
 from lab.demo.outcomes import outcome, tally
 from lab.demo.remote_control import MOST_KEYS, WaitingKeys
 from lab.demo.state import CHANGE_SNAPSHOTS, KEPT, WARM_UP, DemoState, add_verdict, press
-from lab.demo.story import RaisedIncident
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.parameters import build_mesh
@@ -124,9 +123,9 @@ def test_a_notice_of_a_fault_is_right_and_one_without_a_fault_is_no_false_alert(
 
 
 def test_an_alert_that_names_others_is_not_right() -> None:
-    show = known_state(
-        events=(BURST,), snapshots=(scored_snapshot(102),), raised=(RaisedIncident("x", 101, 9.0, ("a/web",)),)
-    )
+    show = known_state(events=(BURST,), snapshots=(scored_snapshot(100),))
+    suspects = ("a/web", "a/cart", "a/q", "a/db")
+    show = add_verdict(show, scored_snapshot(101, "anomalous", 9.0, incident("x", 9.0, *suspects)))
     assert outcome(show, BURST).text == "alert, but the culprit was not named"
     assert outcome(show, BURST).right is False
 

@@ -143,7 +143,7 @@ def test_normal_recordings_count_the_time_on_duty() -> None:
     assert found.false_alarms is not None
     assert (found.false_alarms.count.events, found.false_alarms.count.days) == (1, 0.5)
     assert found.promise is not None
-    assert (found.promise.days, found.promise.promised_per_day, found.promise.ratio) == (0.5, 1.0, 2.0)
+    assert (found.promise.days, found.promise.promised_per_day) == (0.5, 1.0)
 
 
 def test_segments() -> None:

@@ -1,6 +1,6 @@
 """Which kill a time without a verdict belongs to."""
 
-from benchmarks.bench_kills_cluster import Gap, longest_gaps
+from tests.live.kill_campaign import Gap, longest_gaps
 from tests.live.loaded_cluster import Sender
 from tests.live.random_kills import Kill
 

@@ -1,6 +1,6 @@
 """Random kills on a cluster of three nodes under load: nothing acknowledged is lost or doubled, and memory is flat.
 
-    python -m benchmarks.bench_kills_cluster [--kills 200] [--minutes 30] [--seed 0] [--json FILE]
+    python -m tests.live.kill_campaign [--kills 200] [--minutes 30] [--seed 0] [--json FILE]
 
 Three Ray nodes run on this machine, the head is one of them. A Redis with an append-only file that is written with each
 change holds the meshes, the alerts, and Ray's own state. One client per mesh pushes steadily with the product's own
