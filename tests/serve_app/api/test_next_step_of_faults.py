@@ -14,7 +14,7 @@ from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind, candidates
 from lab.simulator.events.traffic import TrafficShift
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.verdict import Incident, Verdict
 from serve_app.api.next_step import next_step
 from serve_app.pipeline import Mesh, Options, advance
@@ -39,11 +39,6 @@ SHIFTS = {  # factor on the traffic from outside, and how the right step begins
     0.2: r"Check the load balancer, DNS",
     4.0: r"(Find where the requests|Scale \S+ out, or limit its callers)",
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return load()
 
 
 def simulated_fault(kind: FaultKind, seed: int) -> Simulator:

@@ -11,16 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 from serve_app.deployments.http.interface import CountRequests
 from serve_app.deployments.load import REQUESTS, RequestLoad
 from serve_app.deployments.scaling import choose_replicas, follow_requests
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.builders import Clock
 
 
 def test_the_load_is_an_average_since_the_last_report() -> None:
