@@ -5,7 +5,6 @@ A row for each kind of fault, on small meshes. Faults that show little may be mi
 
 import random
 import re
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -79,19 +78,10 @@ def test_every_kind_of_fault_has_a_right_step() -> None:
     assert STEPS.keys() == CATALOGUE.keys()
 
 
-def require_right_step(checkpoint: Checkpoint, simulators: Iterable[Simulator], right: str) -> None:
-    found = (worst_incident(checkpoint, simulator) for simulator in simulators)
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", [*STEPS, *SHIFTS])
+def test_the_next_step_is_right(checkpoint: Checkpoint, cause: FaultKind | float) -> None:
+    simulate, right = (simulated_shift, SHIFTS[cause]) if isinstance(cause, float) else (simulated_fault, STEPS[cause])
+    found = (worst_incident(checkpoint, simulate(cause, seed)) for seed in SEEDS)  # type: ignore[operator]
     steps = [next_step(incident, verdict.alerts) for incident, verdict in found]
     assert sum(re.match(right, step) is not None for step in steps) >= len(SEEDS) - 1, steps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", STEPS)
-def test_the_next_step_is_right(checkpoint: Checkpoint, kind: FaultKind) -> None:
-    require_right_step(checkpoint, (simulated_fault(kind, seed) for seed in SEEDS), STEPS[kind])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("factor", SHIFTS)
-def test_the_next_step_after_a_shift_of_the_traffic_is_right(checkpoint: Checkpoint, factor: float) -> None:
-    require_right_step(checkpoint, (simulated_shift(factor, seed) for seed in SEEDS), SHIFTS[factor])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -52,13 +52,6 @@ def later(snapshots: Sequence[MeshSnapshot], days: float) -> list[MeshSnapshot]:
 @pytest.fixture(scope="module")
 def snapshots() -> list[MeshSnapshot]:
     return recording(70, (BEGIN, END))
-
-
-@pytest.fixture
-def watched_mesh(tmp_path: Path) -> Iterator[Watched]:
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        yield kept
 
 
 def all_of(watched_mesh: Watched, **wanted: Any) -> IncidentsDocument:

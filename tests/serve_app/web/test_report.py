@@ -543,8 +543,3 @@ def test_the_shapes_of_severities_are_those_of_the_page() -> None:
         assert outline is not None
         assert outline[0] in shape
         assert set(re.findall(r"#[0-9a-f]{6}", shape)) == set(re.findall(r"#[0-9a-f]{6}", page))
-
-
-def test_a_report_needs_no_other_file(moments: list[ScoredSnapshot]) -> None:
-    html = report("shop", moments, made_at=MADE)
-    assert not re.findall(r"(?:src|srcset|xlink:href)=|@import|url\((?!#)|<script|<link|https?:", html)

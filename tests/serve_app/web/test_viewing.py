@@ -2,12 +2,9 @@
 
 import asyncio
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import fields
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,13 +45,6 @@ MESH = "shop"
 
 def recording(snapshots: int, *faults: Fault, changes: tuple[BenignChange, ...] = ()) -> list[MeshSnapshot]:
     return list(Simulator(SPEC, faults, changes, snapshots=snapshots).snapshots())
-
-
-@pytest.fixture
-def watched_mesh(tmp_path: Path) -> Iterator[Watched]:
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        yield kept
 
 
 def reader_of(watched: Watched, signal: VerdictSignal) -> Reader:

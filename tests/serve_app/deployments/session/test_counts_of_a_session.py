@@ -19,7 +19,7 @@ from tests.serve_app.alerts.alerting import metric_value
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
-STAGES = {"lay", "score", "weigh", "combine", "store"}
+STAGES = {"prepare", "score", "gather", "decide", "store"}
 
 
 async def test_each_verdict_has_its_status_stages_and_confidence_in_the_metrics_once(
@@ -30,7 +30,7 @@ async def test_each_verdict_has_its_status_stages_and_confidence_in_the_metrics_
     running = SimpleNamespace(get_session_name=lambda: "session", worker=worker)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: running)
     instruments = PrometheusInstruments()
-    monkeypatch.setattr(mesh_session, "RayInstruments", lambda: instruments)
+    monkeypatch.setattr(mesh_session, "open_instruments", lambda: instruments)
     session = MeshSession(Settings(store={"path": tmp_path}))
     packed = [pack_snapshot(one) for one in record_simulation(MeshSpec(services=30, seed=3), 12)]
     with closing(session._meshes._store):
