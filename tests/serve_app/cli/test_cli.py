@@ -13,12 +13,10 @@ from typing import ClassVar
 
 import httpx
 import pytest
-from typer.testing import CliRunner, Result
 
 from lab.simulator.events.operations import DEFAULT_FACTOR
 from model.checkpoint import SHIPPED, load
 from serve_app.api.codec import verdict_line
-from serve_app.cli import app
 from serve_app.cli.configure import overrides
 from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
@@ -27,6 +25,7 @@ from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.toml import toml_value
 from tests.http_server import QuietHandler, serve_in_thread
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.running import Service, list_meshes
 from tests.timing import PATIENCE_SECONDS
 
@@ -48,11 +47,6 @@ COMMANDS = [
     ("config",),
     ("config", "show"),
 ]
-
-
-def tagae(*args: object) -> Result:
-    """Run the command once, with separate output streams."""
-    return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 @pytest.fixture(scope="module")

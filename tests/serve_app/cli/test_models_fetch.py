@@ -7,11 +7,11 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from model.checkpoint import SHIPPED, load
-from serve_app.cli import app
 from tests.http_server import QuietHandler, serve_in_thread
+from tests.serve_app.cli.command import tagae
 
 CONTENT = SHIPPED.read_bytes()
 FULL = Path("/dev/full")
@@ -19,8 +19,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 def fetch(source: object, target: Path, digest: str = DIGEST, *options: str) -> Result:
-    command = ["models", "fetch", str(source), str(target), "--sha256", digest, *options]
-    return CliRunner().invoke(app, command, env={"COLUMNS": "1000"})
+    return tagae("models", "fetch", source, target, "--sha256", digest, *options)
 
 
 class Store(QuietHandler):
