@@ -81,7 +81,10 @@ def test_every_kind_of_fault_has_a_right_step() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cause", [*STEPS, *SHIFTS])
 def test_the_next_step_is_right(checkpoint: Checkpoint, cause: FaultKind | float) -> None:
-    simulate, right = (simulated_shift, SHIFTS[cause]) if isinstance(cause, float) else (simulated_fault, STEPS[cause])
-    found = (worst_incident(checkpoint, simulate(cause, seed)) for seed in SEEDS)  # type: ignore[operator]
+    if isinstance(cause, float):
+        simulators, right = [simulated_shift(cause, seed) for seed in SEEDS], SHIFTS[cause]
+    else:
+        simulators, right = [simulated_fault(cause, seed) for seed in SEEDS], STEPS[cause]
+    found = (worst_incident(checkpoint, simulator) for simulator in simulators)
     steps = [next_step(incident, verdict.alerts) for incident, verdict in found]
     assert sum(re.match(right, step) is not None for step in steps) >= len(SEEDS) - 1, steps
