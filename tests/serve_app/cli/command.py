@@ -1,7 +1,6 @@
 """The command line, run once in this process."""
 
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from serve_app.cli import app
 
