@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.calibration import Tail
 from model.scoring.meta_model import MetaModel
 from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.opening import open_store
+from serve_app.stores.state_store import StateStore
 from tests.live.programs import missing_programs
 from tests.serve_app.running import Service
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
@@ -37,6 +40,15 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "tagae.safetensors"
     save(Checkpoint(Autoencoder(AutoencoderConfig()).eval(), MetaModel().eval(), node_tail, edge_tail), path)
     return path
+
+
+@pytest.fixture(scope="module")
+def checkpoint(weights: Path) -> Iterator[Checkpoint]:
+    """The shipped weights, with one thread, because several threads are slower on small meshes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield load(weights)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +84,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
         return StoreSettings(path=tmp_path / "stores")
     program: RedisProgram = request.getfixturevalue("redis_program")
     return program.settings(key_prefix=f"t-{uuid.uuid4().hex[:12]}", timeout_seconds=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def store(place: StoreSettings) -> Iterator[StateStore]:
+    with closing(open_store(place)) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.faults import Fault, FaultKind, candidates
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
@@ -87,10 +87,10 @@ def record_simulation(spec: MeshSpec, snapshots: int, *, fault_from: int | None 
     return list(simulator.snapshots())
 
 
-def failing(spec: MeshSpec) -> str:
-    """Return the service that fails in a recording of this mesh."""
+def failing(spec: MeshSpec, kind: FaultKind = "error_burst") -> str:
+    """Return the service that has the fault in a recording of this mesh."""
     simulator = Simulator(spec)
-    able = candidates(simulator.mesh, "error_burst")
+    able = candidates(simulator.mesh, kind)
     return simulator.node_ids[able[len(able) // 2]]
 
 

@@ -13,7 +13,8 @@ from lab.simulator.telemetry.silence import Reporter, silence
 from model.checkpoint import Checkpoint
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
-from serve_app.pipeline import Mesh, Options, advance
+from serve_app.pipeline import Mesh
+from tests.builders import score_all
 
 SETTLED = 60  # snapshots before the first silence
 SILENCES, BETWEEN, LENGTHS = 20, 3, (2, 12)  # number of silences, measured snapshots between them, length in snapshots
@@ -25,10 +26,7 @@ NAMED = 3  # first suspects
 
 def settle(checkpoint: Checkpoint, snapshots: Iterable[MeshSnapshot]) -> Mesh:
     """Return the state after snapshots without silences."""
-    mesh = Mesh()
-    for snapshot in snapshots:
-        _, mesh = advance(checkpoint, mesh, snapshot, Options())
-    return mesh
+    return score_all(checkpoint, Mesh(), snapshots)[1]
 
 
 def with_silences(snapshots: Iterable[MeshSnapshot], reporter: Reporter, seed: int = 1) -> Iterator[MeshSnapshot]:
@@ -45,15 +43,6 @@ def with_silences(snapshots: Iterable[MeshSnapshot], reporter: Reporter, seed: i
 def silent_share(snapshot: MeshSnapshot, rng: np.random.Generator) -> set[str]:
     """Choose a tenth of the services at random."""
     return set(rng.choice(snapshot.node_ids, round(SHARE * snapshot.num_nodes), replace=False).tolist())
-
-
-def score_all(checkpoint: Checkpoint, mesh: Mesh, snapshots: Iterable[MeshSnapshot]) -> list[Verdict]:
-    """Return the verdicts on snapshots that follow a state."""
-    verdicts = []
-    for snapshot in snapshots:
-        verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
-        verdicts.append(verdict)
-    return verdicts
 
 
 def alerts(verdicts: Sequence[Verdict]) -> set[str]:
@@ -97,7 +86,7 @@ def find_disappearance(checkpoint: Checkpoint, settled: Mesh, spec: MeshSpec, cu
     simulator = Simulator(spec, (fault,))
     snapshots = list(islice(simulator.snapshots(), SETTLED, begin + DISAPPEARED))
     silent = silent_share(snapshots[0], np.random.default_rng(seed)) - {culprit}
-    verdicts = score_all(checkpoint, settled, [silence(snapshot, silent) for snapshot in snapshots])
+    verdicts, _ = score_all(checkpoint, settled, [silence(snapshot, silent) for snapshot in snapshots])
     source, destination = simulator.calls
     place = simulator.node_ids.index(culprit)
     harmed = {culprit, *(simulator.node_ids[i] for i in source[destination == place])}

@@ -2,14 +2,13 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS, MeshSnapshot
 from serve_app.api.codec import encode_verdict
 from serve_app.pipeline import Mesh, Options, advance
@@ -20,11 +19,6 @@ CALLS = ((0, 1, 1, 2), (1, 2, 3, 2))
 EXTREMES = [0.0, 1e-45, 1e-38, 1e-7, 0.05, 1.0, 1e7, 1e14, LARGEST_VALUE]
 values = st.sampled_from(EXTREMES) | st.floats(0, LARGEST_VALUE, allow_subnormal=True)
 SNAPSHOTS = 13
-
-
-@pytest.fixture(scope="module")
-def checkpoint(weights: Path) -> Checkpoint:
-    return load(weights)
 
 
 @st.composite

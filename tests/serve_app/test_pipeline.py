@@ -1,19 +1,18 @@
 """The whole pipeline in one process: contract, a cut mesh equals a whole one, missing parts, culprits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from lab.simulator.events.faults import Fault, candidates
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.incidents.decision import MARGIN, MOST_ABOVE, MOVES_PER_HOUR
 from model.scoring.crossing import CrossingCalls, decode_crossing
 from model.scoring.score import PartitionScore, score
@@ -46,6 +45,7 @@ from serve_app.pipeline import (
     score_whole,
 )
 from serve_app.settings import Settings
+from tests.builders import score_all
 from tests.contract import Scorer, check_all, check_same, check_suspects
 
 NOTICED = 0.02  # s, median latency from which a multiple of it is noticed
@@ -53,15 +53,6 @@ WHOLE, CUT = Options(max_services=10_000), Options(max_services=80)
 LARGE = MeshSpec(services=6000, namespaces=40, namespace_skew=1.4)
 # A part adds in another order: float32 has seven digits, and calibration multiplies differences.
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Iterator[Checkpoint]:
-    """The shipped weights, with one thread, because several threads are slower on small meshes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield load()
-    torch.set_num_threads(threads)
 
 
 def snapshots_of(spec: MeshSpec, count: int, *events: Fault | BenignChange) -> list[MeshSnapshot]:
@@ -80,11 +71,7 @@ def busiest(spec: MeshSpec, kind: str = "latency_injection", place: int = 0) -> 
 def run(
     checkpoint: Checkpoint, snapshots: Sequence[MeshSnapshot], options: Options, mesh: Mesh | None = None
 ) -> tuple[list[Verdict], Mesh]:
-    mesh, verdicts = mesh or Mesh(), []
-    for snapshot in snapshots:
-        verdict, mesh = advance(checkpoint, mesh, snapshot, options)
-        verdicts.append(verdict)
-    return verdicts, mesh
+    return score_all(checkpoint, mesh or Mesh(), snapshots, options)
 
 
 def scorer(checkpoint: Checkpoint, options: Options) -> Scorer[Mesh]:

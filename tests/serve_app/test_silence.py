@@ -2,21 +2,20 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
 import pytest
-import torch
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from lab.simulator.telemetry.silence import Reporter
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.snapshot import MeshSnapshot
 from model.verdict import Status
 from serve_app.pipeline import Mesh
 from serve_app.recordings.reader import RecordingReader
+from tests.builders import score_all
 from tests.serve_app.silences import (
     BETWEEN,
     SETTLED,
@@ -24,7 +23,6 @@ from tests.serve_app.silences import (
     alerts,
     busy_services,
     find_disappearance,
-    score_all,
     settle,
     with_silences,
 )
@@ -32,14 +30,6 @@ from tests.serve_app.silences import (
 SPEC = MeshSpec(services=100, namespaces=4, seed=23)
 GENERATOR = Path(__file__).parents[3] / "shared" / "other_mesh" / "generate.py"
 SNAPSHOTS = 240  # an hour
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Iterator[Checkpoint]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield load()
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +56,7 @@ def test_silence_raises_no_alert(
 ) -> None:
     """A tenth of the services is silent, twenty times."""
     mesh, snapshots = settled_mesh
-    verdicts = score_all(checkpoint, mesh, with_silences(snapshots, reporter))
+    verdicts, _ = score_all(checkpoint, mesh, with_silences(snapshots, reporter))
     assert alerts(verdicts) == set()
     silent = [v for v in verdicts if v.silence]
     if reporter is Reporter.CALLS:
@@ -80,7 +70,7 @@ def test_silence_raises_no_alert(
 def test_silence_in_a_mesh_of_another_simulator_raises_no_alert(checkpoint: Checkpoint, other_mesh: Path) -> None:
     source = RecordingReader(other_mesh).snapshots()
     mesh = settle(checkpoint, islice(source, SETTLED))
-    verdicts = score_all(checkpoint, mesh, with_silences(source, Reporter.BOTH))
+    verdicts, _ = score_all(checkpoint, mesh, with_silences(source, Reporter.BOTH))
     assert alerts(verdicts) == set()
     assert sum(v.silence is not None and v.silence.share > 0.05 for v in verdicts) > 100
 

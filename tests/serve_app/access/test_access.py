@@ -2,7 +2,6 @@
 
 import json
 import ssl
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -21,8 +20,8 @@ from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
-from serve_app.models.card import describe
 from serve_app.models.registry import Registry
+from tests.builders import add_model, write_certificate
 from tests.serve_app.cli.agents import agent, call, refusal
 from tests.serve_app.running import eventually, problem, record_simulation, start_command, start_service
 from tests.timing import PATIENCE_SECONDS
@@ -31,8 +30,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 SNAPSHOTS = record_simulation(MeshSpec(services=20, calls_per_service=3.0, seed=3), 4)
 NAME, PROXY, OTHER_CLIENT = "tagae.example", "127.0.0.9", "127.0.0.8"
 EVIL = "evil.example"
-OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ def secured_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure
         "admin": editing.create(file, "admin", [Scope.ADMIN]),
         "shop": editing.create(file, "shop", [Scope.READ, Scope.WRITE], ["shop"]),
     }
-    Registry(str(folder / "models")).add(SHIPPED.read_bytes(), describe(load(), SHIPPED.read_bytes()))
+    add_model(Registry(str(folder / "models")), SHIPPED)
     config = folder / "tagae.toml"
     config.write_text(
         f"""
@@ -515,14 +512,7 @@ def test_a_service_with_open_or_wrong_settings_does_not_start(
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    made, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        [*OPENSSL, "-keyout", str(key), "-out", str(made)],
-        check=True,
-        capture_output=True,
-    )
-    return made, key
+    return write_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.slow

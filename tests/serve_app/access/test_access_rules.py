@@ -41,20 +41,11 @@ from serve_app.errors import (
     Unauthenticated,
     WrongHost,
 )
+from tests.builders import Clock
 
 LOCAL, FAR = ("127.0.0.1", 50000), ("203.0.113.7", 50000)
 HOST = (b"host", b"127.0.0.1:8000")
 PUSH = "/v1/meshes/shop/snapshots"
-
-
-class Clock:
-    """A clock that a test advances."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -1,28 +1,16 @@
 """The audit log in the stores: nothing is lost, sums are right, limits hold, and pages lead through all of it."""
 
 import json
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 
-import pytest
-
 from serve_app.access.audit import LOG, AuditFilter, AuditLimit, AuditLog, AuditRecord
 from serve_app.access.ended import EndedIds
-from serve_app.settings import StoreSettings
-from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMIT = AuditLimit(timedelta(days=30), 2**24)
-
-
-@pytest.fixture
-def store(place: StoreSettings) -> Iterator[StateStore]:
-    with closing(open_store(place)) as opened:
-        yield opened
 
 
 def record(number: int, **fields: object) -> AuditRecord:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from lab.simulator.events.faults import Fault, candidates
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.incidents.mutes import Mute
 from model.snapshot import MeshSnapshot, Sensitivity, ServicePolicy, namespace_of
 from model.state.filters import EXCEED_COUNT
@@ -22,8 +23,9 @@ from serve_app.actions.mutes import add_mute, remove_mute
 from serve_app.api.schemas.actions import MuteDocument
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
-from serve_app.pipeline import Mesh, Options, advance, options
+from serve_app.pipeline import Mesh, Options, options
 from serve_app.settings import MeshSettings, Settings
+from tests.builders import score_all
 from tests.contract import check_same, different
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
@@ -52,26 +54,12 @@ def days() -> Days:
     return Days(list(simulator.snapshots()), one, other)
 
 
-@pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return load()
-
-
 Running = Callable[..., tuple[list[Verdict], Mesh]]
 
 
 @pytest.fixture(scope="module")
 def run(checkpoint: Checkpoint) -> Running:
-    def running(
-        mesh: Mesh, snapshots: Sequence[MeshSnapshot], chosen: Options | None = None
-    ) -> tuple[list[Verdict], Mesh]:
-        verdicts = []
-        for snapshot in snapshots:
-            verdict, mesh = advance(checkpoint, mesh, snapshot, chosen or Options())
-            verdicts.append(verdict)
-        return verdicts, mesh
-
-    return running
+    return partial(score_all, checkpoint)
 
 
 @pytest.fixture(scope="module")

@@ -8,31 +8,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
 
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
 LOST = "the request is done, and the response is lost"
 
 
-class JsonHandler(BaseHTTPRequestHandler):
+class JsonHandler(QuietHandler):
     """Answers with JSON documents."""
 
-    protocol_version = "HTTP/1.1"
-
-    def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("content-length") or 0))
-
     def answer(self, status: int, document: Any, **headers: str) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
+        self.send(status, json.dumps(document).encode(), **headers)
 
 
 def check(fields: dict[str, Any], *, required: tuple[str, ...] = (), **longest: int) -> list[str]:

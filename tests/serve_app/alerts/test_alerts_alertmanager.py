@@ -2,7 +2,6 @@
 
 import shutil
 import ssl
-import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,6 +16,7 @@ from serve_app.alerts.alert import Alert
 from serve_app.alerts.alertmanager import PostTiming, find_problem, split_batches
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
+from tests.builders import write_certificate
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
@@ -279,9 +279,7 @@ def test_the_posting_interval_allows_for_lost_posts() -> None:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on PATH to make a certificate with")
 async def test_a_private_certificate_authority_is_trusted_if_configured(tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    made = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=here -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run(["openssl", *made.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    certificate, key = write_certificate(tmp_path)
     server = StandIn(tls=ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     assert server.tls is not None
     server.tls.load_cert_chain(certificate, key)

@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,7 +16,6 @@ from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.grafana import KIND, annotation, incident_tag
 from serve_app.alerts.transitions import transition
 from serve_app.settings import Settings
-from tests.http_server import serve_in_thread
 from tests.serve_app.alerts.alerting import (
     NOW,
     PLACE,
@@ -28,6 +26,7 @@ from tests.serve_app.alerts.alerting import (
     start_notifier,
     verdict,
 )
+from tests.serve_app.alerts.stand_ins import JsonHandler, serve
 
 TOKEN = "glsa_t0ken"
 LOST = "the annotation is stored, and the response is lost"
@@ -47,14 +46,12 @@ class StandInGrafana:
     def handler(self) -> type[BaseHTTPRequestHandler]:
         grafana = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(JsonHandler):
             def do_GET(self) -> None:
                 if self._may():
                     tags = parse_qs(urlsplit(self.path).query)["tags"]
                     found = [one for one in grafana.annotations.values() if set(tags) <= set(one["tags"])]
-                    self._answer(200, {} if grafana.garbage else found)
+                    self.answer(200, {} if grafana.garbage else found)
 
             def do_POST(self) -> None:
                 if self._may():
@@ -67,33 +64,23 @@ class StandInGrafana:
                     self._write(number, grafana.annotations[number])
 
             def _write(self, number: int, before: dict[str, Any]) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                body = json.loads(self.body())
                 fault = grafana.faults.pop(0) if grafana.faults else 0
                 grafana.writes.append(self.command)
                 if isinstance(fault, int) and fault:
-                    self._answer(fault, {"message": "no"})
+                    self.answer(fault, {"message": "no"})
                     return
                 grafana.annotations[number] = before | body
                 if fault == LOST:
                     self.close_connection = True
                     return
-                self._answer(200, {"id": number})
+                self.answer(200, {"id": number})
 
             def _may(self) -> bool:
                 if self.headers["authorization"] == f"Bearer {TOKEN}":
                     return True
-                self._answer(401, {"message": "Unauthorized"})
+                self.answer(401, {"message": "Unauthorized"})
                 return False
-
-            def _answer(self, status: int, document: Any) -> None:
-                body = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Print nothing."""
 
         return Handler
 
@@ -108,14 +95,8 @@ def token(tmp_path: Path) -> Path:
 @pytest.fixture
 def grafana() -> Iterator[StandInGrafana]:
     stand_in = StandInGrafana()
-    with serve_stand_in(stand_in):
+    with serve(stand_in):
         yield stand_in
-
-
-@contextmanager
-def serve_stand_in(stand_in: StandInGrafana) -> Iterator[None]:
-    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), stand_in.handler())) as stand_in.url:
-        yield
 
 
 def to(grafana: StandInGrafana, token: Path, **more: Any) -> Any:

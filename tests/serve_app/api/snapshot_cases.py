@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -67,6 +68,9 @@ def snapshots(draw: st.DrawFn) -> MeshSnapshot:
     )
 
 
+MISSING = object()  # a field that a document does not have
+
+
 def document(**changed: Any) -> dict[str, Any]:
     document: dict[str, Any] = {
         "observed_at": "2026-03-01T03:14:00Z",
@@ -80,11 +84,26 @@ def document(**changed: Any) -> dict[str, Any]:
             {"source": "shop/cart", "destination": "shop/db/primary", "requests_per_second": 0, "p99_latency": 0.2},
         ],
     }
-    return {**document, **changed}
+    return {name: value for name, value in {**document, **changed}.items() if value is not MISSING}
 
 
 def call(**changed: Any) -> dict[str, Any]:
     return {"source": "shop/cart", "destination": "shop/frontend", "requests_per_second": 1, **changed}
+
+
+def alone(**changed: Any) -> dict[str, Any]:
+    service = {"namespace": "a", "name": "x", **changed}
+    return {"services": [{name: value for name, value in service.items() if value is not MISSING}], "calls": []}
+
+
+def arrow_of(documents: list[Any]) -> bytes:
+    """Return documents as rows of an Arrow stream; some may lack fields."""
+    names = list(dict.fromkeys(name for one in documents for name in one))
+    table = pa.table({name: [one.get(name) for one in documents] for name in names})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
@@ -98,53 +117,57 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"calls": [call(), call()]}, "/calls/1", "call 1: the call 'shop/cart' to 'shop/frontend' was already"),
     ({"calls": [{"source": "shop/cart"}]}, "/calls/0/destination", "'destination' is required"),
     (
-        {"services": [{"namespace": "a", "name": "x", "metrics": {"error_rate": 1.2}}], "calls": []},
+        alone(metrics={"error_rate": 1.2}),
         "/services/0/metrics/error_rate",
         "service 0: error_rate: expected a ratio from 0 to 1, got 1.2",
     ),
-    (
-        {"services": [{"namespace": "a", "name": "x", "metrics": {"reqest_rate": 1}}], "calls": []},
-        "/services/0/metrics/reqest_rate",
-        "'reqest_rate' is not a field",
-    ),
-    (
-        {"services": [{"namespace": "a", "name": "x", "metrics": {"p50_latency": 1e300}}], "calls": []},
-        "/services/0/metrics/p50_latency",
-        "expected a finite number",
-    ),
-    (
-        {"services": [{"namespace": "a", "name": "x", "metrics": {"p50_latency": float("nan")}}], "calls": []},
-        "/services/0/metrics/p50_latency",
-        "got NaN",
-    ),
-    ({"services": [{"namespace": "a/b", "name": "x"}], "calls": []}, "/services/0/namespace", '"a/b"'),
+    (alone(metrics={"reqest_rate": 1}), "/services/0/metrics/reqest_rate", "'reqest_rate' is not a field"),
+    (alone(metrics={"p50_latency": 1e300}), "/services/0/metrics/p50_latency", "expected a finite number"),
+    (alone(metrics={"p50_latency": float("nan")}), "/services/0/metrics/p50_latency", "got NaN"),
+    (alone(namespace="a/b"), "/services/0/namespace", '"a/b"'),
     ({"services": [{"namespace": "a", "name": "x"}] * 2, "calls": []}, "/services/1", "service 1: 'a/x' was"),
     ({"services": [], "calls": []}, "/services", "at least one service"),
     ({"observed_at": "2026-03-01T03:14:00"}, "/observed_at", "timezone"),
     ({"extra": 1}, "/extra", "'extra' is not a field"),
     ({"version": 2}, "/version", "should be 1"),
     (
-        {"services": [{"namespace": "a", "name": "x", "signals": {"cpu_throttling": 1.5}}], "calls": []},
+        alone(signals={"cpu_throttling": 1.5}),
         "/services/0/signals/cpu_throttling",
         "service 0: cpu_throttling: expected a ratio from 0 to 1, got 1.5",
     ),
     (
-        {"services": [{"namespace": "a", "name": "x", "signals": {"queue_depth": -2}}], "calls": []},
+        alone(signals={"queue_depth": -2}),
         "/services/0/signals/queue_depth",
         "expected a number from 0 to 1e+15, got -2",
     ),
-    (
-        {"services": [{"namespace": "a", "name": "x", "signals": {"oom_kills": float("nan")}}], "calls": []},
-        "/services/0/signals/oom_kills",
-        "got NaN",
-    ),
-    (
-        {"services": [{"namespace": "a", "name": "x", "signals": {"queue": 2}}], "calls": []},
-        "/services/0/signals/queue",
-        "'queue' is not a field",
-    ),
+    (alone(signals={"oom_kills": float("nan")}), "/services/0/signals/oom_kills", "got NaN"),
+    (alone(signals={"queue": 2}), "/services/0/signals/queue", "'queue' is not a field"),
     ({"policies": [{"service": "cart", "mute": "x"}]}, "/policies/0/service", "pattern"),
     ({"policies": [{"service": "shop/cart", "sensitivity": "loud"}]}, "/policies/0/sensitivity", "'low'"),
     ({"policies": [{"service": "shop/cart", "mute": "x" * 201}]}, "/policies/0/mute", "at most 200"),
     ({"policies": [{"service": "shop/cart", "muted": True}]}, "/policies/0/muted", "'muted' is not a field"),
+    ({"observed_at": "2026-02-30T00:00:00Z"}, "/observed_at", ""),
+    ({"observed_at": "1767225600"}, "/observed_at", ""),
+    ({"observed_at": "0001-01-01T00:00:00+23:59"}, "/observed_at", ""),
+    ({"observed_at": MISSING}, "/observed_at", ""),
+    ({"services": MISSING}, "/services", ""),
+    (alone(name=""), "/services/0/name", ""),
+    (alone(name=MISSING), "/services/0/name", ""),
+    (alone(zone=1), "/services/0/zone", ""),
+    (alone(metrics={"p99_latency": -0.1}), "/services/0/metrics/p99_latency", ""),
+    (alone(metrics={"p99_latency": 1e39}), "/services/0/metrics/p99_latency", ""),
+    (alone(metrics={"p99_latency": float("inf")}), "/services/0/metrics/p99_latency", ""),
+    ({"calls": [call(source="nobody")]}, "/calls/0/source", ""),
+    ({"calls": [call(error_rate=1.01)]}, "/calls/0/error_rate", ""),
+    ({"calls": [call(requests_per_second=float("nan"))]}, "/calls/0/requests_per_second", ""),
+    ({"changes": [{"service": "shop/cart"}]}, "/changes/0/kind", ""),
+]
+WRONG_TYPES: list[tuple[dict[str, Any], str, str]] = [  # in JSON; an Arrow column has one type
+    ({"observed_at": 1767225600}, "/observed_at", ""),
+    ({"services": {}}, "/services", ""),
+    ({"services": ["shop/cart"], "calls": []}, "/services/0", ""),
+    *(
+        (alone(metrics={"p99_latency": value}), "/services/0/metrics/p99_latency", "")
+        for value in ("many", "0.1", True)
+    ),
 ]

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import ClassVar
 
 import httpx
@@ -40,6 +39,7 @@ from serve_app.errors import (
     UnknownMesh,
     UnknownMute,
 )
+from tests.http_server import QuietHandler, serve_in_thread
 from tests.timing import PATIENCE_SECONDS
 
 NAN = float("nan")
@@ -206,9 +206,10 @@ def test_feedback_and_mutes_are_listed_and_removed() -> None:
     [
         (lambda service: service.withdraw_feedback("prod", "none"), UnknownIncident),
         (lambda service: service.unmute("prod", "none"), UnknownMute),
+        (lambda service: service.verdict("prod"), UnknownMesh),
     ],
 )
-def test_missing_feedback_cannot_be_withdrawn(call: Callable[[Client], None], error: type[ServeError]) -> None:
+def test_what_is_not_there_is_an_error(call: Callable[[Client], object], error: type[ServeError]) -> None:
     with client(lambda _: refusal(error("nothing is said of it"))) as service, pytest.raises(error):
         call(service)
 
@@ -231,35 +232,22 @@ def test_the_client_waits_during_overload() -> None:
     assert not answers
 
 
-class Pods(BaseHTTPRequestHandler):
+class Pods(QuietHandler):
     """Behind one address: the pod that the first connection reaches can answer nothing, and the others can."""
 
-    protocol_version = "HTTP/1.1"  # connections stay open
     reached: ClassVar[set[int]] = set()
 
     def do_GET(self) -> None:
         self.reached.add(self.client_address[1])
-        body = json.dumps([]).encode()
-        self.send_response(503 if len(self.reached) == 1 else 200)
-        self.send_header("retry-after", "0")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Keep requests out of the output of the tests."""
+        self.send(503 if len(self.reached) == 1 else 200, b"[]", retry_after="0")
 
 
 def test_a_pod_that_cannot_answer_is_left_for_another_one() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pods) as server:
-        server.daemon_threads = True
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(server.serve_forever, 0.02)
-            try:
-                with Client(f"http://127.0.0.1:{server.server_port}", patience_seconds=PATIENCE_SECONDS) as client:
-                    assert client.meshes() == []
-            finally:
-                server.shutdown()
+    with (
+        serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Pods)) as url,
+        Client(url, patience_seconds=PATIENCE_SECONDS) as client,
+    ):
+        assert client.meshes() == []
     assert len(Pods.reached) == 2
 
 
@@ -368,8 +356,3 @@ def test_a_deletion_that_was_done_before_its_answer_was_lost_is_no_error() -> No
         service.delete("prod")
     with client(lambda _: refusal(UnknownMesh("no such mesh"))) as service, pytest.raises(UnknownMesh):
         service.delete("prod")
-
-
-def test_unknown_mesh() -> None:
-    with client(lambda _: refusal(UnknownMesh("no such mesh"))) as service, pytest.raises(UnknownMesh):
-        service.verdict("prod")

@@ -18,7 +18,7 @@ from kernels.library import Backend
 from model.snapshot import LARGEST_VALUE, MeshSnapshot
 from serve_app.api.codec import JSON, Limits, compiled, decode_snapshot, encode_snapshot, json_body, snapshot_document
 from serve_app.errors import ServeError
-from tests.serve_app.api.snapshot_cases import WRONG, call, document, snapshots
+from tests.serve_app.api.snapshot_cases import WRONG, WRONG_TYPES, call, document, snapshots
 
 pytestmark = pytest.mark.skipif(json_rows._BACKEND.library is None, reason="the reader is not compiled")
 ANY = Limits()
@@ -158,7 +158,7 @@ def test_what_is_not_utf8_is_left_to_the_other_way(bad: bytes, inside: bytes) ->
     assert compiled.decode(text_of(FULL).replace(inside, inside + bad), ANY) is None
 
 
-@pytest.mark.parametrize("changed", [changed for changed, _, _ in WRONG])
+@pytest.mark.parametrize("changed", [changed for changed, _, _ in [*WRONG, *WRONG_TYPES]])
 def test_documents_with_mistakes_are_left_to_the_other_way(changed: dict[str, Any]) -> None:
     assert compiled.decode(text_of(document(**changed)), ANY) is None
 

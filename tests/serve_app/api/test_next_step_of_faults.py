@@ -5,7 +5,6 @@ A row for each kind of fault, on small meshes. Faults that show little may be mi
 
 import random
 import re
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from lab.simulator.events.faults import CATALOGUE, Fault, FaultKind, candidates
 from lab.simulator.events.traffic import TrafficShift
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.verdict import Incident, Verdict
 from serve_app.api.next_step import next_step
 from serve_app.pipeline import Mesh, Options, advance
@@ -39,11 +38,6 @@ SHIFTS = {  # factor on the traffic from outside, and how the right step begins
     0.2: r"Check the load balancer, DNS",
     4.0: r"(Find where the requests|Scale \S+ out, or limit its callers)",
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return load()
 
 
 def simulated_fault(kind: FaultKind, seed: int) -> Simulator:
@@ -84,19 +78,13 @@ def test_every_kind_of_fault_has_a_right_step() -> None:
     assert STEPS.keys() == CATALOGUE.keys()
 
 
-def require_right_step(checkpoint: Checkpoint, simulators: Iterable[Simulator], right: str) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("cause", [*STEPS, *SHIFTS])
+def test_the_next_step_is_right(checkpoint: Checkpoint, cause: FaultKind | float) -> None:
+    if isinstance(cause, float):
+        simulators, right = [simulated_shift(cause, seed) for seed in SEEDS], SHIFTS[cause]
+    else:
+        simulators, right = [simulated_fault(cause, seed) for seed in SEEDS], STEPS[cause]
     found = (worst_incident(checkpoint, simulator) for simulator in simulators)
     steps = [next_step(incident, verdict.alerts) for incident, verdict in found]
     assert sum(re.match(right, step) is not None for step in steps) >= len(SEEDS) - 1, steps
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", STEPS)
-def test_the_next_step_is_right(checkpoint: Checkpoint, kind: FaultKind) -> None:
-    require_right_step(checkpoint, (simulated_fault(kind, seed) for seed in SEEDS), STEPS[kind])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("factor", SHIFTS)
-def test_the_next_step_after_a_shift_of_the_traffic_is_right(checkpoint: Checkpoint, factor: float) -> None:
-    require_right_step(checkpoint, (simulated_shift(factor, seed) for seed in SEEDS), SHIFTS[factor])

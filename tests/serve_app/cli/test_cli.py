@@ -5,21 +5,18 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import tomllib
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import ThreadingHTTPServer
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import httpx
 import pytest
-from typer.testing import CliRunner, Result
 
 from lab.simulator.events.operations import DEFAULT_FACTOR
 from model.checkpoint import SHIPPED, load
 from serve_app.api.codec import verdict_line
-from serve_app.cli import app
 from serve_app.cli.configure import overrides
 from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
@@ -27,6 +24,8 @@ from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.toml import toml_value
+from tests.http_server import QuietHandler, serve_in_thread
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.running import Service, list_meshes
 from tests.timing import PATIENCE_SECONDS
 
@@ -48,11 +47,6 @@ COMMANDS = [
     ("config",),
     ("config", "show"),
 ]
-
-
-def tagae(*args: object) -> Result:
-    """Run the command once, with separate output streams."""
-    return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 @pytest.fixture(scope="module")
@@ -376,43 +370,28 @@ def test_score_through_a_service_gives_the_same_verdicts(recording: Path, servic
     assert list_meshes(service) == before
 
 
-class LosesAnswers(BaseHTTPRequestHandler):
+class LosesAnswers(QuietHandler):
     """A proxy that answers 504 to the first attempt of each request, after the service processed it."""
 
     service: ClassVar[httpx.Client]
     seen: ClassVar[set[tuple[str, bytes]]] = set()
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.body()
         headers = {"content-type": self.headers.get("content-type", "")}
         answer = self.service.request(self.command, self.path, content=body, headers=headers)
         is_first = (self.path, body) not in self.seen
         self.seen.add((self.path, body))
-        content = b"" if is_first else answer.content
-        self.send_response(504 if is_first else answer.status_code)
-        self.send_header("retry-after", "0")
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        self.send(504 if is_first else answer.status_code, b"" if is_first else answer.content, retry_after="0")
 
-    do_POST = do_DELETE = do_GET  # noqa: N815  # the library chose the names
-
-    def log_message(self, *_: Any) -> None:
-        """Keep requests out of the output of the tests."""
+    do_POST = do_DELETE = do_GET  # the library chose the names
 
 
 @pytest.mark.ray
 def test_score_continues_if_answers_are_lost(recording: Path, service: Service) -> None:
     LosesAnswers.service = service.http
-    with HTTPServer(("127.0.0.1", 0), LosesAnswers) as proxy:
-        serving = threading.Thread(target=proxy.serve_forever)
-        serving.start()
-        try:
-            url = f"http://127.0.0.1:{proxy.server_port}"
-            result = tagae("score", recording, "--url", url, "--mesh", "late")
-        finally:
-            proxy.shutdown()
-            serving.join()
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), LosesAnswers)) as url:
+        result = tagae("score", recording, "--url", url, "--mesh", "late")
     assert result.exit_code == 0, result.stderr
     assert [json.loads(line)["sequence"] for line in result.stdout.splitlines()] == list(range(1, SNAPSHOTS + 1))
     assert result.stderr.count("504 Gateway Timeout; trying again for up to ") == SNAPSHOTS + 1

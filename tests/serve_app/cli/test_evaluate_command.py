@@ -5,19 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from model.verdict import Incident, Severity, Status, Suspect, Verdict
 from serve_app.api.codec import verdict_line
-from serve_app.cli import app
 from serve_app.recordings.reader import RecordingReader
+from tests.serve_app.cli.command import tagae
 
 SNAPSHOTS = 150
 MESH = ("--services", 20, "--calls-per-service", 2, "--snapshots", SNAPSHOTS, "--first-fault", 30)
-
-
-def tagae(*args: object) -> Result:
-    return CliRunner().invoke(app, [str(arg) for arg in args], env={"COLUMNS": "160"})
 
 
 def write_verdicts(recording: Path, path: Path, right: bool) -> None:

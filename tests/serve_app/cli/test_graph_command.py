@@ -7,10 +7,9 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from typer.testing import CliRunner
 
 from lab.simulator.mesh.topology import MeshSpec
-from serve_app.cli import app
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.running import Service, problem, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
@@ -52,11 +51,11 @@ def test_an_unknown_form_is_refused(service: Service) -> None:
 
 def test_the_command_writes_a_file_or_stdout(service: Service, tmp_path: Path) -> None:
     options = ["graph", "--url", service.url, "--mesh", "drawn"]
-    written = CliRunner().invoke(app, [*options, "-o", str(tmp_path / "drawn.graphml")])
+    written = tagae(*options, "-o", tmp_path / "drawn.graphml")
     assert written.exit_code == 0, written.stderr
     assert len(nx.read_graphml(tmp_path / "drawn.graphml")) == 30
-    printed = CliRunner().invoke(app, [*options, "--format", "node-link"])
+    printed = tagae(*options, "--format", "node-link")
     assert len(json.loads(printed.stdout)["nodes"]) == 30
-    unknown = CliRunner().invoke(app, [*options, "--service", "shop/nobody"])
+    unknown = tagae(*options, "--service", "shop/nobody")
     assert unknown.exit_code == 1
     assert "shop/nobody" in unknown.stderr

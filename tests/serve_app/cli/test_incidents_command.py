@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from lab.simulator.mesh.topology import MeshSpec
-from serve_app.cli import app
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.running import Service, failing, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
@@ -27,8 +27,7 @@ def incident(service: Service) -> dict[str, Any]:
 
 def run(service: Service, *arguments: str, columns: int = 250) -> Result:
     """One run of the command on a wide terminal."""
-    command = ["incidents", "--url", service.url, "--mesh", MESH, *arguments]
-    return CliRunner().invoke(app, command, env={"COLUMNS": str(columns)})
+    return tagae("incidents", "--url", service.url, "--mesh", MESH, *arguments, columns=columns)
 
 
 @pytest.mark.parametrize("columns", [250, 40])
@@ -79,7 +78,7 @@ def test_wrong_options_are_refused(service: Service, arguments: tuple[str, ...],
 def test_an_id_of_a_message_finds_its_incident(command: list[str], service: Service, incident: dict[str, Any]) -> None:
     """In any mesh: a message has the id, and a person may not know the mesh."""
     arguments = ["incidents", *command, incident["id"], "--url", service.url]
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "250"})
+    result = tagae(*arguments)
     assert result.exit_code == 0, result.stderr
     first, headline, *_ = result.stdout.splitlines()
     assert first.startswith(f"{incident['id']} ")
@@ -87,13 +86,13 @@ def test_an_id_of_a_message_finds_its_incident(command: list[str], service: Serv
     assert failing(SPEC) in headline
     assert f"1. {incident['suspects'][0]['service']} (" in result.stdout
     assert f"{service.url}/#mesh={MESH}&incident={incident['id']}" in result.stdout
-    (line,) = CliRunner().invoke(app, [*arguments, "--json"]).stdout.splitlines()
+    (line,) = tagae(*arguments, "--json").stdout.splitlines()
     assert json.loads(line)["id"] == incident["id"]
 
 
 def test_an_id_that_no_mesh_has_says_where_to_look(service: Service) -> None:
     arguments = ["incidents", "20260101T000000Z-00000000", "--url", service.url]
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "250"})
+    result = tagae(*arguments)
     assert result.exit_code == 1
     assert "expected the id of an incident" in result.stderr
     assert "tagae incidents --since 90d" in result.stderr
@@ -101,15 +100,14 @@ def test_an_id_that_no_mesh_has_says_where_to_look(service: Service) -> None:
 
 def test_options_before_a_command_are_refused() -> None:
     """Otherwise another mesh would be meant."""
-    result = CliRunner().invoke(app, ["incidents", "--mesh", MESH, "accept", "nothing"], env={"COLUMNS": "250"})
+    result = tagae("incidents", "--mesh", MESH, "accept", "nothing")
     assert result.exit_code == 2
     assert "expected options after accept, got --mesh before it" in " ".join(result.stderr.split())
 
 
 def test_an_open_incident_is_accepted_as_normal(service: Service, incident: dict[str, Any]) -> None:
     def accept(name: str) -> Result:
-        command = ["incidents", "accept", name, "--url", service.url, "--mesh", MESH, "--note", "a new release"]
-        return CliRunner().invoke(app, command, env={"COLUMNS": "250"})
+        return tagae("incidents", "accept", name, "--url", service.url, "--mesh", MESH, "--note", "a new release")
 
     refused = accept("nothing")
     assert (refused.exit_code, "expected an open incident" in refused.stderr) == (1, True)

@@ -2,24 +2,21 @@
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from model.checkpoint import SHIPPED, load
-from serve_app.cli import app
 from serve_app.models.card import write_card
 from serve_app.models.registry import Registry
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.cli.test_models_fetch import run_store
 
+models = partial(tagae, "models")
 CONTENT = SHIPPED.read_bytes()
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 VERSION = load(SHIPPED).digest
-
-
-def models(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["models", *map(str, arguments)], env={"COLUMNS": "1000"})
 
 
 def test_a_model_with_a_card_needs_no_digest(tmp_path: Path) -> None:

@@ -3,16 +3,15 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from model.checkpoint import SHIPPED, load
-from serve_app.cli import app
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
+from tests.serve_app.cli.command import tagae
 
 CONTENT = SHIPPED.read_bytes()
 FULL = Path("/dev/full")
@@ -20,19 +19,16 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 def fetch(source: object, target: Path, digest: str = DIGEST, *options: str) -> Result:
-    command = ["models", "fetch", str(source), str(target), "--sha256", digest, *options]
-    return CliRunner().invoke(app, command, env={"COLUMNS": "1000"})
+    return tagae("models", "fetch", source, target, "--sha256", digest, *options)
 
 
-class Store(BaseHTTPRequestHandler):
+class Store(QuietHandler):
     """An object store with one file behind a signed URL."""
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path == "/moved":
-            self.send_response(307)
-            self.send_header("Location", "/weights?signature=secret")
-            self.end_headers()
+            self.send(307, location="/weights?signature=secret")
             return
         allowed = query == "signature=secret" or self.headers.get("Authorization") == "Bearer token"
         whole = path in ("/weights", "/cut")
@@ -41,9 +37,6 @@ class Store(BaseHTTPRequestHandler):
         self.end_headers()
         if whole and allowed:
             self.wfile.write(CONTENT[: len(CONTENT) // 2] if path == "/cut" else CONTENT)
-
-    def log_message(self, *_: Any) -> None:
-        """Write nothing."""
 
 
 @contextmanager

@@ -2,28 +2,25 @@
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
-from serve_app.cli import app, console
+from serve_app.cli import console
 from serve_app.collect.prometheus.history import fetch_ahead
 from serve_app.recordings.writer import RecordingWriter
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 from tests.timing import PATIENCE_SECONDS
 
+score = partial(tagae, "score")
 LENGTHS = {"mon": 30, "tue": 120}
-
-
-def score(*arguments: object) -> Result:
-    """Run ``tagae score``."""
-    return CliRunner().invoke(app, ["score", *map(str, arguments)])
 
 
 def simulate(seed: int, length: int) -> list[MeshSnapshot]:

@@ -11,20 +11,11 @@ from starlette.types import Message, Receive, Scope, Send
 from serve_app.deployments.http.interface import CountRequests
 from serve_app.deployments.load import REQUESTS, RequestLoad
 from serve_app.deployments.scaling import choose_replicas, follow_requests
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.builders import Clock
 
 
 def test_the_load_is_an_average_since_the_last_report() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     load = RequestLoad(clock)
     with load.work():
         clock.now += 3.0
@@ -37,7 +28,7 @@ def test_the_load_is_an_average_since_the_last_report() -> None:
 
 
 def test_a_request_that_fails_counts_no_longer() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     load = RequestLoad(clock)
     with pytest.raises(ValueError, match="bad"), load.work():
         raise ValueError("bad")
@@ -47,7 +38,7 @@ def test_a_request_that_fails_counts_no_longer() -> None:
 
 
 def test_a_stream_counts_until_its_answer_begins() -> None:
-    clock, seen = Clock(), list[float]()
+    clock, seen = Clock(100.0), list[float]()
     load = RequestLoad(clock)
 
     async def answer(_scope: Scope, _receive: Receive, send: Send) -> None:

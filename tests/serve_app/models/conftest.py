@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import fsspec
@@ -10,9 +9,6 @@ import pytest
 
 from serve_app.models import loader
 from serve_app.models.registry import Registry
-from serve_app.settings import StoreSettings
-from serve_app.stores.opening import open_store
-from serve_app.stores.state_store import StateStore
 from tests.timing import PATIENCE_SECONDS
 
 
@@ -20,12 +16,6 @@ from tests.timing import PATIENCE_SECONDS
 def is_patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test depends on how fast weights are loaded."""
     monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", PATIENCE_SECONDS)
-
-
-@pytest.fixture
-def store(place: StoreSettings) -> Iterator[StateStore]:
-    with closing(open_store(place)) as opened:
-        yield opened
 
 
 @pytest.fixture

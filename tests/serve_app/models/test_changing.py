@@ -18,9 +18,9 @@ from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.models import ModelPin, TrialDocument
 from serve_app.cli import app
 from serve_app.errors import UnfitModel, UnknownModel
-from serve_app.models.card import describe
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import uses_candidate
+from tests.builders import add_model
 from tests.serve_app.running import eventually, problem, start_service
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -33,8 +33,7 @@ SNAPSHOTS = 4000  # more than the test needs
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service with a registry that has the shipped model; it scores in the session, or with replicas."""
     folder = tmp_path_factory.mktemp("models")
-    content = SHIPPED.read_bytes()
-    Registry(str(folder / "registry")).add(content, describe(load(SHIPPED), content))
+    add_model(Registry(str(folder / "registry")), SHIPPED)
     settings = {
         "serve.port": 0,
         "store.path": folder / "store",
@@ -53,10 +52,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 def candidate(request: pytest.FixtureRequest, url: str, other_weights: Path) -> ModelPin:
     """A model with other scores, which is added while the service runs."""
     place = next(node.registry for node in request.node.listchain() if hasattr(node, "registry"))
-    content = other_weights.read_bytes()
-    card = describe(load(other_weights), content)
-    Registry(str(place)).add(content, card)
-    return ModelPin(version=card.version, sha256=card.sha256)
+    return add_model(Registry(str(place)), other_weights)
 
 
 class Load:

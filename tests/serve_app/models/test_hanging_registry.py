@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray import serve
 
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
@@ -29,7 +28,6 @@ from serve_app.errors import RegistryGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
-from serve_app.models.card import describe
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import Rollouts
 from serve_app.models.served import ServedModel, ServedModels, open_models
@@ -37,6 +35,7 @@ from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.state_store import StateStore
+from tests.builders import add_model, allow_deployments
 from tests.serve_app.deployments.scoring.test_scoring_replicas import Method
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
@@ -92,26 +91,16 @@ def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
 
 @pytest.fixture
 def pin(registry: Registry, other_weights: Path) -> ModelPin:
-    return add(registry, other_weights)
+    return add_model(registry, other_weights)
 
 
 @pytest.fixture
 async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Deployments can be built in this process. They are freed while an event loop runs: without one, Serve's batches
     would create a loop of their own, which no one closes."""
-    context = SimpleNamespace(
-        replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
-    )
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    allow_deployments(monkeypatch)
     yield
     gc.collect()
-
-
-def add(registry: Registry, path: Path) -> ModelPin:
-    content = path.read_bytes()
-    card = describe(load(path), content)
-    registry.add(content, card)
-    return ModelPin(version=card.version, sha256=card.sha256)
 
 
 def models_of(store: StateStore, registry: Registry) -> ServedModels:
@@ -141,7 +130,7 @@ async def test_the_weights_in_use_stay_in_use_while_new_ones_cannot_be_loaded(
     ours.change(changes.confirm)
     await theirs.follow_once()
     assert await digest_of(theirs) == pin.version
-    newer = add(registry, weights)
+    newer = add_model(registry, weights)
     ours.change(lambda rollout: changes.promote(rollout, newer))
     assert await digest_of(ours) == newer.version
     hang.begin()

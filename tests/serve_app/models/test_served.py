@@ -13,26 +13,17 @@ import torch
 
 from model.checkpoint import load, save
 from model.mesh_weights import load_weights
-from serve_app.api.schemas.models import ModelPin
 from serve_app.errors import StoreGone, UnfitModel, UnknownModel
 from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
-from serve_app.models.card import describe
 from serve_app.models.loader import checkpoint_of, open_loader
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
 from serve_app.models.served import ServedModels, open_models
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
-
-
-def add(registry: Registry, path: Path) -> ModelPin:
-    """Add weights to a registry."""
-    content = path.read_bytes()
-    card = describe(load(path), content)
-    registry.add(content, card)
-    return ModelPin(version=card.version, sha256=card.sha256)
+from tests.builders import add_model
 
 
 def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedModels:
@@ -61,7 +52,7 @@ def test_without_a_registry_the_weights_of_the_settings_are_used(other_weights: 
 def test_a_promoted_model_is_in_use_when_the_session_follows(
     store: StateStore, registry: Registry, other_weights: Path
 ) -> None:
-    pin = add(registry, other_weights)
+    pin = add_model(registry, other_weights)
     models, other = models_of(store, registry), models_of(store, registry)
     assert digest_of(models) == load().digest
     models.change(lambda rollout: changes.promote(rollout, pin))
@@ -77,13 +68,13 @@ def test_a_promoted_model_is_in_use_when_the_session_follows(
 
 
 def test_a_new_session_uses_what_the_store_says(store: StateStore, registry: Registry, other_weights: Path) -> None:
-    pin = add(registry, other_weights)
+    pin = add_model(registry, other_weights)
     models_of(store, registry).change(lambda rollout: changes.promote(rollout, pin))
     assert digest_of(models_of(store, registry)) == pin.version
 
 
 def test_each_mesh_of_a_trial_has_two_models(store: StateStore, registry: Registry, other_weights: Path) -> None:
-    pin = add(registry, other_weights)
+    pin = add_model(registry, other_weights)
     models = models_of(store, registry)
     assert asyncio.run(models.other("shop")) is None
     rollout = models.change(lambda rollout: changes.start_canary(rollout, pin, 0.5))
@@ -100,7 +91,7 @@ def test_each_mesh_of_a_trial_has_two_models(store: StateStore, registry: Regist
 def test_meshes_with_a_file_in_the_settings_stay_as_they_are(
     store: StateStore, registry: Registry, weights: Path, other_weights: Path
 ) -> None:
-    pin = add(registry, other_weights)
+    pin = add_model(registry, other_weights)
     models = models_of(store, registry, meshes={"own": {"weights": weights}})
     models.change(lambda rollout: changes.promote(rollout, pin))
     assert (digest_of(models, "own"), digest_of(models, "plain")) == (load(weights).digest, pin.version)
@@ -120,7 +111,7 @@ def test_a_model_with_other_neighbours_is_refused(store: StateStore, registry: R
     shipped, path = load(), tmp_path / "other.safetensors"
     more = replace(shipped.network.config, neighbours=99)
     save(replace(shipped, network=type(shipped.network)(more)), path)
-    pin = add(registry, path)
+    pin = add_model(registry, path)
     with pytest.raises(UnfitModel, match="as the one in use, got one that reads 99"):
         asyncio.run(models_of(store, registry).pin(pin.version, None))
 
@@ -134,7 +125,7 @@ def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(
     store: StateStore, registry: Registry, other_weights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    pin = add(registry, other_weights)
+    pin = add_model(registry, other_weights)
     file = tmp_path / "models" / pin.version / WEIGHTS
     content = file.read_bytes()
     file.write_bytes(b"changed")
@@ -154,7 +145,7 @@ def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(
 async def test_a_snapshot_does_not_wait_for_a_registry_that_hangs(
     store: StateStore, registry: Registry, other_weights: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pin = add(registry, other_weights)
+    pin = add_model(registry, other_weights)
     models = models_of(store, registry)
     hangs, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -197,7 +188,7 @@ async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Regis
 
 
 async def test_a_scorer_loads_what_a_group_names(registry: Registry, other_weights: Path) -> None:
-    pin = add(registry, other_weights)
+    pin = add_model(registry, other_weights)
     loads = open_loader(Settings(models={"registry": registry.place}), torch.device("cpu"), PrometheusInstruments())
     first = await checkpoint_of(pin, loads)
     assert first.digest == pin.version

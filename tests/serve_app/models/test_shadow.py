@@ -25,7 +25,6 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import SHADOWED, Metric
 from serve_app.models import gate
 from serve_app.models import rollout as changes
-from serve_app.models.card import describe
 from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
 from serve_app.models.recorded_comparison import compare_over_recordings
 from serve_app.models.registry import WEIGHTS, Registry
@@ -37,6 +36,7 @@ from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
+from tests.builders import add_model
 from tests.serve_app.running import failing, record_simulation
 
 SPEC = MeshSpec(services=30, seed=3)
@@ -118,10 +118,7 @@ def session(place: StoreSettings, registry: Registry, monkeypatch: pytest.Monkey
 def add(registry: Registry, checkpoint: Checkpoint, folder: Path, name: str) -> ModelPin:
     path = folder / f"{name}.safetensors"
     save(checkpoint, path)
-    content = path.read_bytes()
-    card = describe(load(path), content)
-    registry.add(content, card)
-    return ModelPin(version=card.version, sha256=card.sha256)
+    return add_model(registry, path)
 
 
 @pytest.fixture

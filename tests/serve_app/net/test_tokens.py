@@ -21,7 +21,7 @@ from serve_app.net.endpoint import SecretUnreadable
 from serve_app.net.google import GoogleTokens
 from serve_app.net.tokens import CachedTokens, NoToken, OAuth2Client, OAuth2Tokens
 from serve_app.settings import CollectorSettings, MeshSettings
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.test_completeness import AT
 
@@ -63,17 +63,10 @@ class Issuer:
 def issuer() -> Iterator[Issuer]:
     one = Issuer()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             status, document = one.reply(self)
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Keep requests out of the output of the tests."""
+            self.send(status, json.dumps(document).encode())
 
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
         one.url = f"{url}/token?hidden=1"

@@ -4,12 +4,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
 from tests.timing import PATIENCE_SECONDS
 
 
@@ -65,16 +65,10 @@ def run_trace_collector(**state: Any) -> Iterator[TraceCollector]:
     """Run a collector inside the block."""
     collector = TraceCollector(**state)
 
-    class Post(BaseHTTPRequestHandler):
+    class Post(QuietHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
             assert self.path == "/v1/traces"
-            self.send_response(collector.take(body, dict(self.headers)))
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Keep requests out of the output of the tests."""
+            self.send(collector.take(self.body(), dict(self.headers)))
 
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Post)) as collector.url:
         yield collector

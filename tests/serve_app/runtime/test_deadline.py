@@ -44,10 +44,7 @@ def test_the_wait_of_a_request_counts_on_one_machine_only(monkeypatch: pytest.Mo
     assert 3.0 <= seconds_since(mark) < 60.0
     monkeypatch.setattr(deadline, "_boot", lambda: "another-machine")
     assert seconds_since(mark) == 0.0
-
-
-def test_a_system_without_an_id_of_its_boot_counts_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadline, "_boot", lambda: "")
+    monkeypatch.setattr(deadline, "_boot", lambda: "")  # a system without an id of its boot
     assert seconds_since(mark_time()) == 0.0
 
 

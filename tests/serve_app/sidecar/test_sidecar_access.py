@@ -1,6 +1,5 @@
 """The service in one process with tokens and TLS: gRPC and metrics."""
 
-import subprocess
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,14 +20,13 @@ from serve_app.access.failures import MAX_FAILURES
 from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.sidecar.service import peer_host
+from tests.builders import write_certificate
 from tests.serve_app.running import record_simulation
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SNAPSHOTS = record_simulation(MeshSpec(services=20, calls_per_service=3.0, seed=4), 6)
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
-OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,7 @@ class Guarded:
 def guarded_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     file, socket = folder / "tokens.toml", folder / "verdicts.sock"
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run([*OPENSSL, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    certificate, key = write_certificate(folder)
     tokens = {
         "reader": editing.create(file, "reader", [Scope.READ]),
         "writer": editing.create(file, "writer", [Scope.WRITE], ["mesh"]),

@@ -9,16 +9,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import Mesh
 from serve_app.settings.meshes import Priority
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
-
-
-@dataclass(slots=True)
-class Clock:
-    """A clock that stands still until it is set."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.builders import Clock
 
 
 @dataclass(slots=True)

@@ -2,13 +2,12 @@
 
 import uuid
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from lab.contracts.store_content import append, at, contents, incident, is_step
-from serve_app.cli import app
 from serve_app.errors import StoreConflict
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.copying import copy_meshes, copy_rollout
@@ -16,11 +15,10 @@ from serve_app.stores.primitives import Range, Row
 from serve_app.stores.sqlite import SqliteRows
 from serve_app.stores.state_store import StateStore
 from tests.live.redis import RedisProgram
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.stores.local import local_store
 
-
-def copy(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["store", "copy", *map(str, arguments)])
+copy = partial(tagae, "store", "copy")
 
 
 def fill(folder: Path) -> dict[str, object]:

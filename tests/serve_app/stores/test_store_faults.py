@@ -1,4 +1,4 @@
-"""Faults of a store's file: damage, a full disk, a killed writer."""
+"""The file of a local store: damage, a full disk, a killed writer, its log, and processes that wait."""
 
 import multiprocessing
 import os
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lab.contracts.store_content import append, at, is_step, random_bytes, snapshots, states
-from serve_app.errors import CorruptState, StoreFull
+from serve_app.errors import CorruptState, Overloaded, StoreFull
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.local import file_of, local_store
@@ -300,3 +300,53 @@ def test_no_acknowledged_write_is_lost_when_the_writer_is_killed(tmp_path: Path,
         assert stored == {number: random_bytes(number, 320_000) for number in stored}
         assert snapshots(store)[-1] == random_bytes(-mesh.sequence, 40_000)
         append(store, mesh.sequence + 1)
+
+
+def test_the_log_is_moved_into_the_file_between_writes(store: StateStore, tmp_path: Path) -> None:
+    log = tmp_path / "stores" / f"{FILE_NAME}-wal"
+    for sequence in range(1, 21):
+        append(store, sequence, snapshot=random_bytes(sequence, 2**20))
+    assert log.stat().st_size > 2**24
+    store.tidy()
+    append(store, 21, snapshot=random_bytes(21, 2**20))  # begins the log again, and truncates it
+    assert log.stat().st_size <= 2**24
+    store.tidy()
+    assert states(store) == {21: b"state 21"}
+
+
+def test_a_short_log_is_left_alone(store: StateStore, tmp_path: Path) -> None:
+    """A log that was once long keeps the size to which it was truncated."""
+    file = tmp_path / "stores" / FILE_NAME
+    for sequence in range(1, 21):
+        append(store, sequence, snapshot=random_bytes(sequence, 2**20))
+    store.tidy()
+    append(store, 21, snapshot=random_bytes(21, 2**20))
+    before = file.read_bytes()
+    for sequence in range(22, 25):
+        append(store, sequence)
+        store.tidy()
+    assert file.read_bytes() == before, "nothing was moved"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    assert file.read_bytes() != before, "though there was something to move"
+
+
+def test_a_store_without_its_files_is_not_tidied(store: StateStore, tmp_path: Path) -> None:
+    append(store, 1)
+    for path in (tmp_path / "stores").glob(f"{FILE_NAME}*"):
+        path.rename(tmp_path / path.name)
+    store.tidy()
+    assert not list((tmp_path / "stores").glob(f"{FILE_NAME}*"))
+
+
+def test_a_locked_store_reports_when_to_retry(store: StateStore, tmp_path: Path) -> None:
+    with (
+        closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME, isolation_level=None)) as other,
+        closing(local_store(tmp_path / "stores", busy_timeout_seconds=0.01)) as impatient,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Overloaded, match="try again") as caught:
+            append(impatient, 1)
+        assert caught.value.details["retry_after_seconds"] > 0
+        other.execute("ROLLBACK")
+        append(impatient, 1)

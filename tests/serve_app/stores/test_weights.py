@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 import torch
-from ray import serve
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -37,6 +35,7 @@ from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import MeshRepository
+from tests.builders import allow_deployments
 
 
 def settings_of(**weights: Path) -> Settings:
@@ -116,10 +115,7 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
 ) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a GPU")
-    context = SimpleNamespace(
-        replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
-    )
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    allow_deployments(monkeypatch)
     passes: list[tuple[MeshNetwork, int]] = []
 
     def count_passes(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception]:

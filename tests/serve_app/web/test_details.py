@@ -53,7 +53,7 @@ SNAPSHOTS = recording()
 
 
 @pytest.fixture(scope="module")
-def watched_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def seen_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     kept = Watched(tmp_path_factory.mktemp("details"))
     with closing(kept.store):
         kept.see(MESH, SNAPSHOTS)
@@ -61,10 +61,10 @@ def watched_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def read(
-    watched_mesh: Watched, service: str, source: str | None = None, index: int | None = None, mesh: str = MESH
+    seen_mesh: Watched, service: str, source: str | None = None, index: int | None = None, mesh: str = MESH
 ) -> DetailsDocument:
     at = None if index is None else SNAPSHOTS[index].observed_at
-    return DetailsDocument.model_validate_json(watched_mesh.viewing.details(mesh, Subject(service, source), at, LINKS))
+    return DetailsDocument.model_validate_json(seen_mesh.viewing.details(mesh, Subject(service, source), at, LINKS))
 
 
 def columns(document: DetailsDocument, metric: str) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def columns(document: DetailsDocument, metric: str) -> dict[str, Any]:
     }
 
 
-def test_the_metrics_of_a_service_are_those_of_the_snapshots(watched_mesh: Watched) -> None:
-    found = read(watched_mesh, SLOW)
+def test_the_metrics_of_a_service_are_those_of_the_snapshots(seen_mesh: Watched) -> None:
+    found = read(seen_mesh, SLOW)
     assert [one.metric for one in found.metrics] == list(NODE_METRICS)
     assert [instant(at) for at in found.times] == [instant(one.observed_at) for one in SNAPSHOTS]
     for i, metric in enumerate(NODE_METRICS):
@@ -88,8 +88,8 @@ def test_the_metrics_of_a_service_are_those_of_the_snapshots(watched_mesh: Watch
     assert found.requests == pytest.approx(rate * SPEC.interval_seconds, rel=1e-3)
 
 
-def test_a_fault_leaves_the_usual_range_and_the_expected_value_stays(watched_mesh: Watched) -> None:
-    slow = columns(read(watched_mesh, SLOW), "p50_latency")
+def test_a_fault_leaves_the_usual_range_and_the_expected_value_stays(seen_mesh: Watched) -> None:
+    slow = columns(read(seen_mesh, SLOW), "p50_latency")
     assert (slow["low"] < slow["expected"]).all()
     assert (slow["expected"] < slow["high"]).all()
     before, during = slice(20, FAULT_FROM), slice(FAULT_FROM + 2, FAULT_TO - 1)
@@ -101,19 +101,19 @@ def test_a_fault_leaves_the_usual_range_and_the_expected_value_stays(watched_mes
     assert np.median(slow["observed"][during]) > 1.5 * usual
 
 
-def test_the_newest_expected_values_are_near_those_of_the_detector(watched_mesh: Watched) -> None:
+def test_the_newest_expected_values_are_near_those_of_the_detector(seen_mesh: Watched) -> None:
     """The replay ends near the state that the detector reached, with all that it learned before the kept time."""
-    state = watched_mesh.meshes.load_state(MESH)
-    found, row = read(watched_mesh, DEPLOYED), state.node_ids.index(DEPLOYED)
+    state = seen_mesh.meshes.load_state(MESH)
+    found, row = read(seen_mesh, DEPLOYED), state.node_ids.index(DEPLOYED)
     for c, metric in ((0, "request_rate"), (3, "p99_latency"), (5, "memory_utilization")):
         fast, slow = (NODE_CHANNELS[c].inverse(float(state.node_filters[slot, row, c])) for slot in (0, 2))
         last = columns(found, metric)["expected"][-1]
         assert min(fast, slow) * 0.9 <= last <= max(fast, slow) * 1.1, metric
 
 
-def test_callers_and_callees_have_their_rate_errors_and_latency(watched_mesh: Watched) -> None:
+def test_callers_and_callees_have_their_rate_errors_and_latency(seen_mesh: Watched) -> None:
     for index in (DURING, AFTER):
-        snapshot, found = SNAPSHOTS[index], read(watched_mesh, SLOW, index=index)
+        snapshot, found = SNAPSHOTS[index], read(seen_mesh, SLOW, index=index)
         assert found.observed_at == found.neighbours_at == snapshot.observed_at
         row, edges = snapshot.node_ids.index(SLOW), snapshot.edge_index
         for mine, theirs, neighbours in ((1, 0, found.callers), (0, 1, found.callees)):
@@ -131,9 +131,9 @@ def test_callers_and_callees_have_their_rate_errors_and_latency(watched_mesh: Wa
         assert found.callers_total == len(found.callers) > 0
 
 
-def test_calls_have_metrics_of_their_own(watched_mesh: Watched) -> None:
-    caller = read(watched_mesh, SLOW).callers[0].service
-    found = read(watched_mesh, SLOW, caller, DURING)
+def test_calls_have_metrics_of_their_own(seen_mesh: Watched) -> None:
+    caller = read(seen_mesh, SLOW).callers[0].service
+    found = read(seen_mesh, SLOW, caller, DURING)
     assert [one.metric for one in found.metrics] == list(EDGE_METRICS)
     assert (found.service, found.source, found.state) == (SLOW, caller, "scored")
     assert (found.callers, found.callees, found.neighbours_at) == ([], [], None)
@@ -144,8 +144,8 @@ def test_calls_have_metrics_of_their_own(watched_mesh: Watched) -> None:
     assert found.deviation > 3
 
 
-def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(watched_mesh: Watched) -> None:
-    during, after = read(watched_mesh, SLOW, index=DURING), read(watched_mesh, SLOW)
+def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(seen_mesh: Watched) -> None:
+    during, after = read(seen_mesh, SLOW, index=DURING), read(seen_mesh, SLOW)
     (incident,) = (one for one in during.incidents if one.role == "first_suspect")
     assert incident.open
     assert incident.headline
@@ -158,8 +158,8 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(watc
         caller.service: [
             incident.id in {one.id for one in panel.incidents}
             for panel in (
-                read(watched_mesh, SLOW, caller.service, DURING),
-                read(watched_mesh, caller.service, index=DURING),
+                read(seen_mesh, SLOW, caller.service, DURING),
+                read(seen_mesh, caller.service, index=DURING),
             )
         ]
         for caller in during.callers
@@ -168,20 +168,18 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(watc
     assert {of_calls for of_calls, _ in listed.values()} == {True, False}, "of affected callers only"
 
 
-def test_earlier_incidents_come_from_the_archive(tmp_path: Any) -> None:
+def test_earlier_incidents_come_from_the_archive(watched_mesh: Watched) -> None:
     """A week later, when no kept verdict has them."""
     later = [replace(one, observed_at=one.observed_at + timedelta(days=7)) for one in SNAPSHOTS[:12]]
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        kept.see(MESH, SNAPSHOTS[: FAULT_TO + 2])
-        (incident,) = (one for one in read(kept, SLOW).incidents if one.role == "first_suspect")
-        assert incident.id not in {one.id for one in read(kept, SLOW).earlier_incidents}, "each only once"
-        kept.see(MESH, [*SNAPSHOTS[FAULT_TO + 2 :], *later], window=12)
-        found = read(kept, SLOW)
-        inside = {*json.loads(kept.incidents.detail(MESH, incident.id))["affected"]}
-        caller = next(one.service for one in found.callers if one.service in inside)
-        affected, calls = read(kept, caller), read(kept, SLOW, caller)
-        calm = read(kept, DEPLOYED)
+    watched_mesh.see(MESH, SNAPSHOTS[: FAULT_TO + 2])
+    (incident,) = (one for one in read(watched_mesh, SLOW).incidents if one.role == "first_suspect")
+    assert incident.id not in {one.id for one in read(watched_mesh, SLOW).earlier_incidents}, "each only once"
+    watched_mesh.see(MESH, [*SNAPSHOTS[FAULT_TO + 2 :], *later], window=12)
+    found = read(watched_mesh, SLOW)
+    inside = {*json.loads(watched_mesh.incidents.detail(MESH, incident.id))["affected"]}
+    caller = next(one.service for one in found.callers if one.service in inside)
+    affected, calls = read(watched_mesh, caller), read(watched_mesh, SLOW, caller)
+    calm = read(watched_mesh, DEPLOYED)
     assert found.incidents == []
     (earlier,) = (one for one in found.earlier_incidents if one.id == incident.id)
     assert (earlier.since, earlier.role, earlier.kind) == (incident.since, "first_suspect", "slow")
@@ -192,42 +190,36 @@ def test_earlier_incidents_come_from_the_archive(tmp_path: Any) -> None:
     assert incident.id not in {one.id for one in calm.earlier_incidents}
 
 
-def test_a_change_is_listed_at_its_service_only(watched_mesh: Watched) -> None:
-    (change,) = (one for one in read(watched_mesh, DEPLOYED).changes if one.kind == "deploy")
+def test_a_change_is_listed_at_its_service_only(seen_mesh: Watched) -> None:
+    (change,) = (one for one in read(seen_mesh, DEPLOYED).changes if one.kind == "deploy")
     assert (change.service, change.at) == (DEPLOYED, SNAPSHOTS[25].observed_at)
-    assert all(one.service == SLOW for one in read(watched_mesh, SLOW).changes)
+    assert all(one.service == SLOW for one in read(seen_mesh, SLOW).changes)
 
 
-def test_a_kubernetes_event_is_listed_once(tmp_path: Any) -> None:
+def test_a_kubernetes_event_is_listed_once(watched_mesh: Watched) -> None:
     seen = SNAPSHOTS[FAULT_FROM].observed_at
     event = ClusterEvent("BackOff", SLOW, "Pod cart-x", "restarting", seen, seen, 3)
     other = replace(event, service=DEPLOYED)
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        kept.see(MESH, SNAPSHOTS[:DURING], events=(event, other))
-        found = read(kept, SLOW).events
+    watched_mesh.see(MESH, SNAPSHOTS[:DURING], events=(event, other))
+    found = read(watched_mesh, SLOW).events
     assert [(one.kind, one.service, one.count) for one in found] == [("BackOff", SLOW, 3)]
 
 
-def test_mutes_in_force_are_those_of_the_service(tmp_path: Any) -> None:
+def test_mutes_in_force_are_those_of_the_service(watched_mesh: Watched) -> None:
     namespace = SLOW.split("/")[0]
     policies = (ServicePolicy(f"{namespace}/*", mute="a migration"), ServicePolicy("elsewhere/*", mute="another one"))
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        kept.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:14]])
-        assert [one.reason for one in read(kept, SLOW).muted] == ["a migration"]
-        other = next(name for name in SNAPSHOTS[0].node_ids if not name.startswith(f"{namespace}/"))
-        assert read(kept, other).muted == []
+    watched_mesh.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:14]])
+    assert [one.reason for one in read(watched_mesh, SLOW).muted] == ["a migration"]
+    other = next(name for name in SNAPSHOTS[0].node_ids if not name.startswith(f"{namespace}/"))
+    assert read(watched_mesh, other).muted == []
 
 
-def test_the_owner_is_that_of_the_settings_else_of_the_snapshot(tmp_path: Any) -> None:
+def test_the_owner_is_that_of_the_settings_else_of_the_snapshot(watched_mesh: Watched) -> None:
     policies = (ServicePolicy(f"{SLOW.split('/')[0]}/*", owner=Owner("checkout", "#checkout")),)
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        kept.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:12]])
-        assert (read(kept, SLOW).team, read(kept, SLOW).contact) == ("checkout", "#checkout")
-        kept.owners = (("*/*", Owner("platform")),)
-        assert (read(kept, SLOW).team, read(kept, SLOW).contact) == ("platform", "")
+    watched_mesh.see(MESH, [replace(one, policies=policies) for one in SNAPSHOTS[:12]])
+    assert (read(watched_mesh, SLOW).team, read(watched_mesh, SLOW).contact) == ("checkout", "#checkout")
+    watched_mesh.owners = (("*/*", Owner("platform")),)
+    assert (read(watched_mesh, SLOW).team, read(watched_mesh, SLOW).contact) == ("platform", "")
 
 
 def without_service(snapshot: MeshSnapshot, *, silent: str = "", without: str = "") -> MeshSnapshot:
@@ -247,53 +239,51 @@ def without_service(snapshot: MeshSnapshot, *, silent: str = "", without: str = 
     )
 
 
-def test_a_service_without_telemetry_or_without_a_score_says_so(tmp_path: Any) -> None:
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        kept.see(MESH, SNAPSHOTS[:8])
-        assert read(kept, SLOW).state == "warming_up"
-        kept.see(MESH, SNAPSHOTS[8:20])
-        kept.see(MESH, [without_service(one, silent=SLOW) for one in SNAPSHOTS[20:23]])
-        silent = read(kept, SLOW)
-        assert (silent.state, silent.measured_at) == ("silent", SNAPSHOTS[19].observed_at)
-        assert np.isnan(columns(silent, "p99_latency")["observed"][-3:]).all()
-        assert silent.requests is None
-        kept.see(MESH, [without_service(one, without=SLOW) for one in SNAPSHOTS[23:26]])
-        absent = read(kept, SLOW)
-        assert (absent.state, absent.deviation) == ("absent", None)
-        assert absent.neighbours_at == SNAPSHOTS[22].observed_at
-        assert absent.callers
-        assert all(one.deviation is None for one in absent.callers)
-        assert read(kept, SLOW, index=19).state == "scored"
+def test_a_service_without_telemetry_or_without_a_score_says_so(watched_mesh: Watched) -> None:
+    watched_mesh.see(MESH, SNAPSHOTS[:8])
+    assert read(watched_mesh, SLOW).state == "warming_up"
+    watched_mesh.see(MESH, SNAPSHOTS[8:20])
+    watched_mesh.see(MESH, [without_service(one, silent=SLOW) for one in SNAPSHOTS[20:23]])
+    silent = read(watched_mesh, SLOW)
+    assert (silent.state, silent.measured_at) == ("silent", SNAPSHOTS[19].observed_at)
+    assert np.isnan(columns(silent, "p99_latency")["observed"][-3:]).all()
+    assert silent.requests is None
+    watched_mesh.see(MESH, [without_service(one, without=SLOW) for one in SNAPSHOTS[23:26]])
+    absent = read(watched_mesh, SLOW)
+    assert (absent.state, absent.deviation) == ("absent", None)
+    assert absent.neighbours_at == SNAPSHOTS[22].observed_at
+    assert absent.callers
+    assert all(one.deviation is None for one in absent.callers)
+    assert read(watched_mesh, SLOW, index=19).state == "scored"
 
 
-def test_links_lead_to_the_time_of_the_open_incident(watched_mesh: Watched) -> None:
-    (incident,) = (one for one in read(watched_mesh, SLOW, index=DURING).incidents if one.open)
+def test_links_lead_to_the_time_of_the_open_incident(seen_mesh: Watched) -> None:
+    (incident,) = (one for one in read(seen_mesh, SLOW, index=DURING).incidents if one.open)
     namespace, name = SLOW.split("/")
     to = round(1000 * SNAPSHOTS[DURING].observed_at.timestamp())
     start = round(1000 * (incident.since - LEAD).timestamp())
-    assert read(watched_mesh, SLOW, index=DURING).links == {
+    assert read(seen_mesh, SLOW, index=DURING).links == {
         "dashboard": f"https://grafana.example/d/x?var-service={name}&var-ns={namespace}&from={start}&to={to}",
         "runbook": "https://wiki.example/slow",
     }
-    calm = read(watched_mesh, SLOW).links
+    calm = read(seen_mesh, SLOW).links
     assert set(calm) == {"dashboard"}, "without an incident there is no kind"
     own = Links(templates={"logs": "https://logs"}, templates_by_mesh={MESH: {"logs": "https://own-logs"}})
-    document = watched_mesh.viewing.details(MESH, Subject(SLOW), None, own)
+    document = seen_mesh.viewing.details(MESH, Subject(SLOW), None, own)
     assert DetailsDocument.model_validate_json(document).links == {"logs": "https://own-logs"}
 
 
-def test_what_is_not_there_is_refused(watched_mesh: Watched) -> None:
+def test_what_is_not_there_is_refused(seen_mesh: Watched) -> None:
     for subject in (Subject("shop/none"), Subject(SLOW, "shop/none"), Subject(SLOW, SLOW)):
         with pytest.raises(InvalidParameter, match="got none; take a name from the graph"):
-            watched_mesh.viewing.details(MESH, subject, None, LINKS)
+            seen_mesh.viewing.details(MESH, subject, None, LINKS)
     with pytest.raises(UnknownInstant):
-        watched_mesh.viewing.details(MESH, Subject(SLOW), SNAPSHOTS[3].observed_at + timedelta(seconds=1), LINKS)
+        seen_mesh.viewing.details(MESH, Subject(SLOW), SNAPSHOTS[3].observed_at + timedelta(seconds=1), LINKS)
     with pytest.raises(UnknownMesh):
-        watched_mesh.viewing.details("nowhere", Subject(SLOW), None, LINKS)
+        seen_mesh.viewing.details("nowhere", Subject(SLOW), None, LINKS)
 
 
-def test_charts_of_a_long_window_show_the_moment(watched_mesh: Watched) -> None:
+def test_charts_of_a_long_window_show_the_moment(seen_mesh: Watched) -> None:
     start = SNAPSHOTS[0].observed_at
     window = [replace(SNAPSHOTS[0], observed_at=start + timedelta(seconds=15 * i)) for i in range(2000)]
     for index, first in ((1999, 1760), (1800, 1680), (900, 780), (5, 0)):
@@ -302,7 +292,7 @@ def test_charts_of_a_long_window_show_the_moment(watched_mesh: Watched) -> None:
         assert window[index] in shown
 
 
-def test_the_lists_of_a_hub_are_bounded(tmp_path: Any) -> None:
+def test_the_lists_of_a_hub_are_bounded(watched_mesh: Watched) -> None:
     count = 2 * MOST_NEIGHBOURS
     rng = np.random.default_rng(0)
     names = [f"big/s{i}" for i in range(count + 1)]
@@ -318,9 +308,7 @@ def test_the_lists_of_a_hub_are_bounded(tmp_path: Any) -> None:
         )
         for i in range(12)
     ]
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        kept.see(MESH, snapshots)
-        found = read(kept, names[-1])
+    watched_mesh.see(MESH, snapshots)
+    found = read(watched_mesh, names[-1])
     assert (len(found.callers), found.callers_total, found.callees_total) == (MOST_NEIGHBOURS, count, 0)
     assert found.callers[0].requests_per_second == pytest.approx(snapshots[-1].edge_features[:, 0].max(), rel=1e-3)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -20,24 +20,20 @@ from serve_app.stores.record import Record
 from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, PeriodSample, comparison
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, SeriesDocument, TimelineDocument
 from serve_app.web.history import instant, series, timeline
+from tests.builders import mesh_of
+from tests.serve_app.running import failing
 from tests.serve_app.web.watching import SECONDS, Watched
 
 SPEC = MeshSpec(services=40, seed=3, dropout=0.02)
 FAULT_FROM, FAULT_TO, LENGTH = 40, 56, 70
 SLOWER = 8.0  # times its usual latency on top, about 100 ms: users notice it
 MESH = "shop"
-
-
-def culprit() -> str:
-    """Name of the service that becomes slow."""
-    simulator = Simulator(SPEC)
-    able = candidates(simulator.mesh, "latency_injection")
-    return simulator.node_ids[able[len(able) // 2]]
+CULPRIT = failing(SPEC, "latency_injection")
 
 
 def recording() -> list[MeshSnapshot]:
     """Snapshots of a mesh with a deploy, and then a service that is slow for a while."""
-    fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, SLOWER)
+    fault = Fault("latency_injection", CULPRIT, FAULT_FROM, FAULT_TO, SLOWER)
     deploy = BenignChange("deploy", Simulator(SPEC).node_ids[5], 25)
     return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
 
@@ -91,7 +87,7 @@ def test_an_incident_spans_its_first_to_its_last_snapshot(
         named = {i["suspects"][0]["service"] for _, i in mine if i["score"] == strongest and i["suspects"]}
         assert one.service in named
         assert one.severity == mine[-1][1]["severity"]
-    assert culprit() in {one.service for one in incidents}
+    assert CULPRIT in {one.service for one in incidents}
 
 
 def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() -> None:
@@ -259,7 +255,7 @@ def test_the_service_that_became_slow_differs_most(watched_mesh: Watched, verdic
     document = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, slow))
     assert (document.first_snapshots, document.second_snapshots) == (29, FAULT_TO - 1 - FAULT_FROM - 3 + 1)
     strongest = document.rows[0]
-    assert strongest.service == culprit()
+    assert strongest.service == CULPRIT
     assert strongest.metric in {"p50_latency", "p99_latency"}
     assert strongest.first is not None
     assert strongest.second is not None
@@ -297,12 +293,7 @@ def test_medians_are_of_observed_values() -> None:
         for at, rate in zip(times, rates, strict=False):
             features = nothing.copy()
             features[0, 0] = rate
-            made.append(
-                MeshSnapshot.create(
-                    node_ids=["a/x", "a/y"], edge_index=np.zeros((2, 0), np.int64), node_features=features,
-                    edge_features=np.zeros((0, 4)), observed_at=at,
-                )
-            )  # fmt: skip
+            made.append(mesh_of(["a/x", "a/y"], at=at, nodes=features))
         return made
 
     nan = float("nan")

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot, Owner
@@ -29,23 +29,19 @@ from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive
 from serve_app.stores.base import IncidentFilter
 from serve_app.web import incidents
 from serve_app.web.history import instant
+from tests.serve_app.running import failing
 from tests.serve_app.web.watching import Watched
 
 SPEC = MeshSpec(services=40, seed=3, latent=0.1)
 MESH = "shop"
+CULPRIT = failing(SPEC)
 BEGIN, END = 30, 50  # of the fault
 SHORT = 40  # a window that an incident outlives
 
 
-def culprit() -> str:
-    simulator = Simulator(SPEC)
-    able = candidates(simulator.mesh, "error_burst")
-    return simulator.node_ids[able[len(able) // 2]]
-
-
 def recording(snapshots: int, *faults: tuple[int, int]) -> list[MeshSnapshot]:
     """A mesh in which the same service fails in these spans."""
-    events = [Fault("error_burst", culprit(), begin, end, 0.9) for begin, end in faults]
+    events = [Fault("error_burst", CULPRIT, begin, end, 0.9) for begin, end in faults]
     return list(Simulator(SPEC, events, snapshots=snapshots).snapshots())
 
 
@@ -56,13 +52,6 @@ def later(snapshots: Sequence[MeshSnapshot], days: float) -> list[MeshSnapshot]:
 @pytest.fixture(scope="module")
 def snapshots() -> list[MeshSnapshot]:
     return recording(70, (BEGIN, END))
-
-
-@pytest.fixture
-def watched_mesh(tmp_path: Path) -> Iterator[Watched]:
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        yield kept
 
 
 def all_of(watched_mesh: Watched, **wanted: Any) -> IncidentsDocument:
@@ -101,7 +90,7 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, sn
     seen = [verdict["observed_at"] for verdict in verdicts if verdict["incidents"]]
     assert (document.headline, document.score, document.kind) == (strongest["headline"], strongest["score"], "failing")
     assert [one.service for one in document.suspects] == [one["service"] for one in strongest["suspects"]]
-    assert document.suspects[0].service == culprit()
+    assert document.suspects[0].service == CULPRIT
     assert instant(document.opened_at) == seen[0]  # type: ignore[arg-type]
     assert document.until is not None
     assert instant(document.until) > seen[-1]
@@ -134,7 +123,7 @@ def test_series_are_those_of_the_time_of_the_incident(watched_mesh: Watched, sna
     assert rows[0] <= BEGIN - 20
     assert rows[-1] >= END
     for row, one in zip(rows, kept, strict=True):
-        place, whole = one.node_ids.index(culprit()), snapshots[row].node_ids.index(culprit())
+        place, whole = one.node_ids.index(CULPRIT), snapshots[row].node_ids.index(CULPRIT)
         np.testing.assert_allclose(one.node_features[place], snapshots[row].node_features[whole], rtol=1e-3)
 
 
@@ -152,13 +141,13 @@ def test_open_incidents_are_listed_as_they_are_now(watched_mesh: Watched, snapsh
     assert instant(document.scores.observed_at[-1]) == verdicts[-1]["observed_at"]
     for unlike in ({"kind": "gone"}, {"severity": 0}, {"services": ("shop/nobody",)}):
         assert (open_now(watched_mesh, **unlike).incidents, all_of(watched_mesh, **unlike).incidents) == ([], [])
-    for like in ({"kind": newest[0]["kind"]}, {"services": (culprit(),)}):
+    for like in ({"kind": newest[0]["kind"]}, {"services": (CULPRIT,)}):
         assert len(open_now(watched_mesh, **like).incidents) == len(all_of(watched_mesh, **like).incidents) == 1
 
 
 def test_an_incident_that_outlives_the_window_is_kept_whole(watched_mesh: Watched) -> None:
     verdicts = watched_mesh.see(MESH, recording(30 + 4 * SHORT, (30, 20 + 3 * SHORT)), window=SHORT)
-    (incident,) = [one for one in all_of(watched_mesh).incidents if one.suspects[0].service == culprit()]
+    (incident,) = [one for one in all_of(watched_mesh).incidents if one.suspects[0].service == CULPRIT]
     seen = [(v["observed_at"], one["score"]) for v in verdicts for one in v["incidents"] if one["id"] == incident.id]
     assert len(seen) > 2 * SHORT
     document = detail(watched_mesh, incident.id)
@@ -315,8 +304,8 @@ def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
     named = FeedbackDocument(incident=incident.id, was_incident=True, culprit="shop/nobody")
     with pytest.raises(InvalidDocument, match="shop/nobody"):
         asyncio.run(steps.add_feedback(MESH, named, ""))
-    confirmed = FeedbackDocument(incident=incident.id, was_incident=True, culprit=culprit())
-    assert asyncio.run(steps.add_feedback(MESH, confirmed, "")).culprit == culprit()
+    confirmed = FeedbackDocument(incident=incident.id, was_incident=True, culprit=CULPRIT)
+    assert asyncio.run(steps.add_feedback(MESH, confirmed, "")).culprit == CULPRIT
     asyncio.run(steps.withdraw_feedback(MESH, incident.id))
     assert detail(watched_mesh, incident.id).feedback is None
     with pytest.raises(UnknownIncident):
@@ -365,7 +354,7 @@ def test_incidents_are_found_by_the_team_of_their_first_suspect(
     watched_mesh: Watched, snapshots: list[MeshSnapshot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(incidents, "BLOCK", 1)
-    watched_mesh.owners = (("*/*", Owner("platform", "#platform")), (culprit(), Owner("checkout", "#checkout")))
+    watched_mesh.owners = (("*/*", Owner("platform", "#platform")), (CULPRIT, Owner("checkout", "#checkout")))
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (open_one,) = of_team(watched_mesh, "checkout", False)
     assert (open_one.team, open_one.contact) == ("checkout", "#checkout")

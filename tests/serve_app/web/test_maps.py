@@ -1,7 +1,6 @@
 """The map of a mesh: its nodes and calls, and the folded namespaces of a large mesh."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -14,23 +13,9 @@ from serve_app.web.documents import MapDocument
 from serve_app.web.graph.layout import arrange
 from serve_app.web.graph.map import FOLD_FROM, gone_services, map_document
 from serve_app.web.scored_snapshot import ScoredSnapshot
+from tests.builders import AT, mesh_of
 
-AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
 LARGE = {"shop": 40, "pay": 60, "batch": 5100}  # services of a mesh with one namespace above the limit, by namespace
-
-
-def snapshot(names: list[str], calls: dict[tuple[str, str], float]) -> MeshSnapshot:
-    """Return a mesh with these calls and rates."""
-    row = {name: i for i, name in enumerate(names)}
-    edges = np.full((len(calls), 4), np.nan)
-    edges[:, 0] = list(calls.values())
-    return MeshSnapshot.create(
-        node_ids=names,
-        edge_index=np.array([[row[a], row[b]] for a, b in calls]).reshape(-1, 2).T,
-        node_features=np.full((len(names), 7), np.nan),
-        edge_features=edges,
-        observed_at=AT,
-    )
 
 
 def incident(name: str, culprit: str, *affected: str) -> dict[str, Any]:
@@ -73,12 +58,12 @@ def large(seed: int = 0) -> MeshSnapshot:
     names = [f"{space}/s{i}" for space, size in LARGE.items() for i in range(size)]
     ends = random.integers(0, len(names), (12_000, 2))
     ends[:400] = random.integers(0, 100, (400, 2))  # shop and pay talk to each other too
-    return snapshot(
+    return mesh_of(
         names, {(names[a], names[b]): float(r) for (a, b), r in zip(ends, random.random(12_000), strict=True)}
     )
 
 
-SMALL = snapshot(
+SMALL = mesh_of(
     ["shop/web", "shop/cart", "pay/card", "pay/ledger"],
     {
         ("shop/web", "shop/cart"): 9.0,
@@ -128,21 +113,14 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
 
 
 def test_a_mesh_without_calls_or_incidents_is_drawn() -> None:
-    drawn, _ = draw_map(snapshot(["a/x"], {}), verdict())
+    drawn, _ = draw_map(mesh_of(["a/x"], {}), verdict())
     assert (drawn.nodes.name, drawn.edges.source, drawn.nodes.incident) == (["a/x"], [], [None])
 
 
 def test_a_service_without_a_metric_of_its_own_is_silent() -> None:
-    mesh = snapshot(["shop/web", "shop/cart"], {("shop/web", "shop/cart"): 9.0})
     features = np.full((2, 7), np.nan)
     features[0, 3] = 0.25
-    measured = MeshSnapshot.create(
-        node_ids=mesh.node_ids,
-        edge_index=mesh.edge_index,
-        node_features=features,
-        edge_features=mesh.edge_features,
-        observed_at=AT,
-    )
+    measured = mesh_of(["shop/web", "shop/cart"], {("shop/web", "shop/cart"): 9.0}, nodes=features)
     drawn, _ = draw_map(measured, verdict(incident("a", "shop/gone", "shop/web")))
     assert dict(zip(drawn.nodes.name, drawn.nodes.silent, strict=True)) == {
         "shop/web": False,
@@ -231,7 +209,7 @@ def test_services_of_an_incident_and_beside_it_have_nodes_of_their_own() -> None
         ("pay/s0", "batch/s0"): 3.0,
         ("batch/s1", "pay/s1"): 1.0,
     }
-    mesh = snapshot(names, calls)
+    mesh = mesh_of(names, calls)
     judgement = verdict(incident("x", "shop/s0", "pay/s0"), suspects={"shop/s0": 0.8})
     drawn, moment = draw_map(mesh, judgement)
     assert drawn.collapsed == ["batch", "pay", "shop"]
@@ -255,7 +233,7 @@ def test_services_of_an_incident_and_beside_it_have_nodes_of_their_own() -> None
 def test_of_a_hub_only_the_busiest_neighbours_have_nodes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve_app.web.graph.map.MOST_NEIGHBOURS", 3)
     names = ["shop/hub", *(f"shop/s{i}" for i in range(250))]
-    mesh = snapshot(names, {(name, "shop/hub"): float(i) for i, name in enumerate(names[1:], 1)})
+    mesh = mesh_of(names, {(name, "shop/hub"): float(i) for i, name in enumerate(names[1:], 1)})
     drawn, _ = draw_map(mesh, verdict(incident("x", "shop/hub")))
     assert sorted(drawn.nodes.name) == ["shop/*", "shop/hub", "shop/s247", "shop/s248", "shop/s249"]
 
@@ -280,7 +258,7 @@ def test_a_folded_namespace_shows_its_worst_service(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
-    without = snapshot(list(SMALL.node_ids[:3]), {("shop/web", "shop/cart"): 8.0, ("shop/cart", "pay/card"): 4.0})
+    without = mesh_of(list(SMALL.node_ids[:3]), {("shop/web", "shop/cart"): 8.0, ("shop/cart", "pay/card"): 4.0})
     judgement = verdict(incident("x", "pay/ledger", "pay/card"), suspects={"pay/ledger": 0.9, "never/seen": 0.1})
     drawn, _ = draw_map(without, judgement, before=(SMALL, without))
     assert (drawn.services, drawn.calls) == (3, 2)
@@ -301,7 +279,7 @@ def test_a_disappeared_service_does_not_change_a_folded_namespace() -> None:
     names = [*mesh.node_ids[:-1]]
     kept = np.flatnonzero((mesh.edge_index < len(names)).all(axis=0))
     calls = {(names[a], names[b]): float(mesh.edge_features[e, 0]) for e in kept for a, b in [mesh.edge_index[:, e]]}
-    drawn, _ = draw_map(snapshot(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
+    drawn, _ = draw_map(mesh_of(names, calls), verdict(incident("x", mesh.node_ids[-1])), before=(mesh,))
     assert sum(drawn.nodes.services) == mesh.num_nodes, "those that are gone count"
     at = drawn.nodes.name.index("batch/*")
     assert not drawn.nodes.gone[at]

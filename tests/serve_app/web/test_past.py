@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -24,24 +24,21 @@ from serve_app.web.history import instant
 from serve_app.web.period import Subject, TimeRange
 from serve_app.web.range import RangeSteps
 from serve_app.web.usual_range import DAY, usual_range
+from tests.serve_app.running import failing
 from tests.serve_app.web.watching import Watched
 
 SPEC = MeshSpec(services=40, seed=3, dropout=0.02)
+CULPRIT = failing(SPEC, "latency_injection")
 MESH, WINDOW = "shop", 96  # 24 minutes, so that most of the recording has left the window
 FAULT_FROM, FAULT_TO, LENGTH = 150, 166, 420
 SLOWER = 8.0  # times its usual latency on top, about 100 ms: users notice it
 ROUNDING = 2 ** (0.51 / STEPS_AN_OCTAVE) - 1
 
 
-def culprit() -> str:
-    able = candidates(Simulator(SPEC).mesh, "latency_injection")
-    return Simulator(SPEC).node_ids[able[len(able) // 2]]
-
-
 @pytest.fixture(scope="module")
 def snapshots() -> list[MeshSnapshot]:
     """A recording with a deploy, a service that is slow for a while, and a gap of five minutes."""
-    fault = Fault("latency_injection", culprit(), FAULT_FROM, FAULT_TO, SLOWER)
+    fault = Fault("latency_injection", CULPRIT, FAULT_FROM, FAULT_TO, SLOWER)
     deploy = BenignChange("deploy", Simulator(SPEC).node_ids[5], 90)
     made = list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
     return made[:200] + made[220:]
@@ -74,7 +71,7 @@ def test_a_range_of_kept_snapshots_has_each_of_them(watched_mesh: Watched, snaps
 
 
 def test_a_range_of_the_past_has_the_means_of_minutes(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
-    name = culprit()
+    name = CULPRIT
     first, last = snapshots[20].observed_at, snapshots[180].observed_at
     read = read_range(watched_mesh, first, last, 2000, Subject(name))
     assert (read.source, read.step_seconds) == ("archive", 60)
@@ -103,7 +100,7 @@ def test_a_range_of_the_past_has_the_means_of_minutes(watched_mesh: Watched, sna
 def test_a_gap_stays_a_gap_and_a_spike_stays_a_spike(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     """Also with few steps, of which each has several rows."""
     begin, end = snapshots[0].observed_at, snapshots[-1].observed_at
-    fine, coarse = (read_range(watched_mesh, begin, end, points, Subject(culprit())) for points in (2000, 20))
+    fine, coarse = (read_range(watched_mesh, begin, end, points, Subject(CULPRIT)) for points in (2000, 20))
     assert len(coarse.observed_at) <= 20 < len(fine.observed_at) <= 2000
     assert [at for at, score in zip(fine.observed_at, fine.mesh.score, strict=True) if score is None]
     highest = max(one["mesh_score"] for one in watched_mesh.verdicts)
@@ -123,11 +120,11 @@ def test_a_gap_stays_a_gap_and_a_spike_stays_a_spike(watched_mesh: Watched, snap
 
 def test_a_range_has_its_incidents_and_changes(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     read = read_range(watched_mesh, snapshots[0].observed_at, snapshots[-1].observed_at)
-    assert culprit() in {one.service for one in read.incidents}
+    assert CULPRIT in {one.service for one in read.incidents}
     announced = [(one.observed_at, change.service) for one in snapshots for change in one.changes]
     assert announced
     assert [(one.at, one.service) for one in read.changes] == announced
-    assert culprit() in [one.service for one in read.unusual[:3]]
+    assert CULPRIT in [one.service for one in read.unusual[:3]]
     assert [one.highest_score for one in read.unusual] == sorted(
         (one.highest_score for one in read.unusual), reverse=True
     )
@@ -138,7 +135,7 @@ def test_a_range_has_its_incidents_and_changes(watched_mesh: Watched, snapshots:
 
 def test_a_range_before_all_data_is_empty(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     begin = snapshots[0].observed_at
-    read = read_range(watched_mesh, begin - timedelta(days=3), begin - timedelta(days=2), 100, Subject(culprit()))
+    read = read_range(watched_mesh, begin - timedelta(days=3), begin - timedelta(days=2), 100, Subject(CULPRIT))
     assert read.source == "archive"
     assert set(read.mesh.score) == {None}
     assert read.service is not None
@@ -169,12 +166,12 @@ def test_the_map_of_a_past_moment_has_its_services_metrics_and_incidents(
     assert (read.source, read.step_seconds) == ("archive", 60)
     assert read.observed_at == at.replace(second=0, microsecond=0)
     assert set(read.nodes.name) >= set(snapshots[FAULT_FROM + 8].node_ids)
-    place = read.nodes.name.index(culprit())
+    place = read.nodes.name.index(CULPRIT)
     assert read.nodes.incident[place] is not None
     assert tuple(read.metrics) == NODE_METRICS
     median = {name: read.metrics["p50_latency"][i] for i, name in enumerate(read.nodes.name)}
     calm = PastMapDocument.model_validate(unzip(watched_mesh.viewing.past_map(MESH, snapshots[60].observed_at, ())))
-    assert (median[culprit()] or 0) > 1.3 * (calm.metrics["p50_latency"][calm.nodes.name.index(culprit())] or 1e9)
+    assert (median[CULPRIT] or 0) > 1.3 * (calm.metrics["p50_latency"][calm.nodes.name.index(CULPRIT)] or 1e9)
     newest = PastMapDocument.model_validate(unzip(watched_mesh.viewing.past_map(MESH, snapshots[-1].observed_at, ())))
     assert (newest.source, newest.observed_at) == ("snapshots", snapshots[-1].observed_at)
     positions = dict(zip(read.nodes.name, zip(read.nodes.x, read.nodes.y, strict=True), strict=True))
@@ -192,16 +189,16 @@ def test_two_periods_of_the_past_are_compared(watched_mesh: Watched, snapshots: 
     )
     read = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, slow))
     assert read.first_step_seconds == read.second_step_seconds == 60
-    assert read.rows[0].service == culprit()
+    assert read.rows[0].service == CULPRIT
     assert read.rows[0].significant
-    of_service = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, slow, culprit()))
-    assert of_service.versions == [culprit()]
+    of_service = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, slow, CULPRIT))
+    assert of_service.versions == [CULPRIT]
     rows = {(row.service, row.source, row.metric): row for row in of_service.rows}
-    assert {metric for service, source, metric in rows if (service, source) == (culprit(), None)} >= {
+    assert {metric for service, source, metric in rows if (service, source) == (CULPRIT, None)} >= {
         "request_rate", "error_rate", "p50_latency", "p99_latency",
     }  # fmt: skip
-    assert rows[culprit(), None, "p50_latency"].significant
-    quiet = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, calm, culprit()))
+    assert rows[CULPRIT, None, "p50_latency"].significant
+    quiet = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, calm, CULPRIT))
     assert quiet.rows
     assert not any(row.significant for row in quiet.rows)
     with pytest.raises(InvalidParameter, match="expected a service of one of the periods"):

@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from markdown_it import MarkdownIt
-from typer.testing import CliRunner, Result
 
 from model.snapshot import PlannedChange, Signal, SignalKind
 from serve_app import web
 from serve_app.alerts.links import LEAD, Links
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.verdict import IncidentDocument, ReasonDocument
-from serve_app.cli import app
 from serve_app.cli.reading import score_snapshots
 from serve_app.drawing.html import DARK, LIGHT
 from serve_app.drawing.raster import render_png
@@ -37,14 +35,10 @@ from serve_app.web.report.suspects import chart, listed_suspects
 from serve_app.web.report.windows import worst_window
 from serve_app.web.report.zones import read_zone
 from serve_app.web.scored_snapshot import ScoredSnapshot
+from tests.serve_app.cli.command import tagae
 
 VOID = {"meta"}
 MADE = datetime(2026, 3, 2, tzinfo=UTC)
-
-
-def tagae(*args: object) -> Result:
-    """Run the command once."""
-    return CliRunner().invoke(app, [str(arg) for arg in args])
 
 
 def record_fault(folder: Path, fault: str) -> Path:
@@ -543,8 +537,3 @@ def test_the_shapes_of_severities_are_those_of_the_page() -> None:
         assert outline is not None
         assert outline[0] in shape
         assert set(re.findall(r"#[0-9a-f]{6}", shape)) == set(re.findall(r"#[0-9a-f]{6}", page))
-
-
-def test_a_report_needs_no_other_file(moments: list[ScoredSnapshot]) -> None:
-    html = report("shop", moments, made_at=MADE)
-    assert not re.findall(r"(?:src|srcset|xlink:href)=|@import|url\((?!#)|<script|<link|https?:", html)

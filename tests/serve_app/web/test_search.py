@@ -1,22 +1,15 @@
 """The search for services: order, limit, and which snapshots it covers."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import numpy as np
-
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import MeshSnapshot
 from serve_app.web.documents import ServicesDocument
 from serve_app.web.search import find_services
+from tests.builders import AT, mesh_of
 
 
 def snapshot(index: int, *names: str) -> MeshSnapshot:
-    return MeshSnapshot.create(
-        node_ids=names,
-        edge_index=np.zeros((2, 0), np.int64),
-        node_features=np.ones((len(names), len(NODE_METRICS))),
-        edge_features=np.ones((0, len(EDGE_METRICS))),
-        observed_at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=15 * index),
-    )
+    return mesh_of(names, at=AT + timedelta(seconds=15 * index), nodes=1.0)
 
 
 WINDOW = [snapshot(0, "shop/cart", "pay/old"), snapshot(1, "shop/cart", "shop/cart-2", "pay/mycart", "Pay/Card")]

@@ -1,30 +1,17 @@
 """How an incident spreads: to callers, then to callees, through affected services only."""
 
-from datetime import UTC, datetime
-
-import numpy as np
 import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.graph.propagation import Hop, spread
-
-AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
+from tests.builders import AT, mesh_of
 
 
 def snapshot(calls: dict[tuple[str, str], float]) -> MeshSnapshot:
     """Return a mesh with these calls and rates."""
-    names = sorted({f"shop/{name}" for pair in calls for name in pair})
-    ends = [[names.index(f"shop/{pair[side]}") for pair in calls] for side in (0, 1)]
-    edges = np.full((len(calls), 4), np.nan)
-    edges[:, 0] = list(calls.values())
-    return MeshSnapshot.create(
-        node_ids=names,
-        edge_index=ends,
-        node_features=np.full((len(names), 7), np.nan),
-        edge_features=edges,
-        observed_at=AT,
-    )
+    named = {(f"shop/{source}", f"shop/{end}"): rate for (source, end), rate in calls.items()}
+    return mesh_of(sorted({name for pair in named for name in pair}), named)
 
 
 def incident(*affected: str, suspects: tuple[str, ...] = ("db",)) -> IncidentDocument:

@@ -2,18 +2,15 @@
 
 import asyncio
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import fields
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.events.wiring import eligible_services
 from lab.simulator.mesh.topology import MeshSpec
@@ -39,6 +36,7 @@ from serve_app.web.documents import MapDocument
 from serve_app.web.graph.map import map_document
 from serve_app.web.history import instant
 from serve_app.web.scored_snapshot import ScoredSnapshot
+from tests.serve_app.running import failing
 from tests.serve_app.web.watching import SECONDS, Watched
 
 SPEC = MeshSpec(services=40, seed=3, latent=0.1)
@@ -47,13 +45,6 @@ MESH = "shop"
 
 def recording(snapshots: int, *faults: Fault, changes: tuple[BenignChange, ...] = ()) -> list[MeshSnapshot]:
     return list(Simulator(SPEC, faults, changes, snapshots=snapshots).snapshots())
-
-
-@pytest.fixture
-def watched_mesh(tmp_path: Path) -> Iterator[Watched]:
-    kept = Watched(tmp_path)
-    with closing(kept.store):
-        yield kept
 
 
 def reader_of(watched: Watched, signal: VerdictSignal) -> Reader:
@@ -138,9 +129,7 @@ def test_services_keep_their_positions_when_others_come_and_go(watched_mesh: Wat
 
 
 def test_a_vanished_service_is_drawn_at_its_last_position(watched_mesh: Watched) -> None:
-    mesh = Simulator(SPEC).mesh
-    able = candidates(mesh, "disappearance")
-    culprit = mesh.topology.node_ids[able[len(able) // 2]]
+    culprit = failing(SPEC, "disappearance")
     snapshots = recording(32, Fault("disappearance", culprit, 24, 32))
     watched_mesh.see(MESH, snapshots[:24])
     before = places(read_map(watched_mesh))

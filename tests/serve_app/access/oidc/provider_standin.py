@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, Key, RSAKey
 
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
 
 CLIENT, SECRET = "tagae", "a-secret-of-the-client-0123456789"
 
@@ -125,21 +125,12 @@ def run_provider(**fields: Any) -> Iterator[ProviderStandIn]:
     """Run a provider inside the block."""
     provider = ProviderStandIn(**fields)
 
-    class Answers(BaseHTTPRequestHandler):
+    class Answers(QuietHandler):
         def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            status, content = provider.respond(
-                self.command, urlsplit(self.path).path, body, self.headers.get("authorization", "")
-            )
-            self.send_response(status)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            path, authorization = urlsplit(self.path).path, self.headers.get("authorization", "")
+            self.send(*provider.respond(self.command, path, self.body(), authorization))
 
-        do_GET = do_POST = answer  # noqa: N815
-
-        def log_message(self, *_: Any) -> None:
-            pass
+        do_GET = do_POST = answer
 
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as url:
         provider.url = url

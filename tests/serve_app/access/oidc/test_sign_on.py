@@ -263,20 +263,17 @@ def test_symmetric_and_foreign_keys_of_a_provider_are_not_used(sign_on: SignOn, 
     assert "got none that can verify signatures" in assert_refused(sign_on, provider, ProviderFailed)
 
 
-def test_a_new_key_is_read_but_not_for_everyone_who_sends_one(sign_on: SignOn, provider: ProviderStandIn) -> None:
-    async def both() -> None:
-        await sign_in(sign_on, provider)
-        sign_on._provider._read_at -= 60  # a minute ago
-        provider.keys, provider.key = [NEXT_KEY], NEXT_KEY
-        assert (await sign_in(sign_on, provider)).user.name == "ada"
-        provider.sign = _of_an_unknown_key
-        before = provider.requests.count("/keys")
-        for _ in range(5):
-            with pytest.raises(SignInRefused, match="kid"):
-                await sign_in(sign_on, provider)
-        assert provider.requests.count("/keys") == before, "unknown keys are looked up at most twice a minute"
-
-    asyncio.run(both())
+async def test_a_new_key_is_read_but_not_for_everyone_who_sends_one(sign_on: SignOn, provider: ProviderStandIn) -> None:
+    await sign_in(sign_on, provider)
+    sign_on._provider._read_at -= 60  # a minute ago
+    provider.keys, provider.key = [NEXT_KEY], NEXT_KEY
+    assert (await sign_in(sign_on, provider)).user.name == "ada"
+    provider.sign = _of_an_unknown_key
+    before = provider.requests.count("/keys")
+    for _ in range(5):
+        with pytest.raises(SignInRefused, match="kid"):
+            await sign_in(sign_on, provider)
+    assert provider.requests.count("/keys") == before, "unknown keys are looked up at most twice a minute"
 
 
 @pytest.mark.parametrize("state", ["", "x", "é", "a" * 5000])
@@ -284,85 +281,69 @@ def test_an_answer_with_another_state_is_refused(sign_on: SignOn, provider: Prov
     assert_refused(sign_on, provider, state=state)
 
 
-def test_an_answer_is_for_the_browser_that_asked(sign_on: SignOn, provider: ProviderStandIn) -> None:
+async def test_an_answer_is_for_the_browser_that_asked(sign_on: SignOn, provider: ProviderStandIn) -> None:
     """An attacker gets a victim to open the answer to another sign-in, or steals an answer."""
-
-    async def attack() -> None:
-        mine, url = await sign_on.begin("")
-        answer = provider.authorize(url)
-        victims, _ = await sign_on.begin("")
-        for cookie in ("", victims.value, mine.value + "x", mine.value.replace(".", "..", 1), "x" * 5000, "é"):
-            with pytest.raises(SignInRefused, match="this browser"):
-                await sign_on.finish(cookie, answer)
-        assert "/token" not in provider.requests, "no code was used"
-        assert await sign_on.finish(mine.value, answer)
-
-    asyncio.run(attack())
+    mine, url = await sign_on.begin("")
+    answer = provider.authorize(url)
+    victims, _ = await sign_on.begin("")
+    for cookie in ("", victims.value, mine.value + "x", mine.value.replace(".", "..", 1), "x" * 5000, "é"):
+        with pytest.raises(SignInRefused, match="this browser"):
+            await sign_on.finish(cookie, answer)
+    assert "/token" not in provider.requests, "no code was used"
+    assert await sign_on.finish(mine.value, answer)
 
 
-def test_a_stolen_code_is_of_no_use(sign_on: SignOn, provider: ProviderStandIn) -> None:
+async def test_a_stolen_code_is_of_no_use(sign_on: SignOn, provider: ProviderStandIn) -> None:
     """A code of a victim in the attacker's own attempt: the provider refuses the verifier, and we the nonce."""
-
-    async def attack() -> None:
-        _, url = await sign_on.begin("")
-        stolen = provider.authorize(url)["code"]
-        attempt, url = await sign_on.begin("")
-        with pytest.raises(ProviderFailed, match="invalid_grant"):
-            await sign_on.finish(attempt.value, provider.authorize(url) | {"code": stolen})
-        provider.is_strict = False
-        with pytest.raises(SignInRefused, match="nonce"):
-            await sign_on.finish(attempt.value, provider.authorize(url) | {"code": stolen})
-
-    asyncio.run(attack())
-
-
-def test_an_answer_works_once_even_if_the_provider_does_not_care(sign_on: SignOn, provider: ProviderStandIn) -> None:
+    _, url = await sign_on.begin("")
+    stolen = provider.authorize(url)["code"]
+    attempt, url = await sign_on.begin("")
+    with pytest.raises(ProviderFailed, match="invalid_grant"):
+        await sign_on.finish(attempt.value, provider.authorize(url) | {"code": stolen})
     provider.is_strict = False
-
-    async def twice() -> None:
-        attempt, url = await sign_on.begin("")
-        answer = provider.authorize(url)
-        assert await sign_on.finish(attempt.value, answer)
-        with pytest.raises(SignInRefused, match="again"):
-            await sign_on.finish(attempt.value, answer)
-
-    asyncio.run(twice())
+    with pytest.raises(SignInRefused, match="nonce"):
+        await sign_on.finish(attempt.value, provider.authorize(url) | {"code": stolen})
 
 
-def test_an_old_attempt_is_refused(rules: OidcRules, provider: ProviderStandIn) -> None:
+async def test_an_answer_works_once_even_if_the_provider_does_not_care(
+    sign_on: SignOn, provider: ProviderStandIn
+) -> None:
+    provider.is_strict = False
+    attempt, url = await sign_on.begin("")
+    answer = provider.authorize(url)
+    assert await sign_on.finish(attempt.value, answer)
+    with pytest.raises(SignInRefused, match="again"):
+        await sign_on.finish(attempt.value, answer)
+
+
+async def test_an_old_attempt_is_refused(rules: OidcRules, provider: ProviderStandIn) -> None:
     now = [time.time()]
     sign_on = SignOn(rules, PATIENCE_SECONDS, Marks().add, lambda: now[0])
-
-    async def late() -> None:
-        attempt, url = await sign_on.begin("")
-        answer = provider.authorize(url)
-        now[0] += attempts.ATTEMPT_SECONDS
-        with pytest.raises(SignInRefused):
-            await sign_on.finish(attempt.value, answer)
-
-    asyncio.run(late())
+    attempt, url = await sign_on.begin("")
+    answer = provider.authorize(url)
+    now[0] += attempts.ATTEMPT_SECONDS
+    with pytest.raises(SignInRefused):
+        await sign_on.finish(attempt.value, answer)
 
 
-def test_answers_of_two_providers_are_not_mixed_up(provider: ProviderStandIn, secret: Path, sign_on: SignOn) -> None:
+async def test_answers_of_two_providers_are_not_mixed_up(
+    provider: ProviderStandIn, secret: Path, sign_on: SignOn
+) -> None:
     with run_provider() as other:
         there = SignOn(rules_of(other, secret), PATIENCE_SECONDS, Marks().add)
-
-        async def attack() -> None:
-            attempt, url = await there.begin("")
-            answer = other.authorize(url)
-            with pytest.raises(SignInRefused, match="expected an answer of"):
-                await sign_on.finish(attempt.value, answer)  # the issuer in the answer
-            with pytest.raises(ServeError):
-                await sign_on.finish(attempt.value, {**answer, "iss": provider.url})
-            provider.metadata = {"authorization_response_iss_parameter_supported": True}
-            fresh = SignOn(rules_of(provider, secret), PATIENCE_SECONDS, Marks().add)
-            attempt, url = await fresh.begin("")
-            answer = provider.authorize(url)
-            del answer["iss"]
-            with pytest.raises(SignInRefused, match="without an issuer"):
-                await fresh.finish(attempt.value, answer)
-
-        asyncio.run(attack())
+        attempt, url = await there.begin("")
+        answer = other.authorize(url)
+        with pytest.raises(SignInRefused, match="expected an answer of"):
+            await sign_on.finish(attempt.value, answer)  # the issuer in the answer
+        with pytest.raises(ServeError):
+            await sign_on.finish(attempt.value, {**answer, "iss": provider.url})
+        provider.metadata = {"authorization_response_iss_parameter_supported": True}
+        fresh = SignOn(rules_of(provider, secret), PATIENCE_SECONDS, Marks().add)
+        attempt, url = await fresh.begin("")
+        answer = provider.authorize(url)
+        del answer["iss"]
+        with pytest.raises(SignInRefused, match="without an issuer"):
+            await fresh.finish(attempt.value, answer)
 
 
 @pytest.mark.parametrize(
@@ -482,14 +463,11 @@ def test_a_provider_may_be_away_at_the_start(secret: Path) -> None:
         asyncio.run(sign_on.begin(""))
 
 
-def test_former_metadata_is_used_while_the_provider_is_away(sign_on: SignOn, provider: ProviderStandIn) -> None:
-    async def later() -> None:
-        await sign_in(sign_on, provider)
-        sign_on._provider._read_at -= 2 * 3600
-        provider.answers["/keys"] = (503, b"")
-        assert (await sign_in(sign_on, provider)).user.name == "ada"
-
-    asyncio.run(later())
+async def test_former_metadata_is_used_while_the_provider_is_away(sign_on: SignOn, provider: ProviderStandIn) -> None:
+    await sign_in(sign_on, provider)
+    sign_on._provider._read_at -= 2 * 3600
+    provider.answers["/keys"] = (503, b"")
+    assert (await sign_in(sign_on, provider)).user.name == "ada"
 
 
 def test_no_sign_in_without_the_store(rules: OidcRules, provider: ProviderStandIn) -> None:
@@ -505,19 +483,15 @@ def test_an_error_of_the_provider_is_shown(sign_on: SignOn, provider: ProviderSt
     assert len(text) < 500
 
 
-def test_sign_out_here_and_there(rules: OidcRules, provider: ProviderStandIn) -> None:
+async def test_sign_out_here_and_there(rules: OidcRules, provider: ProviderStandIn) -> None:
     marks = Marks()
     sign_on = SignOn(rules, PATIENCE_SECONDS, marks.add)
-
-    async def out() -> None:
-        found = await sign_in(sign_on, provider)
-        location = await sign_on.end(found.user, found.id_token)
-        query = dict(parse_qsl(urlsplit(location).query))
-        assert location.startswith(provider.url + "/logout?")
-        assert query == {"client_id": CLIENT, "post_logout_redirect_uri": HOME, "id_token_hint": found.id_token}
-        assert found.user.id in marks.ids
-
-    asyncio.run(out())
+    found = await sign_in(sign_on, provider)
+    location = await sign_on.end(found.user, found.id_token)
+    query = dict(parse_qsl(urlsplit(location).query))
+    assert location.startswith(provider.url + "/logout?")
+    assert query == {"client_id": CLIENT, "post_logout_redirect_uri": HOME, "id_token_hint": found.id_token}
+    assert found.user.id in marks.ids
 
 
 def test_a_secret_in_the_body_where_the_provider_wants_it(sign_on: SignOn, provider: ProviderStandIn) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
 
 TOKEN = "let-me-in"
 PAGES = "/api/v1/events"
@@ -113,7 +113,7 @@ class ApiServer:
         self.more.notify_all()
 
 
-class _Request(BaseHTTPRequestHandler):
+class _Request(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: "_Server"
 
@@ -199,14 +199,7 @@ class _Request(BaseHTTPRequestHandler):
         self._send(code, json.dumps({"kind": "Status", "code": code, "message": message}).encode())
 
     def _send(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Keep requests out of the output of the tests."""
+        self.send(status, body, content_type="application/json")
 
 
 class _Server(ThreadingHTTPServer):

@@ -42,6 +42,15 @@ async def start_watch(
             await task
 
 
+@asynccontextmanager
+async def follow(api: ApiServer, folder: Path) -> AsyncIterator[EventWatch]:
+    """Run a server, and a watch that follows it."""
+    with start_api(api):
+        async with start_watch(api.url, folder) as one:
+            await eventually(lambda: api.watchers == 1)
+            yield one
+
+
 def event_names(one: EventWatch) -> list[str]:
     """Return kind and service of each event, the oldest first."""
     return [f"{found.kind} {found.service}" for found in reversed(one.find(SHOP, SERVES))]
@@ -88,18 +97,16 @@ async def test_a_watch_resumes_after_a_broken_connection(
 ) -> None:
     """It breaks between two lines or within one. Whole lines count once, partial lines do not. No list is needed."""
     api = ApiServer()
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: api.watchers == 1)
-            api.tell(event("Unhealthy"))
-            if rest:
-                api.say(rest)
-            api.say(None)
-            await eventually(lambda: one.state.outcomes.get("broken", 0) == 1)
-            await eventually(lambda: api.watchers == 1)
-            api.tell(event("Killing", "web-6b9f7cd5c4-qq2zt", age_seconds=1))
-            await eventually(lambda: len(event_names(one)) == 2)
-            state = one.state
+    async with follow(api, tmp_path) as one:
+        api.tell(event("Unhealthy"))
+        if rest:
+            api.say(rest)
+        api.say(None)
+        await eventually(lambda: one.state.outcomes.get("broken", 0) == 1)
+        await eventually(lambda: api.watchers == 1)
+        api.tell(event("Killing", "web-6b9f7cd5c4-qq2zt", age_seconds=1))
+        await eventually(lambda: len(event_names(one)) == 2)
+        state = one.state
     assert event_names(one) == ["Unhealthy shop/cart", "Killing shop/web"]
     assert state.following
     assert state.outcomes == {"listed": 1, "watched": 2, "broken": 1}
@@ -109,28 +116,24 @@ async def test_a_watch_resumes_after_a_broken_connection(
 
 async def test_bookmarks_advance_the_version_without_events(tmp_path: Path) -> None:
     api = ApiServer()
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: api.watchers == 1)
-            api.bookmark()
-            api.say(None)
-            await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
+    async with follow(api, tmp_path) as one:
+        api.bookmark()
+        api.say(None)
+        await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
     assert [asked["resourceVersion"] for asked in api.asked if "watch" in asked] == ["100", "150"]
 
 
 @pytest.mark.parametrize("as_status", [True, False])
 async def test_an_expired_watch_lists_again(tmp_path: Path, as_status: bool) -> None:
     api = ApiServer(gone_as_status=as_status)
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: api.watchers == 1)
-            api.tell(event("Unhealthy", uid="kept"))
-            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
-            api.say(None)
-            api.forget()
-            api.events["missed"] = event("Evicted", "orders-db-0", uid="missed", age_seconds=1)
-            await eventually(lambda: one.state.outcomes.get("listed", 0) == 2)
-            await eventually(lambda: len(event_names(one)) == 2)
+    async with follow(api, tmp_path) as one:
+        api.tell(event("Unhealthy", uid="kept"))
+        await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
+        api.say(None)
+        api.forget()
+        api.events["missed"] = event("Evicted", "orders-db-0", uid="missed", age_seconds=1)
+        await eventually(lambda: one.state.outcomes.get("listed", 0) == 2)
+        await eventually(lambda: len(event_names(one)) == 2)
     assert event_names(one) == ["Unhealthy shop/cart", "Evicted shop/orders-db"]
     assert one.state.outcomes["gone"] >= 1
 
@@ -206,14 +209,12 @@ async def test_a_missing_file_does_not_end_the_watch(tmp_path: Path) -> None:
 
 async def test_the_token_is_read_with_every_request(tmp_path: Path) -> None:
     api = ApiServer()
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: api.watchers == 1)
-            api.token = "rotated"
-            (tmp_path / "token").write_text("rotated\n")
-            api.say(None)
-            await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
-            assert "forbidden" not in one.state.outcomes
+    async with follow(api, tmp_path) as one:
+        api.token = "rotated"
+        (tmp_path / "token").write_text("rotated\n")
+        api.say(None)
+        await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
+        assert "forbidden" not in one.state.outcomes
 
 
 @pytest.mark.parametrize(
@@ -228,14 +229,12 @@ async def test_the_token_is_read_with_every_request(tmp_path: Path) -> None:
 )
 async def test_a_line_that_cannot_be_read_is_left_out(tmp_path: Path, line: bytes) -> None:
     api = ApiServer()
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: api.watchers == 1)
-            api.say(line)
-            api.say(b"\n")
-            api.tell(event("Unhealthy"))
-            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
-            assert one.state.outcomes == {"listed": 1, "watched": 1, "unreadable": 1}
+    async with follow(api, tmp_path) as one:
+        api.say(line)
+        api.say(b"\n")
+        api.tell(event("Unhealthy"))
+        await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
+        assert one.state.outcomes == {"listed": 1, "watched": 1, "unreadable": 1}
 
 
 BAD_ITEMS: list[Any] = [
@@ -296,28 +295,24 @@ async def test_a_list_may_have_null_instead_of_items(tmp_path: Path, page: dict[
 @pytest.mark.parametrize("bad", [*BAD_ITEMS[5:], {"metadata": {"resourceVersion": "101"}, "count": []}])
 async def test_after_a_bad_line_a_watch_continues_behind_it(tmp_path: Path, bad: dict[str, object]) -> None:
     api = ApiServer()
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: api.watchers == 1)
-            api.tell({**event("Killing", uid="bad"), **bad, "metadata": {"uid": "bad"}})
-            api.tell(event("Unhealthy"))
-            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
-            api.tell({**event("Killing", uid="bad"), **bad, "metadata": {"uid": "bad"}})
-            api.say(None)
-            await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
-            assert one.state.outcomes["unreadable"] == 2
+    async with follow(api, tmp_path) as one:
+        api.tell({**event("Killing", uid="bad"), **bad, "metadata": {"uid": "bad"}})
+        api.tell(event("Unhealthy"))
+        await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
+        api.tell({**event("Killing", uid="bad"), **bad, "metadata": {"uid": "bad"}})
+        api.say(None)
+        await eventually(lambda: one.state.outcomes.get("watched", 0) == 2)
+        assert one.state.outcomes["unreadable"] == 2
     assert api.asked[-1]["resourceVersion"] == "103", "the version of the bad line"
 
 
 async def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "MOST_LINE", 1000)
     api = ApiServer()
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: api.watchers == 1)
-            api.say(b"x" * 2000)
-            await eventually(lambda: one.state.outcomes.get("broken", 0) >= 1)
-            assert "a line of more than 1000 bytes" in one.state.problem
+    async with follow(api, tmp_path) as one:
+        api.say(b"x" * 2000)
+        await eventually(lambda: one.state.outcomes.get("broken", 0) >= 1)
+        assert "a line of more than 1000 bytes" in one.state.problem
 
 
 @pytest.mark.parametrize(

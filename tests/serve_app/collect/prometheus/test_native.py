@@ -54,23 +54,16 @@ def test_buckets_become_quantiles(buckets: str, quantile: str) -> None:
         ('rate(x_sum{a="b"}[$since])', 'histogram_sum(rate(x{a="b"}[$since]))'),
         ("rate(y_count{$match}[$window])", "rate(y_count{$match}[$window])"),  # no histogram of this mesh
         ("sum(x_total{$match})", "sum(x_total{$match})"),
-    ],
-)
-def test_counts_and_sums_are_parts_of_the_histogram(promql: str, expected: str) -> None:
-    assert converted(promql, "requests")["requests"].promql == expected
-
-
-@pytest.mark.parametrize(
-    ("promql", "expected"),
-    [
+        # A single bucket is no part of the histogram.
         ('rate(x_bucket{$match le="0.1"}[$window])', 'rate(x_bucket{$match le="0.1"}[$window])'),
         ('rate(x_bucket{$match a="b",le=~"9"}[$window])', 'rate(x_bucket{$match a="b",le=~"9"}[$window])'),
         ('rate(x_count{$match role="a"}[$window])', 'histogram_count(rate(x{$match role="a"}[$window]))'),
         ('x_count{le!="1"} or x_count{a="le=1"}', 'x_count{le!="1"} or x{a="le=1"}'),
     ],
 )
-def test_a_single_bucket_is_no_part_of_the_histogram(promql: str, expected: str) -> None:
-    assert converted(promql, "failures")["failures"].promql == expected
+@pytest.mark.parametrize("role", ["requests", "failures"])
+def test_counts_and_sums_are_parts_of_the_histogram(promql: str, expected: str, role: str) -> None:
+    assert converted(promql, role)[role].promql == expected
 
 
 def test_metrics_of_both_units_become_quantiles_in_seconds() -> None:

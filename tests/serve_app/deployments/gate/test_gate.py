@@ -99,14 +99,26 @@ async def answer(send: Send, status: int, body: bytes, media_type: str = "applic
     await send({"type": "http.response.body", "body": body})
 
 
-async def ok(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-    await answer(send, 200, b'{"ok":true}')
+def always(status: int, body: bytes, media_type: str = "application/json") -> Behave:
+    """Return a behaviour with the same answer to every request."""
+
+    async def behave(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, status, body, media_type)
+
+    return behave
+
+
+ok = always(200, b'{"ok":true}')
 
 
 async def wait(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
     while not behind.release.is_set():
         await asyncio.sleep(0.01)
     await answer(send, 200, b"{}")
+
+
+async def hold_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
+    await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
 
 
 @contextmanager
@@ -153,10 +165,13 @@ class Peer:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
+    def begin(self, length: int, path: str = PUSH, host: str = "localhost", headers: str = "") -> None:
+        """Send the head of a push with a body of this length."""
+        self.send(f"POST {path} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: {length}\r\n\r\n".encode())
+
     def post(self, path: str = PUSH, body: bytes = b"{}", headers: str = "") -> tuple[int, dict[str, str], bytes]:
-        self.send(
-            f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
-        )
+        self.begin(len(body), path, headers=headers)
+        self.send(body)
         return self.answer()
 
     def get(self, path: str, headers: str = "") -> tuple[int, dict[str, str], bytes]:
@@ -208,7 +223,7 @@ def test_a_slow_body_is_cut_off_and_never_reaches_a_replica(monkeypatch: pytest.
     monkeypatch.setattr(gates, "BODY_SECONDS", 1.0 * TIME_FACTOR)
     with gate(ok) as (port, behind):
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4000\r\n\r\n".encode())
+        peer.begin(4000)
         for _ in range(8):
             peer.send(b" ")
         status, headers, body = peer.answer()
@@ -220,7 +235,7 @@ def test_a_slow_body_is_cut_off_and_never_reaches_a_replica(monkeypatch: pytest.
 def test_a_body_in_small_pieces_passes_if_it_is_complete_in_time() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 40\r\n\r\n".encode())
+        peer.begin(40)
         for i in range(40):
             peer.send(b"%d" % (i % 10))
         assert peer.answer()[0] == 200
@@ -328,13 +343,7 @@ def test_connections_are_limited_in_total_and_for_each_client() -> None:
 
 def test_too_many_pushes_are_refused_and_health_routes_never() -> None:
     with gate(wait) as (port, behind):
-        peers = [Peer(port) for _ in range(40)]
-        for i, peer in enumerate(peers):
-            body = b"{}"
-            peer.send(
-                f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n".encode()
-                + body
-            )
+        peers = [push(port, f"m{i}") for i in range(40)]
         refused = [peer.answer() for peer in peers[9:]]  # the initial limit is 8
         assert {status for status, _, _ in refused} == {429}
         assert all(int(headers["retry-after"]) >= 1 for _, headers, _ in refused)
@@ -351,8 +360,8 @@ def test_too_many_pushes_are_refused_and_health_routes_never() -> None:
 
 def push(port: int, mesh: str) -> Peer:
     peer = Peer(port)
-    head = f"POST /v1/meshes/{mesh}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n"
-    peer.send(head.encode() + b"{}")
+    peer.begin(2, f"/v1/meshes/{mesh}/snapshots")
+    peer.send(b"{}")
     return peer
 
 
@@ -389,7 +398,7 @@ def refused_early(port: int, body_bytes: int) -> Peer:
         push(port, f"m{i}")
     while True:  # until the other pushes have their places
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {body_bytes}\r\n\r\n".encode())
+        peer.begin(body_bytes)
         peer.socket.settimeout(1.0)
         try:
             status, _, problem = peer.answer()
@@ -446,20 +455,14 @@ def test_a_request_that_a_dying_replica_dropped_is_sent_again() -> None:
 
 
 def test_an_error_of_the_service_itself_is_not_repeated() -> None:
-    async def breaks(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-        await answer(send, 500, b"{}", "application/problem+json")
-
-    with gate(breaks) as (port, behind):
+    with gate(always(500, b"{}", "application/problem+json")) as (port, behind):
         assert Peer(port).post()[0] == 500
         assert len(behind.requests) == 1
 
 
 @pytest.mark.parametrize(("status", "applications"), [(404, ()), (404, ("/demo",)), (503, ("/",))])
 def test_an_absent_service_is_503_with_a_time_to_retry(status: int, applications: tuple[str, ...]) -> None:
-    async def absent(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-        await answer(send, status, b"x", "text/plain")
-
-    with gate(absent, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
+    with gate(always(status, b"x", "text/plain"), deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         behind.applications = applications
         came, headers, problem = Peer(port).post()
         assert (came, headers["retry-after"], is_problem(problem, "no-capacity")) == (503, "1", True)
@@ -468,10 +471,7 @@ def test_an_absent_service_is_503_with_a_time_to_retry(status: int, applications
 
 @pytest.mark.parametrize("applications", [("/",), ("/v1/",), ("/demo", "/v1/meshes/shop")])
 def test_a_404_of_another_application_is_passed_on(applications: tuple[str, ...]) -> None:
-    async def refuses(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-        await answer(send, 404, b"not here", "text/plain")
-
-    with gate(refuses) as (port, behind):
+    with gate(always(404, b"not here", "text/plain")) as (port, behind):
         behind.applications = applications
         status, _, body = Peer(port).post()
         assert (status, body) == (404, b"not here")
@@ -499,14 +499,8 @@ def test_a_missing_answer_is_504_and_the_problem_describes_the_known_state() -> 
 def test_the_place_of_a_client_that_disconnects_is_released() -> None:
     with gate(wait, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         for _ in range(3):
-            peers = [Peer(port) for _ in range(4)]
-            for i, peer in enumerate(peers):
-                peer.send(
-                    f"POST /v1/meshes/m{i}/snapshots HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n".encode()
-                    + b"{}"
-                )
-            for peer in peers:
-                assert peer.answer()[0] == 504
+            peers = [push(port, f"m{i}") for i in range(4)]
+            assert [peer.answer()[0] for peer in peers] == [504] * 4
         behind.release.set()
         assert Peer(port).post()[0] == 200
 
@@ -523,7 +517,7 @@ def test_websockets_are_refused() -> None:
 def test_a_forbidden_request_is_refused_before_its_body_is_read() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 4000\r\n\r\n".encode())
+        peer.begin(4000, host="evil.example")
         status, _, body = peer.answer()
         assert (status, is_problem(body, "wrong-host")) == (421, True)
         assert behind.requests == []
@@ -588,7 +582,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
             assert peer.get(path)[0] == 200
         statuses = iter([200])
         assert peer.get("/v1/meshes/shop/verdicts/stream")[0] == 200
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: evil.example\r\ncontent-length: 0\r\n\r\n".encode())
+        peer.begin(0, host="evil.example")
         assert peer.answer()[0] == 421
         pushes = {"served": 2, "client": 2, "shed": 1, "failed": 2}
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == pushes), behind.counts()
@@ -600,10 +594,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
 
 @pytest.mark.usefixtures("frequent_reports")
 def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
-    async def waits_with_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
-        await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
-
-    with gate(waits_with_pushes, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
+    with gate(hold_pushes, deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
         assert Peer(port).get("/v1/meshes")[0] == 200  # it is no longer starting
         assert Peer(port).post()[0] == 504
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
@@ -635,8 +626,7 @@ def test_an_answer_that_breaks_off_failed(raises: bool) -> None:
             raise RuntimeError("as planned")
 
     with gate(breaks) as (port, behind):
-        peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+        push(port, "shop")
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1}), behind.counts()
         assert not list(of_kind(behind.counts(), Count.DURATION))
 
@@ -649,8 +639,9 @@ def test_a_push_whose_client_left_is_abandoned_and_not_sent_again() -> None:
             pass  # as Serve, which then ends without an answer
 
     with gate(leaves, deadline_seconds=600) as (port, behind):
-        peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+        peer = Peer(port)  # which the application closes
+        peer.begin(2)
+        peer.send(b"{}")
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"abandoned": 1}), behind.counts()
         assert len(behind.requests) == 1
         assert not list(of_kind(behind.counts(), Count.DURATION))
@@ -660,7 +651,7 @@ def test_a_push_whose_client_left_is_abandoned_and_not_sent_again() -> None:
 def test_the_time_to_read_a_slow_body_is_not_part_of_a_push() -> None:
     with gate(ok) as (port, behind):
         peer = Peer(port)
-        peer.send(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n".encode())
+        peer.begin(2)
         assert eventually(lambda: len(behind.reports) > 40)  # two seconds
         peer.send(b"{}")
         assert peer.answer()[0] == 200
@@ -733,11 +724,8 @@ def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
 def test_a_browser_gets_a_page_that_waits_for_the_service(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "STARTING_PAGE_SECONDS", 0.5 * TIME_FACTOR)
 
-    async def starts(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-        await answer(send, 404, b"not found", "text/plain")
-
     browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
-    with gate(starts, deadline_seconds=0.5 * TIME_FACTOR) as (port, _):
+    with gate(always(404, b"not found", "text/plain"), deadline_seconds=0.5 * TIME_FACTOR) as (port, _):
         status, headers, body = Peer(port).get(path, browser)
         assert (status, headers["content-type"], headers["cache-control"]) == (
             503,
@@ -777,10 +765,7 @@ def test_counts_that_were_not_accepted_are_sent_again() -> None:
 @pytest.mark.usefixtures("frequent_reports")
 @pytest.mark.parametrize(("headroom", "admitted"), [(1.0, 8), (0.25, 4)])  # the first limit; the least number
 def test_a_hot_gpu_changes_how_many_pushes_the_gate_admits(headroom: float, admitted: int) -> None:
-    async def holds_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send) -> None:
-        await (wait if scope["method"] == "POST" else ok)(behind, scope, receive, send)
-
-    with gate(holds_pushes, deadline_seconds=600) as (port, behind):
+    with gate(hold_pushes, deadline_seconds=600) as (port, behind):
         behind.headroom = headroom
         assert Peer(port).get("/healthz")[0] == 200
         assert eventually(lambda: len(behind.reports) > 1)  # the first answer has arrived

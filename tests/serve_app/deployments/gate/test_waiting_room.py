@@ -30,83 +30,66 @@ def order_of(done: list[str], mesh: str, task: "asyncio.Task[Ticket | None]") ->
     task.add_done_callback(lambda ended: done.append(mesh if ended.result() else f"no {mesh}"))
 
 
-def test_the_highest_priority_has_the_next_turn_and_of_one_priority_the_oldest() -> None:
-    async def run() -> list[str]:
-        room, done = WaitingRoom(Admission(LONG, limit=8)), list[str]()
-        tickets = await fill(room, 8)
-        for mesh, priority in (("low", "low"), ("a", "normal"), ("high", "high"), ("b", "normal")):
-            order_of(done, mesh, enter(room, mesh, Priority(priority)))
-            await settle()
-        for ticket in tickets[:4]:
-            room.leave(ticket)
-            await settle()
-        return done
-
-    assert asyncio.run(run()) == ["high", "a", "b", "low"]
-
-
-def test_a_full_room_refuses_the_lowest_priority() -> None:
-    async def run() -> list[str]:
-        room, done = WaitingRoom(Admission(LONG, limit=4)), list[str]()
-        tickets = await fill(room, 4)
-        for mesh, priority in (("low", "low"), ("a", "normal"), ("b", "normal"), ("c", "normal"), ("d", "high")):
-            order_of(done, mesh, enter(room, mesh, Priority(priority)))
-            await settle()
-        assert done == ["no low"]
-        assert room.is_open(RequestKind.PUSH, "e", Priority.HIGH)
-        assert not room.is_open(RequestKind.PUSH, "e", Priority.NORMAL)
-        assert not room.is_open(RequestKind.PUSH, "e", Priority.LOW)
-        order_of(done, "f", enter(room, "f", Priority.LOW))
+async def test_the_highest_priority_has_the_next_turn_and_of_one_priority_the_oldest() -> None:
+    room, done = WaitingRoom(Admission(LONG, limit=8)), list[str]()
+    tickets = await fill(room, 8)
+    for mesh, priority in (("low", "low"), ("a", "normal"), ("high", "high"), ("b", "normal")):
+        order_of(done, mesh, enter(room, mesh, Priority(priority)))
         await settle()
-        assert done == ["no low", "no f"]
-        for ticket in tickets:
-            room.leave(ticket)
+    for ticket in tickets[:4]:
+        room.leave(ticket)
         await settle()
-        return done
-
-    assert asyncio.run(run()) == ["no low", "no f", "d", "a", "b", "c"]
+    assert done == ["high", "a", "b", "low"]
 
 
-def test_a_snapshot_does_not_wait_longer_than_a_tenth_of_the_deadline() -> None:
-    async def run() -> tuple[Ticket | None, bool]:
-        room = WaitingRoom(Admission(0.1, limit=4))
-        tickets = await fill(room, 4)
-        refused = await room.enter(RequestKind.PUSH, "late", Priority.HIGH)
-        room.leave(tickets[0])
-        return refused, await room.enter(RequestKind.PUSH, "next", Priority.LOW) is not None
-
-    assert asyncio.run(run()) == (None, True)
-
-
-def test_reads_do_not_wait() -> None:
-    async def run() -> Ticket | None:
-        room = WaitingRoom(Admission(LONG))
-        while await room.enter(RequestKind.READ, "", Priority.NORMAL):
-            pass
-        return await room.enter(RequestKind.SCORE, "", Priority.NORMAL)
-
-    assert asyncio.run(run()) is not None  # a place is reserved for it
-
-
-def test_a_client_that_leaves_while_it_waits_takes_no_room() -> None:
-    async def run() -> None:
-        admission = Admission(LONG, limit=4)
-        room = WaitingRoom(admission)
-        tickets = await fill(room, 4)
-        gone, stays = enter(room, "gone"), enter(room, "stays")
+async def test_a_full_room_refuses_the_lowest_priority() -> None:
+    room, done = WaitingRoom(Admission(LONG, limit=4)), list[str]()
+    tickets = await fill(room, 4)
+    for mesh, priority in (("low", "low"), ("a", "normal"), ("b", "normal"), ("c", "normal"), ("d", "high")):
+        order_of(done, mesh, enter(room, mesh, Priority(priority)))
         await settle()
-        gone.cancel()
-        room.leave(tickets[0])  # in the same moment
-        await settle()
-        ticket = await stays
-        assert ticket is not None
-        for one in (*tickets[1:], ticket):
-            room.leave(one)
-        assert [await room.enter(RequestKind.PUSH, f"m{i}", Priority.NORMAL) is not None for i in range(4)] == [
-            True
-        ] * 4
+    assert done == ["no low"]
+    assert room.is_open(RequestKind.PUSH, "e", Priority.HIGH)
+    assert not room.is_open(RequestKind.PUSH, "e", Priority.NORMAL)
+    assert not room.is_open(RequestKind.PUSH, "e", Priority.LOW)
+    order_of(done, "f", enter(room, "f", Priority.LOW))
+    await settle()
+    assert done == ["no low", "no f"]
+    for ticket in tickets:
+        room.leave(ticket)
+    await settle()
+    assert done == ["no low", "no f", "d", "a", "b", "c"]
 
-    asyncio.run(run())
+
+async def test_a_snapshot_does_not_wait_longer_than_a_tenth_of_the_deadline() -> None:
+    room = WaitingRoom(Admission(0.1, limit=4))
+    tickets = await fill(room, 4)
+    refused = await room.enter(RequestKind.PUSH, "late", Priority.HIGH)
+    room.leave(tickets[0])
+    assert (refused, await room.enter(RequestKind.PUSH, "next", Priority.LOW) is not None) == (None, True)
+
+
+async def test_reads_do_not_wait() -> None:
+    room = WaitingRoom(Admission(LONG))
+    while await room.enter(RequestKind.READ, "", Priority.NORMAL):
+        pass
+    assert (await room.enter(RequestKind.SCORE, "", Priority.NORMAL)) is not None  # a place is reserved for it
+
+
+async def test_a_client_that_leaves_while_it_waits_takes_no_room() -> None:
+    admission = Admission(LONG, limit=4)
+    room = WaitingRoom(admission)
+    tickets = await fill(room, 4)
+    gone, stays = enter(room, "gone"), enter(room, "stays")
+    await settle()
+    gone.cancel()
+    room.leave(tickets[0])  # in the same moment
+    await settle()
+    ticket = await stays
+    assert ticket is not None
+    for one in (*tickets[1:], ticket):
+        room.leave(one)
+    assert [await room.enter(RequestKind.PUSH, f"m{i}", Priority.NORMAL) is not None for i in range(4)] == [True] * 4
 
 
 @pytest.mark.parametrize("seconds_each", [0.035, 0.045])
@@ -177,12 +160,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.close()
 
 
-def test_as_many_can_wait_as_may_be_under_way() -> None:
-    async def run() -> int:
-        room = WaitingRoom(Admission(LONG, limit=LEAST))
-        await fill(room, LEAST)
-        tasks = [enter(room, f"m{i}") for i in range(10)]
-        await settle()
-        return sum(not task.done() for task in tasks)
-
-    assert asyncio.run(run()) == LEAST
+async def test_as_many_can_wait_as_may_be_under_way() -> None:
+    room = WaitingRoom(Admission(LONG, limit=LEAST))
+    await fill(room, LEAST)
+    tasks = [enter(room, f"m{i}") for i in range(10)]
+    await settle()
+    assert sum(not task.done() for task in tasks) == LEAST

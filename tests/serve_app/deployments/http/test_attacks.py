@@ -21,6 +21,7 @@ import pytest
 
 from serve_app.api.codec import ARROW, JSON, decode_snapshot
 from tests.serve_app.api.bodies import FACTOR, JSONS, SPARE
+from tests.serve_app.api.snapshot_cases import arrow_of
 from tests.serve_app.running import Service, push, read_store
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -47,22 +48,13 @@ def document(minute: int = 30) -> dict[str, Any]:
     }
 
 
-def arrow(documents: list[Any]) -> bytes:
-    names = list(dict.fromkeys(name for one in documents for name in one))
-    table = pa.table({name: [one.get(name) for one in documents] for name in names})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
 def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
 FORMS: dict[str, tuple[str, Callable[[list[Any]], bytes], Callable[[list[Any]], bytes]]] = {
     "JSON": (JSON, lambda d: as_json(d[-1]), lambda d: as_json({"snapshots": d})),
-    "Arrow": (ARROW, lambda d: arrow(d[-1:]), arrow),
+    "Arrow": (ARROW, lambda d: arrow_of(d[-1:]), arrow_of),
 }  # fmt: skip
 NUMBERS = [
     "text",
@@ -149,10 +141,10 @@ TEXT_DAMAGE = [
     GOOD.replace(b"v2", b"\n"), GOOD.replace(b"moved", b"\\u001b"), GOOD.replace(b"web", b"\xed\xa0\x80"), GOOD.replace(b"v2", b"\xc0\x80"),
     b"PK\x03\x04" + b"\x00" * 100, b"\x1f\x8b" + b"\x00" * 100, b"<snapshot/>", b"observed_at=2026", *REPEATED,
 ]  # fmt: skip
-ARROW_GOOD = arrow([document()])
+ARROW_GOOD = arrow_of([document()])
 ARROW_DAMAGE = [
     b"", b"ARROW1", ARROW_GOOD[:-9][:100], ARROW_GOOD[8:], GOOD, b"\xff" * 1000, ARROW_GOOD.replace(b"services", b"servicez"),
-    ARROW_GOOD.replace(b"web", b"\xff\xfe\xfd"), arrow([document(), document(31)])[:-200],
+    ARROW_GOOD.replace(b"web", b"\xff\xfe\xfd"), arrow_of([document(), document(31)])[:-200],
 ]  # fmt: skip
 CALL = {"source": "shop/web", "destination": "shop/cart", "requests_per_second": 1.0}
 WHOLE: list[Callable[[dict[str, Any]], Any]] = [

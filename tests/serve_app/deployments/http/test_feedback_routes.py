@@ -12,7 +12,7 @@ import pytest
 from lab.simulator.events.faults import Fault, candidates
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint
 from model.incidents.feedback import Feedback, level_shifts
 from model.snapshot import MeshSnapshot, NodeMetric
 from model.state.serialization import pack_state, unpack_state
@@ -20,7 +20,8 @@ from model.verdict import Verdict
 from serve_app.actions.feedback import add_feedback, encode_feedback, withdraw_feedback
 from serve_app.api.schemas.actions import FeedbackDocument, KeptFeedbackDocument, MissedDocument, PageLevels
 from serve_app.errors import TooMuchFeedback
-from serve_app.pipeline import Mesh, Options, advance
+from serve_app.pipeline import Mesh
+from tests.builders import score_all
 from tests.contract import check_same
 from tests.serve_app.running import Service, check_malformed_documents, problem, push, read_store, record_simulation
 
@@ -41,19 +42,6 @@ def days() -> list[MeshSnapshot]:
     return list(simulator.snapshots())
 
 
-@pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return load()
-
-
-def run(checkpoint: Checkpoint, mesh: Mesh, snapshots: Sequence[MeshSnapshot]) -> tuple[list[Verdict], Mesh]:
-    verdicts = []
-    for snapshot in snapshots:
-        verdict, mesh = advance(checkpoint, mesh, snapshot, Options())
-        verdicts.append(verdict)
-    return verdicts, mesh
-
-
 def with_feedback(mesh: Mesh, said: FeedbackDocument | MissedDocument) -> Mesh:
     """Return the mesh with this feedback, stored and loaded again."""
     state, _ = add_feedback(mesh.state, said, MOST)
@@ -68,7 +56,7 @@ def pages(verdicts: Sequence[Verdict], span: range, since: int) -> set[str]:
 @pytest.fixture(scope="module")
 def mesh_after_incident(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> tuple[Mesh, str]:
     """The mesh in the pause after its first incident, and the id of this incident."""
-    verdicts, mesh = run(checkpoint, Mesh(), days[: PAUSE.stop])
+    verdicts, mesh = score_all(checkpoint, Mesh(), days[: PAUSE.stop])
     (incident,) = pages(verdicts, FIRST, 0)
     return mesh, incident
 
@@ -78,24 +66,24 @@ def test_a_false_alarm_is_not_repeated_but_other_incidents_are_alerted(
 ) -> None:
     mesh, incident = mesh_after_incident
     rest = days[PAUSE.stop :]
-    before, _ = run(checkpoint, mesh, rest)
+    before, _ = score_all(checkpoint, mesh, rest)
     assert pages(before, AGAIN, PAUSE.stop)
     assert pages(before, OTHER, PAUSE.stop)
     spoken = with_feedback(mesh, FeedbackDocument(incident=incident, was_incident=False))
-    after, _ = run(checkpoint, spoken, rest)
+    after, _ = score_all(checkpoint, spoken, rest)
     assert not pages(after, AGAIN, PAUSE.stop)
     assert pages(after, OTHER, PAUSE.stop)
     assert after[0].threshold > before[0].threshold, "scores of that time are normal now"
     state, _ = withdraw_feedback(spoken.state, incident)
-    again, _ = run(checkpoint, replace(spoken, state=state), rest)
+    again, _ = score_all(checkpoint, replace(spoken, state=state), rest)
     check_same(again, before)
 
 
 def test_an_open_incident_ends_when_it_is_a_false_alarm(checkpoint: Checkpoint, days: list[MeshSnapshot]) -> None:
-    verdicts, mesh = run(checkpoint, Mesh(), days[: FIRST.start + 5])
+    verdicts, mesh = score_all(checkpoint, Mesh(), days[: FIRST.start + 5])
     (incident,) = verdicts[-1].incidents
     spoken = with_feedback(mesh, FeedbackDocument(incident=incident.id, was_incident=False))
-    (verdict,), _ = run(checkpoint, spoken, days[FIRST.start + 5 : FIRST.start + 6])
+    (verdict,), _ = score_all(checkpoint, spoken, days[FIRST.start + 5 : FIRST.start + 6])
     assert (verdict.status, verdict.incidents) == ("normal", ())
 
 
@@ -103,7 +91,7 @@ def test_a_notice_that_is_a_false_alarm_ends_and_does_not_return(
     checkpoint: Checkpoint, days: list[MeshSnapshot]
 ) -> None:
     quiet, short = days[:24], [_with_full_memory(snapshot) for snapshot in days[24:31]]
-    verdicts, mesh = run(checkpoint, Mesh(), [*quiet, *short[:4]])
+    verdicts, mesh = score_all(checkpoint, Mesh(), [*quiet, *short[:4]])
     assert (verdicts[-1].status, verdicts[-1].alerts) == ("normal", ())
     (notice,) = verdicts[-1].notices
     state, feedback = add_feedback(mesh.state, FeedbackDocument(incident=notice.id, was_incident=False), MOST)
@@ -111,9 +99,9 @@ def test_a_notice_that_is_a_false_alarm_ends_and_does_not_return(
     assert levels.shortage > 0
     assert (levels.latency, levels.errors, levels.disappearance) == (0, 0, 0)
     spoken = replace(mesh, state=unpack_state(pack_state(state), state.window))
-    after, _ = run(checkpoint, spoken, short[4:])
+    after, _ = score_all(checkpoint, spoken, short[4:])
     assert [verdict.incidents for verdict in after] == [()] * 3
-    before, _ = run(checkpoint, mesh, short[4:])
+    before, _ = score_all(checkpoint, mesh, short[4:])
     assert all(verdict.notices for verdict in before)
 
 
@@ -139,15 +127,15 @@ def test_a_missed_incident_makes_its_services_alert_sooner_and_a_culprit_is_name
 ) -> None:
     mesh, incident = mesh_after_incident
     rest = days[PAUSE.stop : AGAIN.stop]
-    before, _ = run(checkpoint, mesh, rest)
+    before, _ = score_all(checkpoint, mesh, rest)
     members = next(one.members for one in mesh.state.memory.past if one.id == incident)
     missed = MissedDocument(services=list(members), since=days[20].observed_at)
-    after, _ = run(checkpoint, with_feedback(mesh, missed), rest)
+    after, _ = score_all(checkpoint, with_feedback(mesh, missed), rest)
     assert max(v.mesh_score for v in after) > max(v.mesh_score for v in before)
     opened = next(v.incidents[0] for v in before if v.incidents)
     second = opened.suspects[1].service
     named = FeedbackDocument(incident=incident, was_incident=True, culprit=second)
-    after, _ = run(checkpoint, with_feedback(mesh, named), rest)
+    after, _ = score_all(checkpoint, with_feedback(mesh, named), rest)
     share = {s.service: s.score for v in after for i in v.incidents if i.id == opened.id for s in i.suspects}
     assert share[second] > opened.suspects[1].score
 

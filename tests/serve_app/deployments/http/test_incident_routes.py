@@ -71,11 +71,6 @@ def test_one_incident_has_its_scores_report_and_picture(service: Service, verdic
     assert (picture.headers["content-type"], worst["id"] in picture.text) == ("image/svg+xml", True)
 
 
-@pytest.mark.usefixtures("verdicts")
-def test_an_incident_that_is_not_there_is_unknown(service: Service) -> None:
-    problem(service.http.get(f"{PATH}/nobody"), 404, "unknown-incident")
-
-
 def test_a_deleted_mesh_has_no_incidents(service: Service) -> None:
     for snapshot in SNAPSHOTS:
         push(service, "dropped", snapshot)

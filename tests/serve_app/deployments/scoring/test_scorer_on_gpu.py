@@ -1,13 +1,11 @@
 """A scorer whose GPU runs out of memory, at the start and later: the CPU takes its place."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import ray
 import torch
-from ray import serve
 
 from model.mesh_weights import load_weights
 from model.network.contract import MeshNetwork
@@ -19,6 +17,7 @@ from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings
+from tests.builders import allow_deployments
 from tests.serve_app.fake_gpu import NO_MEMORY, FakeGpu, gpu, load_weights_anywhere
 from tests.timing import PATIENCE_SECONDS
 
@@ -51,10 +50,7 @@ class Memory:
 @pytest.fixture(autouse=True)
 def replica(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process to which Ray has given a GPU."""
-    context = SimpleNamespace(
-        replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
-    )
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    allow_deployments(monkeypatch)
     monkeypatch.setattr(ray, "get_gpu_ids", lambda: [0])
     monkeypatch.setattr(scorer, "open_instruments", PrometheusInstruments)
     monkeypatch.setattr(scorer, "load_weights", load_weights_anywhere)

@@ -5,10 +5,8 @@ import threading
 import time
 from collections.abc import Sequence
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
-from ray import serve
 
 from model.mesh_weights import load_weights
 from model.network.autoencoder import Autoencoder
@@ -21,6 +19,7 @@ from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings
+from tests.builders import allow_deployments
 
 CHECKPOINT = load_weights(None, {}).default
 GROUP = probe(CHECKPOINT)
@@ -257,9 +256,8 @@ class ThreadPasses:
 async def test_a_scorer_scores_waiting_groups_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = ThreadPasses()
     monkeypatch.setattr(scorer, "score_groups", passes)
-    context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
     monkeypatch.setattr(scorer, "GroupQueue", partial(GroupQueue, max_groups=2, target_seconds=1e3, max_wait_seconds=0))
+    allow_deployments(monkeypatch)
     replica = Scorer(Settings(), "cpu")
     later = Deadline.after(LATER)
     first = asyncio.create_task(replica.score(GROUP, later, "shop"))

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 import pytest
 import ray
-from ray import serve
 from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import DeploymentUnavailableError
 
@@ -19,6 +18,7 @@ from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings
+from tests.builders import allow_deployments
 from tests.serve_app.alerts.alerting import metric_value
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
@@ -39,8 +39,7 @@ class Absent:
 async def test_verdicts_go_on_without_a_notifier_and_its_absence_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    allow_deployments(monkeypatch)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_session_name=lambda: "session"))
     instruments = PrometheusInstruments()
     monkeypatch.setattr(mesh_session, "open_instruments", lambda: instruments)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import ray
-from ray import serve
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.codec import pack_snapshot
@@ -15,6 +14,7 @@ from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings
+from tests.builders import allow_deployments
 from tests.serve_app.alerts.alerting import metric_value
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
@@ -25,8 +25,7 @@ STAGES = {"lay", "score", "weigh", "combine", "store"}
 async def test_each_verdict_has_its_status_stages_and_confidence_in_the_metrics_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    allow_deployments(monkeypatch)
     worker = SimpleNamespace(mode=None)
     running = SimpleNamespace(get_session_name=lambda: "session", worker=worker)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: running)

@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray import serve
 
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import Checkpoint, load
@@ -22,14 +20,13 @@ from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.errors import DeadlineExceeded, UnknownMesh
 from serve_app.models import loader
 from serve_app.models import rollout as changes
-from serve_app.models.card import describe
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import Rollouts
 from serve_app.models.trials import read_trial
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
+from tests.builders import add_model, allow_deployments
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
 
@@ -38,25 +35,15 @@ PACKED = [pack_snapshot(one) for one in record_simulation(MeshSpec(services=30, 
 
 
 @pytest.fixture
-def store(place: StoreSettings) -> Iterator[StateStore]:
-    with closing(open_store(place)) as opened:
-        yield opened
-
-
-@pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A registry; sessions can be built in this process."""
-    context = SimpleNamespace(replica_id=SimpleNamespace(unique_id="replica"))
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    allow_deployments(monkeypatch)
     return Registry(str(tmp_path / "models"))
 
 
 @pytest.fixture
 def pin(registry: Registry, other_weights: Path) -> ModelPin:
-    content = other_weights.read_bytes()
-    card = describe(load(other_weights), content)
-    registry.add(content, card)
-    return ModelPin(version=card.version, sha256=card.sha256)
+    return add_model(registry, other_weights)
 
 
 @pytest.fixture

@@ -20,10 +20,12 @@ from serve_app.deployments.sla.durations import ERROR, LEAST_SECONDS, MOST_SECON
 from serve_app.deployments.sla.levels import ServiceLevels
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings import SlaSettings
+from tests.builders import Clock
 
 FULFILLED, VIOLATED, UNKNOWN = ObjectiveStatus.FULFILLED, ObjectiveStatus.VIOLATED, ObjectiveStatus.UNKNOWN
 WINDOW = 600.0
 SLOT = WINDOW / counts.SLOTS
+BEGAN = 100_000.0 + SLOT / 2  # in the middle of a slot
 DURATIONS = st.floats(LEAST_SECONDS, MOST_SECONDS)
 
 
@@ -35,21 +37,11 @@ def short_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "WINDOW_SECONDS", WINDOW)
 
 
-class Clock:
-    """A monotonic clock, and the Unix time, that a test advances. It begins in the middle of a slot."""
-
-    def __init__(self) -> None:
-        self.now = 100_000.0 + SLOT / 2
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Service:
     """Processes that count, and the session that adds up."""
 
     def __init__(self, processes: int = 1, clock: Clock | None = None, **targets: float) -> None:
-        self.clock = clock or Clock()
+        self.clock = clock or Clock(BEGAN)
         self.settings = SlaSettings(**targets)
         self.processes = [RequestCounts(self.settings, f"p{i}", self.clock) for i in range(processes)]
         self.levels = ServiceLevels(self.settings, self.clock)
@@ -133,7 +125,7 @@ def test_each_status_has_one_outcome(statuses: tuple[int, ...], outcome: str) ->
 
 
 def test_what_a_process_keeps_has_a_limit() -> None:
-    clock = Clock()
+    clock = Clock(BEGAN)
     process = RequestCounts(SlaSettings(), clock=clock)
     for i in range(5 * counts.SLOTS):
         clock.now += SLOT
@@ -153,7 +145,7 @@ def test_what_a_process_keeps_has_a_limit() -> None:
 @pytest.mark.parametrize("length", [2.5, 6.48, 30.0])
 def test_time_is_divided_among_the_slots_that_it_covers(length: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "SLOT_SECONDS", length)
-    clock = Clock()
+    clock = Clock(BEGAN)
     process = RequestCounts(SlaSettings(), clock=clock)
     process.count_time(10.0, is_up=True)
     slots = process.report().slots
