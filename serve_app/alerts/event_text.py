@@ -52,8 +52,7 @@ def what_happened(event: Mapping[str, Any]) -> str:
     if event["event"] == "merged":
         return f"{name} {where} is now part of another incident"
     if event["event"] == "resolved":
-        how = "Closed, outcome unknown" if ended_unknown(event) else "Resolved"
-        return f"{how}: {name[0].lower()}{name[1:]} {where}"
+        return f"{how_it_ended(event).capitalize()}: {name[0].lower()}{name[1:]} {where}"
     return f"{name} {where}"
 
 
@@ -76,9 +75,13 @@ def news(event: Mapping[str, Any]) -> str:
             return f"{str(other).replace('_', ' ').capitalize()}."
 
 
-def ended_unknown(event: Mapping[str, Any]) -> bool:
-    """Return whether the incident is over, and how it ended is unknown."""
-    return event["event"] == "resolved" and event.get("reason") in _UNKNOWN_ENDS
+def how_it_ended(event: Mapping[str, Any]) -> str:
+    """Return ``resolved``, ``closed, outcome unknown``, or ``muted, still failing``; empty if the event is no end."""
+    if event["event"] != "resolved":
+        return ""
+    if event.get("reason") == "muted":
+        return "muted, still failing"
+    return "closed, outcome unknown" if event.get("reason") in _UNKNOWN_ENDS else "resolved"
 
 
 def first_suspect(event: Mapping[str, Any]) -> str:
@@ -114,5 +117,9 @@ def _end(event: Mapping[str, Any]) -> str:
             return f"Closed, outcome unknown: its mesh had no verdict for a day, until {at}."
         case "mesh_deleted":
             return f"Ended at {at}: its mesh was deleted."
+        case "muted":
+            until = event.get("muted_until")
+            end = f" until {format_time(datetime.fromisoformat(until))}" if until else ""
+            return f"Muted{end} ({event['mute_reason']}), and still failing."
         case _:
             return f"Resolved at {at}."

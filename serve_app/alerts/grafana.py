@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import ReceiverPlugin
-from serve_app.alerts.event_text import ENDS, ended_unknown, next_step
+from serve_app.alerts.event_text import ENDS, how_it_ended, next_step
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.alerting import ReceiverSettings
 
@@ -70,12 +70,11 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         for name, url in event["links"].items()
         if name in NAMES
     ]
-    end = "closed, outcome unknown" if ended_unknown(event) else "resolved" if event["event"] == "resolved" else ""
     continues = f", which continues {escape(event['continues'])}" if event.get("continues") else ""
     texts = [
         escape(event["summary"]),
         escape(next_step(event)),
-        end,
+        how_it_ended(event),
         " · ".join(links),
         f"incident {escape(incident['id'])}{continues}",
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from model.names import list_first, readable
 from serve_app.alerts.annotations import format_time, truncate
-from serve_app.alerts.event_text import ended_unknown, event_title, named_links, news, next_step, what_happened
+from serve_app.alerts.event_text import event_title, how_it_ended, named_links, news, next_step, what_happened
 from serve_app.api.number_text import score_text
 
 MAX_TITLE, MAX_TEXT = 150, 3000  # characters that Slack takes; it refuses a message with more
@@ -43,7 +43,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _needs_news(event: Mapping[str, Any]) -> bool:
     """Whether title and times do not say all that the event changes."""
-    return event["event"] == "merged" or "previous_cause" in event or ended_unknown(event)
+    return event["event"] == "merged" or "previous_cause" in event or how_it_ended(event) not in ("", "resolved")
 
 
 def _causes(incident: Mapping[str, Any]) -> str:
@@ -77,7 +77,8 @@ def _context(event: Mapping[str, Any]) -> str:
     since, at = (datetime.fromisoformat(text) for text in (event["incident"]["since"], event["at"]))
     times = f"since {format_time(since)}"
     if event["event"] == "resolved":
-        times += f", {'last seen before' if ended_unknown(event) else 'resolved'} {format_time(at)}"
+        how = how_it_ended(event)
+        times += f", {'last seen before' if how == 'closed, outcome unknown' else how} {format_time(at)}"
     name = f"incident {_escape_markup(event['incident']['id'])}"
     if event.get("continues"):
         name += f", which continues {_escape_markup(event['continues'])}"

@@ -2,7 +2,8 @@
 
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
 answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
-another incident now and it was not recovering. Otherwise it is over, unless this verdict could not see it: a mesh that
+another incident now and it was not recovering. One that a mute hides goes on, but nothing is told of it while the mute
+lasts. Otherwise it is over, unless this verdict could not see it: a mesh that
 is being learned again has no incidents, and a part that was not scored says nothing. While no data arrives, there is no
 verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,
 and how they ended is unknown.
@@ -16,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from model.verdict import Incident, Severity, Status, Verdict
+from model.verdict import Incident, MuteInForce, Severity, Status, Verdict
 from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
 from serve_app.alerts.annotations import annotations, first_service, labels, mark_unseen
 from serve_app.alerts.links import Links
@@ -174,6 +175,9 @@ def _leave(
         last = replace(alerted, sequence=alerted.sequence + 1)
         event = build_event("merged", last, mesh, now, links, merged_into=successor.id)
         return _Step(None, (alerted.alert.resolve(now, merged_into=successor.id),), (event,))
+    if (mute := _find_mute(alerted, verdict)) is not None:
+        until = {"muted_until": mute.until.isoformat()} if mute.until else {}
+        return _resolve(alerted, mesh, now, links, "muted", mute_reason=mute.reason, **until)
     if _sees_all(verdict):
         return _resolve(alerted, mesh, now, links, "over")
     texts = alerted.alert.annotations
@@ -181,9 +185,16 @@ def _leave(
     return _Step(replace(alerted, alert=replace(alerted.alert, annotations=texts)))
 
 
-def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, why: str) -> _Step:
+def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, why: str, **more: str) -> _Step:
     last = replace(alerted, sequence=alerted.sequence + 1)
-    return _Step(None, (alerted.alert.resolve(now),), (build_event("resolved", last, mesh, now, links, reason=why),))
+    event = build_event("resolved", last, mesh, now, links, reason=why, **more)
+    return _Step(None, (alerted.alert.resolve(now, **more),), (event,))
+
+
+def _find_mute(alerted: AlertedIncident, verdict: Verdict) -> MuteInForce | None:
+    """The mute that hides an incident: some of its services would be part of one now. It is not over."""
+    services = set(alerted.services)
+    return next((mute for mute in verdict.muted if not services.isdisjoint(mute.hides)), None)
 
 
 def _find_successor(alerted: AlertedIncident, listed: Iterable[Incident], known: Iterable[str]) -> Incident | None:

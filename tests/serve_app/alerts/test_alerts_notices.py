@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from model.verdict import Incident, Reason, Suspect, Verdict, Watched
+from model.verdict import Incident, MuteInForce, MuteOrigin, Reason, Suspect, Verdict, Watched
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.annotations import truncate
+from serve_app.alerts.event_text import news, what_happened
 from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import LATE, resolve_all, transition
 from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, notice, verdict
@@ -195,6 +196,23 @@ def test_an_incident_that_was_closed_unseen_is_resolved_and_says_so() -> None:
     _, closed = _play(verdict(incident("a"), incident("b", "pay/bank", age=300)), gone)
     assert [(e.document["event"], e.document["reason"]) for e in closed.events] == [("resolved", "unseen")]
     assert [alert.labels["incident"] for alert in closed.ended] == ["a"]
+
+
+def test_an_incident_that_a_mute_hides_is_muted_and_not_over() -> None:
+    until = NOW + timedelta(minutes=20)
+    mute = MuteInForce(MuteOrigin.API, (), "repair", "m", until, hides=("shop/cart",))
+    _, muted, ended = _play(verdict(incident("a")), replace(verdict(), muted=(mute,)), verdict())
+    (event,) = muted.events
+    assert (event.document["event"], event.document["reason"]) == ("resolved", "muted")
+    assert (event.document["muted_until"], event.document["mute_reason"]) == (until.isoformat(), "repair")
+    assert news(event.document) == "Muted until 2026-03-01 03:34 UTC (repair), and still failing."
+    assert what_happened(event.document).startswith("Muted, still failing: minor incident")
+    (alert,) = muted.ended
+    assert alert.annotations["mute_reason"] == "repair"
+    assert not ended.events, "it was told once"
+    elsewhere = replace(mute, hides=("pay/bank",))
+    _, over = _play(verdict(incident("a")), replace(verdict(), muted=(elsewhere,)))
+    assert [e.document["reason"] for e in over.events] == ["over"]
 
 
 def test_watched_services_are_sent_to_no_one() -> None:
