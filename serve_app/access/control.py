@@ -203,7 +203,8 @@ class Access:
         if not principal.digest or self._file is None:
             return True
         now = datetime.now(UTC)
-        same = (entry for entry in self._file.tokens() if entry.digest == principal.digest)
+        # The gate may have read the file after this process did, or a token may be gone since.
+        same = (entry for entry in self._file.tokens(is_newest=True) if entry.digest == principal.digest)
         return any(not entry.has_expired(now) and _principal(entry, principal.way) == principal for entry in same)
 
     def is_secure(self, scheme: str, headers: Headers, client: Client) -> bool:

@@ -165,10 +165,10 @@ class TokenFile:
         self._file_id = self._identity()
         self._tokens = self._read()
 
-    def tokens(self) -> tuple[Token, ...]:
-        """The valid tokens. Checks the file at most once in ``RELOAD_SECONDS``."""
+    def tokens(self, *, is_newest: bool = False) -> tuple[Token, ...]:
+        """The valid tokens. Checks the file at most once in ``RELOAD_SECONDS``; ``is_newest``: now."""
         now = self._clock()
-        if now - self._checked_at >= RELOAD_SECONDS:
+        if is_newest or now - self._checked_at >= RELOAD_SECONDS:
             self._checked_at = now
             self._reload()
         return self._tokens

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, overload
 from serve_app.errors import DeadlineExceeded, NoCapacity
 from serve_app.observability.spans import add_event
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.replica import LocalHandle, LocalMethod
+from serve_app.runtime.replica import LocalHandle
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -150,7 +150,7 @@ async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) ->
     response = method.remote(*args, **kwargs)
     try:
         async with asyncio.timeout(deadline.remaining_seconds):
-            if isinstance(method, LocalMethod):
+            if isinstance(response, asyncio.Future):  # of this process, which may have no Ray
                 return await response
             from serve_app.runtime.serve_errors import translate
 
