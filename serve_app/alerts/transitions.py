@@ -2,7 +2,7 @@
 
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
 answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
-another incident now and it was not recovering. One that a mute hides goes on, but nothing is told of it while the mute
+another incident now and it was not recovering. One that a mute hides continues, but no one is notified while the mute
 lasts. Otherwise it is over, unless this verdict could not see it: a mesh that
 is being learned again has no incidents, and a part that was not scored says nothing. While no data arrives, there is no
 verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,

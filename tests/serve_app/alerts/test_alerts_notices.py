@@ -209,7 +209,7 @@ def test_an_incident_that_a_mute_hides_is_muted_and_not_over() -> None:
     assert what_happened(event.document).startswith("Muted, still failing: minor incident")
     (alert,) = muted.ended
     assert alert.annotations["mute_reason"] == "repair"
-    assert not ended.events, "it was told once"
+    assert not ended.events, "one notification is enough"
     elsewhere = replace(mute, hides=("pay/bank",))
     _, over = _play(verdict(incident("a")), replace(verdict(), muted=(elsewhere,)))
     assert [e.document["reason"] for e in over.events] == ["over"]
