@@ -177,7 +177,7 @@ def opened_calm(one: Tab, mesh: str) -> bool:
 
 
 def test_a_fresh_page_knows_that_data_stopped_also_after_a_restart(browser: Any, tmp_path: Path) -> None:
-    calm, failing = (record_simulation(QUICK, count, fault_from=begin) for count, begin in ((14, None), (22, 16)))
+    calm, failing = (record_simulation(QUICK, count, fault_from=begin) for count, begin in ((14, None), (30, 16)))
     with serve(tmp_path, SETTINGS) as url:
         push_all(url, "quiet", calm)
         assert push_all(url, "broken", failing)["status"] == "anomalous"
