@@ -28,7 +28,7 @@ from serve_app.net.http import first_line
 log = logging.getLogger(__name__)
 
 PAGE = 500  # events in one page of a list
-MOST_BYTES = 32 << 20  # in one page
+MAX_BYTES = 32 << 20  # in one page
 MOST_LINE = 4 << 20  # bytes in one line of a watch; an object has at most 1.5 MiB
 LIST_SECONDS = 30.0  # deadline for one page
 WATCH_SECONDS = 240  # after this time the server ends a watch
@@ -189,7 +189,7 @@ class EventWatch:
         while True:
             parameters = {"limit": str(PAGE), **({"continue": more} if more else {})}
             async with asyncio.timeout(LIST_SECONDS), self._get(http, parameters) as reply:
-                body = b"".join([part async for part in _read_bounded(reply, MOST_BYTES)])
+                body = b"".join([part async for part in _read_bounded(reply, MAX_BYTES)])
             try:
                 page = _LIST.decode(body)
             except msgspec.MsgspecError as error:
@@ -230,7 +230,7 @@ class EventWatch:
             if reply.is_success:
                 yield reply
                 return
-            body = b"".join([part async for part in _read_bounded(reply, MOST_BYTES)])
+            body = b"".join([part async for part in _read_bounded(reply, MAX_BYTES)])
             raise _error_for(
                 reply.status_code, _error_message(body), parse_retry_after(reply.headers.get("retry-after", ""))
             )

@@ -43,7 +43,7 @@ from serve_app.net.tokens import NoToken, TokenSource
 
 Numbers = NDArray[np.float64]
 
-MOST_BYTES = 128 << 20  # in one reply
+MAX_BYTES = 128 << 20  # in one reply
 CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
 NEAR = 1e-3  # s, within which two instants are one
 MAY_BE_THE_METHOD = (403, 404, 405, 411, 415, 501)  # statuses with which gateways refuse POST or GET
@@ -103,7 +103,6 @@ class QueryAnswer:
         failed: why the query failed; empty if it succeeded, even with an empty result.
         detail: description of the failure, for the log.
         seconds: time until the result was complete.
-        size: size of the reply, bytes.
     """
 
     samples: Samples = field(default_factory=Samples)
@@ -111,7 +110,6 @@ class QueryAnswer:
     failed: Failure | Literal[""] = ""
     detail: str = ""
     seconds: float = 0.0
-    size: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +141,7 @@ class Prometheus:
 
     Args:
         at_once: concurrent queries.
-        most_bytes: largest reply, decompressed.
+        max_bytes: largest reply, decompressed.
         tokens: issues bearer tokens, instead of the endpoint's credentials.
         harmless_warnings: parts of warnings that do not make an answer incomplete.
     """
@@ -152,13 +150,13 @@ class Prometheus:
         self,
         endpoint: Endpoint,
         at_once: int = 4,
-        most_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
         *,
         tokens: TokenSource | None = None,
         harmless_warnings: Sequence[str] = (),
     ) -> None:
         url, parameters = base_address(endpoint.url)
-        session = _Session(endpoint, most_bytes, tokens, harmless_warnings)
+        session = _Session(endpoint, max_bytes, tokens, harmless_warnings)
         session.headers["Accept-Encoding"] = (
             "identity"  # gzip is a tenth of the bytes, but takes more time at both ends
         )
@@ -239,7 +237,7 @@ class Prometheus:
             return _failed(error, time.monotonic() - began)
         values = np.fromiter((_number(one) for one in found), np.float64, len(found))
         samples = Samples([bytes(one.metric) for one in found], values)
-        return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began, size=found.size)
+        return QueryAnswer(samples, found.warnings, seconds=time.monotonic() - began)
 
     def _send(self, until: float, ask: Callable[[PrometheusConnect, float], Result]) -> Result:
         """Send a query. Gateways that allow only one of POST and GET refuse the other in several ways. The one that
@@ -270,11 +268,9 @@ class Prometheus:
 class _Session(requests.Session):
     """A session with our limits."""
 
-    def __init__(
-        self, endpoint: Endpoint, most_bytes: int, tokens: TokenSource | None, harmless: Sequence[str]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, max_bytes: int, tokens: TokenSource | None, harmless: Sequence[str]) -> None:
         super().__init__()
-        self._most_bytes, self._tokens, self._harmless = most_bytes, tokens, tuple(harmless)
+        self._max_bytes, self._tokens, self._harmless = max_bytes, tokens, tuple(harmless)
         self.auth = _Auth(endpoint, tokens)
         if endpoint.ca_file:
             self.verify = str(endpoint.ca_file)
@@ -327,11 +323,10 @@ class _Session(requests.Session):
         while part := reply.raw.read1(CHUNK, decode_content=True):
             parts.append(part)
             size += len(part)
-            if size > self._most_bytes:
+            if size > self._max_bytes:
                 raise QueryFailed(
                     "too_large",
-                    f"more than {self._most_bytes} bytes; load the rules that `tagae rules` prints into this "
-                    "Prometheus",
+                    f"more than {self._max_bytes} bytes; load the rules that `tagae rules` prints into this Prometheus",
                 )
             if time.monotonic() > until:
                 raise requests.ReadTimeout("the reply was too slow")

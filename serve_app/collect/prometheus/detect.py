@@ -200,8 +200,8 @@ class MeshSource:
             }
             for one in answers.values()
         )
-        most_first = sorted(targets, key=lambda job: (-targets[job], job))
-        return {job: ScrapedJob(targets[job], up.get(job, 0)) for job in most_first}
+        ranked = sorted(targets, key=lambda job: (-targets[job], job))
+        return {job: ScrapedJob(targets[job], up.get(job, 0)) for job in ranked}
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""

@@ -90,10 +90,9 @@ class _Body(msgspec.Struct):
 
 
 class Result(list[StoreSeries]):
-    """The series of a reply, what the store said about the query, and the size of the reply, bytes."""
+    """The series of a reply, and what the store said about the query."""
 
     warnings: tuple[str, ...] = ()
-    size = 0
 
 
 class StoreReply(requests.Response):
@@ -130,7 +129,7 @@ class StoreReply(requests.Response):
         if missing:
             raise QueryFailed("incomplete", "; ".join(missing)[:MOST_DETAIL], warnings=said)
         result = Result(one for one in data.result or () if one is not None)
-        result.warnings, result.size = said, len(self.content)
+        result.warnings = said
         return {"data": {"result": result}}
 
 
