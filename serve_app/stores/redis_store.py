@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from itertools import chain
+from threading import Lock
 from typing import Any
 
 from serve_app.errors import CorruptState, StoreGone
@@ -47,6 +48,7 @@ class RedisRows:
         self._prefix = settings.key_prefix
         self._id: bytes | None = None
         self._is_lost = False
+        self._first_call = Lock()
         self._read, self._write = Script.of("read"), Script.of("write")
 
     def close(self) -> None:
@@ -178,24 +180,30 @@ class RedisRows:
         return self._server.call(lambda client: self._read.run(client, self._keys(space), arguments))
 
     def _check_known(self) -> None:
-        """Remember the id of the store before the first call."""
-        if self._id is None:
-            self._check_identity()
+        """Remember the id of the store before the first call, and enter one in an empty store. Threads wait for the
+        first of them.
+
+        Raises:
+            CorruptState: the server has data of an earlier version.
+        """
+        if self._id is not None:
+            return
+        with self._first_call:
+            if self._id is None:
+                found = self._read_id()
+                if found is None:
+                    self._refuse_earlier_layout()
+                    self._apply(SERVICE, Change({_ID: None}, puts=[(_ID, uuid.uuid4().hex.encode())]))
+                    found = self._read_id()
+                self._id = found
 
     def _check_identity(self) -> None:
         """Check that the server has the data that this process has seen.
 
         Raises:
             StoreGone: it was emptied or replaced.
-            CorruptState: it has data of an earlier version.
         """
         found = self._read_id()
-        if self._id is None:
-            if found is None:
-                self._refuse_earlier_layout()
-                self._apply(SERVICE, Change({_ID: None}, puts=[(_ID, uuid.uuid4().hex.encode())]))
-                found = self._read_id()
-            self._id = found
         if found == self._id:
             if self._is_lost:
                 self._is_lost = False

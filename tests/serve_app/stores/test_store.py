@@ -1,6 +1,8 @@
 """Our stores fulfil the contract of stores."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
@@ -10,6 +12,7 @@ from serve_app.settings import StoreSettings
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.incident_rows import incident_rows, read_index
+from serve_app.stores.primitives import SERVICE, Change, under
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 
@@ -40,6 +43,20 @@ class TestStore(StoreContract):
     @pytest.mark.usefixtures("logged_eviction")
     def test_the_mesh_that_was_idle_longest_is_evicted(self, place: StoreSettings) -> None:
         super().test_the_mesh_that_was_idle_longest_is_evicted(place)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_the_first_calls_of_threads_to_an_empty_store_all_succeed(store: StateStore, attempt: int) -> None:
+    threads, start = 8, Barrier(8)
+
+    def write(number: int) -> bool:
+        start.wait()
+        return store.database.write(SERVICE, Change(puts=[(f"audit/{attempt}/{number}", b"x")]))
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert all(pool.map(write, range(threads)))
+    (rows,) = store.database.read(SERVICE, under(f"audit/{attempt}/"))
+    assert len(rows) == threads
 
 
 @pytest.mark.parametrize("name", ["a", "prod-eu.1_x", "0", "a" * 63])
