@@ -45,6 +45,16 @@ class Severity(StrEnum):
     MAJOR = "major"
     CRITICAL = "critical"
 
+    @property
+    def rank(self) -> int:
+        """0 for ``NOTICE``, more the worse it is."""
+        return list(Severity).index(self)
+
+
+def worst(first: Severity, second: Severity) -> Severity:
+    """Return the worse one of two severities."""
+    return second if second.rank > first.rank else first
+
 
 class IncidentKind(StrEnum):
     """What is wrong with the first suspect of an incident, by its reasons; :func:`model.incidents.kind.incident_kind`

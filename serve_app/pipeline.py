@@ -222,17 +222,6 @@ class LocalRunner:
         return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
 
 
-class ThreadRunner(LocalRunner):
-    """Runs all stages of a snapshot in one thread of a pool: a change of threads takes longer than some stages."""
-
-    def __init__(self, checkpoint: Checkpoint, pool: Executor) -> None:
-        super().__init__(checkpoint)
-        self._pool = pool
-
-    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return await run_in_pool(self._pool, stages)
-
-
 async def run_stages(
     runner: StageRunner,
     mesh: Mesh,

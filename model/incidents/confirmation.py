@@ -1,7 +1,7 @@
-"""Services above a level, and whether that is confirmed.
+"""Whether a notice, or a change of traffic, is confirmed.
 
-A service is *above the level* while its page score exceeds the page level. It is *confirmed* if that holds now and in k
-of the last n snapshots.
+A service or a scope is *above the level* while its score exceeds the level. It is *confirmed* if that holds now and in
+k of the last n snapshots. Alerts about services have scores of their own: :mod:`model.incidents.decision`.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,6 @@ def confirm_services(
     level: float,
     policy: AlertPolicy,
     at: datetime,
-    is_clear: BoolArray | None = None,
 ) -> tuple[Streaks, BoolArray]:
     """Update the services above their level.
 
@@ -34,24 +33,18 @@ def confirm_services(
         level: that the scores are compared with.
         policy: how many snapshots confirm a service.
         at: time of the snapshot.
-        is_clear: ``[M]`` candidates whose evidence is not ``doubtful``; None: all are.
 
     Returns:
         Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
     """
-    doubtful = 0 if is_clear is None else policy.doubtful
-    mask = (1 << (policy.confirm_of + doubtful)) - 1
+    mask = (1 << policy.confirm_of) - 1
     bits = {name: ((b << 1) & mask, since) for name, (b, since) in above.items()}
     for name, score in zip(names, scores, strict=True):
         if score > level:
             before, since = bits.get(name, (0, at))
             bits[name] = (before | 1, since if before else at)
     bits = {name: value for name, value in bits.items() if value[0]}
-    lately = {name: (b & ((1 << policy.confirm_of) - 1), since) for name, (b, since) in bits.items()}
-    confirmed = is_confirmed(lately, names, policy.confirm)
-    if is_clear is not None:
-        confirmed &= is_clear | is_confirmed(bits, names, policy.confirm + doubtful)
-    return bits, confirmed
+    return bits, is_confirmed(bits, names, policy.confirm)
 
 
 def is_confirmed(above: Streaks, names: Sequence[str], confirm: int) -> BoolArray:

@@ -24,7 +24,7 @@ from model.incidents.impact import Traffic, find_reaching, measure_traffic
 from model.incidents.memory import IncidentMemory
 from model.incidents.objectives import slow_share
 from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric, find_rows
-from model.verdict import Impact, Incident, Severity, Verdict
+from model.verdict import Impact, Incident, Severity, Verdict, worst
 
 NOW, BEFORE = 4, 20  # snapshots
 CRITICAL, MAJOR = 0.2, 0.05  # harm, from which an alert is critical or major
@@ -52,11 +52,7 @@ def add_severity(
         return verdict, memory
     found = {one.id: _judge(one, window, floor) for one in alerts}
     severity = {id: _severity(harm, one, verdict.observed_at) for id, (one, harm) in found.items()}
-    severity = {
-        one.id: max(one.severity, severity[one.id], key=list(Severity).index)
-        for one in memory.open
-        if one.id in severity
-    }
+    severity = {one.id: worst(one.severity, severity[one.id]) for one in memory.open if one.id in severity}
     incidents = tuple(
         replace(one, severity=severity.get(one.id, one.severity), impact=found[one.id][0].impact)
         if one.id in found

@@ -20,7 +20,7 @@ from model.incidents.open_incident import (
     reopen,
 )
 from model.snapshot import namespace_of
-from model.verdict import Severity
+from model.verdict import Severity, worst
 
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
@@ -40,6 +40,23 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundGroup:
+    """A group of a snapshot; without a confirmed service, it can continue an incident but not start one.
+
+    Attributes:
+        group: its services.
+        since: time of its first evidence.
+        severity: of an incident about it.
+        culprit: where it probably starts.
+    """
+
+    group: Group
+    since: datetime
+    severity: Severity
+    culprit: Culprit = Culprit()
+
+
+@dataclass(frozen=True, slots=True)
 class MatchedIncidents:
     """Incidents after a snapshot.
 
@@ -56,13 +73,11 @@ class MatchedIncidents:
 
 def match_incidents(
     before: Sequence[OpenIncident],
-    found: Sequence[Group],
+    found: Sequence[FoundGroup],
     names: Sequence[str],
-    since: Sequence[datetime],
-    severities: Sequence[Severity],
-    culprits: Sequence[Culprit],
     clear_after: int,
     interval_seconds: float = 15.0,
+    *,
     deviating: AbstractSet[str] = frozenset(),
     unseen: AbstractSet[str] = frozenset(),
     lately: Sequence[OpenIncident] = (),
@@ -77,11 +92,8 @@ def match_incidents(
 
     Args:
         before: open incidents.
-        found: groups of this snapshot; one without a confirmed service can continue an incident but not start one.
+        found: groups of this snapshot.
         names: candidates' ids.
-        since: per group, time of its first evidence.
-        severities: per group.
-        culprits: per group.
         clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
@@ -93,7 +105,8 @@ def match_incidents(
     seen: dict[str, Group] = {}
     onset = onset_of(interval_seconds)
     has_namespaces = len({namespace_of(name) for name in names}) > 1  # one alone says nothing
-    for group, began, severity, culprit in zip(found, since, severities, culprits, strict=True):
+    for one in found:
+        group, began, severity, culprit = one.group, one.since, one.severity, one.culprit
         members = {names[i] for i in group.rows}
         involved = members | ({culprit.service} if culprit.service else set())
         simultaneous: set[str] = set()
@@ -121,7 +134,7 @@ def match_incidents(
         for merged in same:
             members |= set(merged.members)
             culprit_of.pop(merged.id, None)
-            severity = max(severity, merged.severity, key=list(Severity).index)
+            severity = worst(severity, merged.severity)
             del open_now[merged.id]
             if merged.id in seen:
                 group = join_groups(group, seen.pop(merged.id))
@@ -129,7 +142,7 @@ def match_incidents(
             seen[home.id] = join_groups(seen[home.id], group) if home.id in seen else group
             open_now[home.id] = replace(
                 home,
-                severity=max(home.severity, severity, key=list(Severity).index),
+                severity=worst(home.severity, severity),
                 members=(*home.members, *sorted(members - set(home.members))),
                 calm=(*home.calm, *(0,) * len(members - set(home.members))),
                 quiet=0 if seen[home.id].confirmed else home.quiet,
@@ -137,15 +150,17 @@ def match_incidents(
     fades_after = max(FADED_SECONDS / interval_seconds, clear_after)
     alive: list[OpenIncident] = []
     over: list[OpenIncident] = []
-    for one in open_now.values():
-        now, is_unseen = seen.get(one.id), one.id in unseen
-        deviates = not deviating.isdisjoint(one.members)
-        one = advance_quiet(one, now is not None and now.confirmed, deviates, clear_after, is_unseen=is_unseen)
+    for incident in open_now.values():
+        now, is_unseen = seen.get(incident.id), incident.id in unseen
+        deviates = not deviating.isdisjoint(incident.members)
+        advanced = advance_quiet(
+            incident, now is not None and now.confirmed, deviates, clear_after, is_unseen=is_unseen
+        )
         if not is_unseen:
             present = {names[i] for i in now.rows} if now else set()
-            one = advance_members(one, present | deviating)
-        (over if is_over(one, clear_after, fades_after) and not is_unseen else alive).append(one)
-    ended = {one.id for one in over}
+            advanced = advance_members(advanced, present | deviating)
+        (over if is_over(advanced, clear_after, fades_after) and not is_unseen else alive).append(advanced)
+    ended = {incident.id for incident in over}
     return MatchedIncidents(tuple(alive), {i: group for i, group in seen.items() if i not in ended}, tuple(over))
 
 

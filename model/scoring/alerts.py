@@ -7,7 +7,7 @@ import numpy as np
 
 from model.incidents.decision import CLOSES, SEVERE, began
 from model.incidents.groups import Group
-from model.incidents.matching import CLEAR_SHARE, Culprit, MatchedIncidents, match_incidents
+from model.incidents.matching import CLEAR_SHARE, Culprit, FoundGroup, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_unseen
 from model.incidents.policy import AlertPolicy
@@ -30,15 +30,28 @@ def follow_alerts(
     when: VerdictContext,
 ) -> MatchedIncidents:
     """Match the groups of this snapshot with the open incidents that raise an alert."""
-    since = [first_evidence(evidence, g, memory, policy, when) for g in found]
-    severities = [Severity.MINOR] * len(found)  # until its harm is known
-    culprits = [_culprit(meta, evidence, g, memory, policy, when) if g.confirmed else Culprit() for g in found]
+    described = [
+        FoundGroup(
+            group,
+            first_evidence(evidence, group, memory, policy, when),
+            Severity.MINOR,  # until its harm is known
+            _culprit(meta, evidence, group, memory, policy, when) if group.confirmed else Culprit(),
+        )
+        for group in found
+    ]
     before = [i for i in memory.open if i.is_alert and not i.scope]
     high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > CLOSES * when.level}
     unseen = {one.id for one in before if is_unseen(one, evidence.unseen)}
-    interval, lately = when.interval_seconds, memory.ended_lately(when.observed_at)
-    names, clear = evidence.names, policy.clear
-    return match_incidents(before, found, names, since, severities, culprits, clear, interval, high, unseen, lately)
+    return match_incidents(
+        before,
+        described,
+        evidence.names,
+        policy.clear,
+        when.interval_seconds,
+        deviating=high,
+        unseen=unseen,
+        lately=memory.ended_lately(when.observed_at),
+    )
 
 
 def find_lost(

@@ -4,20 +4,21 @@ It is computed over the whole mesh from calibrated surprises. Only the services 
 meta-model.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from model.features import ERROR, Array
 from model.incidents.planned_changes import DELETIONS
 from model.incidents.policy import AlertPolicy
-from model.incidents.schedule import Use, follow_work
+from model.incidents.schedule import Schedule, Use, follow_work
 from model.ordering import largest_of_rows
 from model.scoring.attribution import attribute
 from model.scoring.common_cause import OF_CALLER, load_of, symptom_of
 from model.scoring.evidence import Evidence
-from model.scoring.explanations import SHARED_SERIES, SYMPTOMS, SharedSymptom, Strength, explain
+from model.scoring.explanations import SHARED_SERIES, SYMPTOMS, Fact, SharedSymptom, Strength, explain
 from model.scoring.filling import find_filling
 from model.scoring.finders.bad_change import find_bad_changes
 from model.scoring.finders.canaries import find_worse_canaries
@@ -30,7 +31,7 @@ from model.scoring.finders.structure import find_unlikely_calls
 from model.scoring.kinds import AFFECTED, EVENT_SURPRISE, WORTH_A_LOOK, EvidenceKind
 from model.scoring.level_shifts import apply_level_shifts, apply_notice_shifts
 from model.scoring.materiality import material, matters
-from model.scoring.page_score import led_by_resources, page_score, symptoms, without_resources
+from model.scoring.page_score import led_by_resources, page_score, without_resources
 from model.scoring.resources import Trend, cpu_use, shortage, trends
 from model.scoring.saturation import weigh_resources
 from model.scoring.scored_mesh import ScoredMesh
@@ -57,6 +58,22 @@ FINDERS: tuple[Finder, ...] = (
 )
 
 
+class Scores(NamedTuple):
+    """How much attention each of N services needs.
+
+    Attributes:
+        page: ``[N]`` page score.
+        affected: ``[N]`` strongest symptom of a service beside a fault.
+        notice: ``[N]`` surprise of a resource that is running out.
+        schedule: of regular work, this snapshot included.
+    """
+
+    page: Array
+    affected: Array
+    notice: Array
+    schedule: Schedule
+
+
 def gather(
     state: MeshState,
     observation: Observation,
@@ -76,59 +93,77 @@ def gather(
     kinds = series_evidence(mesh)
     dropped = _add_findings(kinds, mesh)
     rising, unusual = _rising(state, observation), unusual_signals(state, observation)
-    short = shortage(state, observation, surprise.node)
+    short = _shortages(mesh, rising, unusual)
+    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(
+        state, observation, kinds, short >= EVENT_SURPRISE, threshold, mesh.floors
+    )
+    scores = _scores(mesh, kinds, np.maximum(short, impatience(state, observation, unusual)), policy)
+    keep = _candidates(mesh, scores)
+    row = np.full(len(kinds), -1)
+    row[keep] = np.arange(len(keep))
+    calls = row[state.edge_index]
+    among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
+    strength = _strength(mesh, kinds, dropped, keep)
+    explanation = explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep)
+    context = merge_facts(explanation.context, signal_reasons(state, observation, keep, unusual))
+    silent, present = silent_services(state, observation), observation.node_present
+    return Evidence(
+        names=tuple(state.node_ids[i] for i in keep),
+        kinds=kinds[keep],
+        remote=mesh.remote[keep],
+        root_cause_logit=decoded.root_cause_logit[keep],
+        page=scores.page[keep].astype(np.float32),
+        affected=scores.affected[keep].astype(np.float32),
+        calls=calls[:, among],
+        explanation=replace(explanation, context=context),
+        counts=(int((scores.page > 2).sum()), int((scores.page > 3).sum()), int((scores.page > 5).sum())),
+        services=int((decoded.scored & present).sum()),
+        total=int(present.sum()),
+        notice=scores.notice[keep].astype(np.float32),
+        pushed=np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
+        trends=tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
+        silence=silence_of(state, silent, int((present | silent).sum())),
+        unseen=unseen_services(state, observation),
+        traffic=traffic_changes(state),
+        rolling=_rolling(state, observation)[keep],
+        schedule=scores.schedule,
+        attribution=attribute(observation, state.edge_index, among),
+    )
+
+
+def _shortages(mesh: ScoredMesh, rising: Sequence[Trend], unusual: Mapping[int, tuple[Fact, ...]]) -> Array:
+    """Return the surprise ``[N]`` of services that lack a resource, or will."""
+    short = shortage(mesh.state, mesh.observation, mesh.surprise.node)
     short[[trend.row for trend in rising]] = EVENT_SURPRISE
-    short = np.maximum(short * observation.presence.measured, pressure(state, observation, unusual))
-    resources = kinds[:, EvidenceKind.RESOURCES], short >= EVENT_SURPRISE, kinds[:, EvidenceKind.CALLERS]
-    others = largest_of_rows(symptoms(kinds)[:, :-1])
-    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(state, observation, *resources, others, threshold, mesh.floors)
+    return np.maximum(short * mesh.observation.presence.measured, pressure(mesh.state, mesh.observation, unusual))
+
+
+def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -> Scores:
+    """Return the scores of all services. Regular work raises neither alerts nor notices, and work that is overdue is a
+    notice.
+
+    Args:
+        mesh: of the snapshot.
+        kinds: ``[N, K]`` evidence.
+        short: ``[N]`` surprise of resources.
+        policy: when to alert.
+    """
+    state = mesh.state
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
-    page = page_score(shifted) * _leniency(state, policy) * decoded.scored
-    affected = largest_of_rows(shifted[:, AFFECTED]) * decoded.scored
-    short = np.maximum(short, impatience(state, observation, unusual))
-    notice = short * _leniency(state, policy) * decoded.scored
+    counts = _leniency(state, policy) * mesh.scores.scored
+    page, notice = page_score(shifted) * counts, short * counts
     assert state.learned_at is not None  # time of the snapshot that was observed
-    use = Use(notice, *cpu_use(observation))
+    use = Use(notice, *cpu_use(mesh.observation))
     work = follow_work(state.memory.schedule, state.node_ids, use, state.learned_at, state.interval_seconds)
     notice = np.where(work.regular, 0, notice)
     notice[work.overdue] = EVENT_SURPRISE
     excused = work.regular & led_by_resources(shifted)
     page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
-    notice = apply_notice_shifts(notice, state.memory, state.node_ids)
-    interest = np.maximum.reduce([page, affected, notice]) + 1e-3 * np.maximum(largest_of_rows(surprise.node), page)
-    interest += WORTH_A_LOOK * state.memory.is_in_incident(state.node_ids)  # services of open incidents stay candidates
-    worst = _candidates(np.argsort(-interest, kind="stable"), state.memory.active_mutes.is_muted(state.node_ids))
-    keep = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
-    row = np.full(len(page), -1)
-    row[keep] = np.arange(len(keep))
-    calls = row[state.edge_index]
-    among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
-    strength = _strength(mesh, kinds, dropped, keep)
-    silent = silent_services(state, observation)
-    present = observation.node_present
-    explanation = explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep)
-    context = merge_facts(explanation.context, signal_reasons(state, observation, keep, unusual))
-    return Evidence(
-        tuple(state.node_ids[i] for i in keep),
-        kinds[keep],
-        mesh.remote[keep],
-        decoded.root_cause_logit[keep],
-        page[keep].astype(np.float32),
-        affected[keep].astype(np.float32),
-        calls[:, among],
-        replace(explanation, context=context),
-        (int((page > 2).sum()), int((page > 3).sum()), int((page > 5).sum())),
-        int((decoded.scored & present).sum()),
-        int(present.sum()),
-        notice[keep].astype(np.float32),
-        np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
-        tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
-        silence_of(state, silent, int((present | silent).sum())),
-        unseen_services(state, observation),
-        traffic_changes(state),
-        _rolling(state, observation)[keep],
-        schedule=work.schedule,
-        attribution=attribute(observation, state.edge_index, among),
+    return Scores(
+        page,
+        largest_of_rows(shifted[:, AFFECTED]) * mesh.scores.scored,
+        apply_notice_shifts(notice, state.memory, state.node_ids),
+        work.schedule,
     )
 
 
@@ -173,7 +208,18 @@ def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
     return factor
 
 
-def _candidates(order: IntArray, muted: BoolArray) -> IntArray:
+def _candidates(mesh: ScoredMesh, scores: Scores) -> IntArray:
+    """Return the rows of the services that need attention most, those of open incidents included."""
+    memory, names = mesh.state.memory, mesh.state.node_ids
+    interest = np.maximum.reduce([scores.page, scores.affected, scores.notice])
+    interest = interest + 1e-3 * np.maximum(largest_of_rows(mesh.surprise.node), scores.page)
+    interest += WORTH_A_LOOK * memory.is_in_incident(names)
+    worst = _first(np.argsort(-interest, kind="stable"), memory.active_mutes.is_muted(names))
+    keep: IntArray = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
+    return keep
+
+
+def _first(order: IntArray, muted: BoolArray) -> IntArray:
     """Select the first ``MOST_CANDIDATES`` of ``order``, and as many that are not muted, so that a muted namespace does
     not displace other services.
 

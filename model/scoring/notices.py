@@ -10,7 +10,7 @@ from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANN
 from model.incidents.confirmation import confirm_services
 from model.incidents.continuity import PastNotice, renew
 from model.incidents.groups import groups
-from model.incidents.matching import Culprit, MatchedIncidents, match_incidents
+from model.incidents.matching import FoundGroup, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, likely_services
 from model.incidents.policy import AlertPolicy
@@ -55,11 +55,8 @@ def follow_notices(
     began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in found]
     followed = match_incidents(
         before,
-        found,
+        [FoundGroup(group, since, Severity.NOTICE) for group, since in zip(found, began, strict=True)],
         evidence.names,
-        began,
-        [Severity.NOTICE] * len(found),
-        [Culprit()] * len(found),
         max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
     return replace(memory, above_notice=above), followed

@@ -8,8 +8,10 @@ probable.
 import numpy as np
 
 from model.features import EDGE_CHANNELS, ERROR, P50, P99, Array
+from model.ordering import largest_of_rows
+from model.scoring.kinds import EvidenceKind
 from model.scoring.materiality import Floors
-from model.scoring.page_score import RESOURCES, SECOND
+from model.scoring.page_score import RESOURCES, SECOND, symptoms
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import Deviation
 from model.state.mesh_state import MeshState, Observation
@@ -28,10 +30,8 @@ CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
 def weigh_resources(
     state: MeshState,
     observation: Observation,
-    resources: Array,
+    kinds: Array,
     is_short: BoolArray,
-    callers: Array,
-    others: Array,
     threshold: float,
     floors: Floors,
 ) -> Array:
@@ -42,20 +42,20 @@ def weigh_resources(
 
     Args:
         state, observation: of the mesh.
-        resources: ``[N]`` surprise.
+        kinds: ``[N, K]`` evidence.
         is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
-        callers: ``[N]`` surprise of the symptoms of the worst caller.
-        others: ``[N]`` the strongest other symptom of the service.
         threshold: of alerts.
         floors: least rise of a latency that harms in full.
     """
+    resources = kinds[:, EvidenceKind.RESOURCES]
     rows = np.flatnonzero(is_short | (resources >= LEAST))
     if not len(rows):
         return resources
-    harm, measured = _harm(state, observation, rows, callers[rows], floors)
+    harm, measured = _harm(state, observation, rows, kinds[rows, EvidenceKind.CALLERS], floors)
+    other = largest_of_rows(symptoms(kinds[rows])[:, :-1])  # the strongest one beside resources
     share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
     weighed = resources.copy()
-    enough = (HARMFUL * threshold * harm - SECOND * others[rows]) / RESOURCES  # for that page score
+    enough = (HARMFUL * threshold * harm - SECOND * other) / RESOURCES  # for that page score
     weighed[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
     return weighed
 

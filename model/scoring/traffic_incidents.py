@@ -13,7 +13,7 @@ from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_q
 from model.incidents.policy import AlertPolicy
 from model.scoring.traffic import MESH, TrafficChange, contains, traffic_score
 from model.scoring.verdict_context import VerdictContext
-from model.verdict import Reason, Severity, Suspect
+from model.verdict import Reason, Severity, Suspect, worst
 
 LEAST = 3  # snapshots that confirm a change, however long they are
 HALF = 0.5  # of the usual requests of a namespace or an entry point, below which their loss is major
@@ -113,7 +113,7 @@ def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: boo
     incident = advance_quiet(incident, is_far, change is not None, policy.clear, is_unseen=is_silent)
     if change is None or not is_far:
         return incident
-    severity = max(incident.severity, _severity(change), key=list(Severity).index)
+    severity = worst(incident.severity, _severity(change))
     members = tuple(sorted({*incident.members, *change.entry_points}))
     return replace(incident, severity=severity, members=members)
 

@@ -31,7 +31,7 @@ LEAST_VERSION = (6, 2)  # of Redis; every Valkey is newer
 _ID, _MESH = "id", "mesh/"  # rows of SERVICE: the id of the store, and its meshes, with when and why they were entered
 _RESERVED_SECONDS = 300.0  # longer than any write
 _RETRY_SECONDS = 5.0
-_DONE, _NO_ROOM = 1, -1
+_DONE = 1
 log = logging.getLogger(__name__)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from model.incidents.groups import Group
-from model.incidents.matching import Culprit, match_incidents
+from model.incidents.matching import Culprit, FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
@@ -48,15 +48,14 @@ class Watch:
     ) -> tuple[OpenIncident, ...]:
         """Follow these groups. ``deviating``: services that are not back to normal; ``unseen``: ids of incidents."""
         ordered = sorted(found, key=lambda g: not g.confirmed)
-        count = len(found)
         now = at(self.index)
         matched = match_incidents(
             self.memory.open,
-            ordered,
+            [
+                FoundGroup(group, now, severity, culprit)
+                for group, culprit in zip(ordered, culprits or [Culprit()] * len(found), strict=True)
+            ],
             self.names,
-            [now] * count,
-            [severity] * count,
-            culprits or [Culprit()] * count,
             CLEAR,
             deviating=deviating,
             unseen=unseen,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from model.incidents.confirmation import Streaks, confirm_services
-from model.incidents.matching import Culprit, match_incidents
+from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.verdict import Severity
@@ -53,6 +53,6 @@ def test_the_argument_is_unchanged() -> None:
         above_notice={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
     )
     confirm_services(memory.above_notice, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
-    match_incidents(memory.open, [group(0, 1)], NAMES, [at(1)], [Severity.CRITICAL], [Culprit()], CLEAR)
+    match_incidents(memory.open, [FoundGroup(group(0, 1), at(1), Severity.CRITICAL)], NAMES, CLEAR)
     assert memory.above_notice == {NAMES[0]: (1, at(0))}
     assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from model.incidents.decision import Track, decisive_scores, follow_scores
 from model.incidents.groups import Group, groups, split_muted
-from model.incidents.matching import Culprit, match_incidents
+from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
-from model.scoring.gather import MOST_CANDIDATES, _candidates
+from model.scoring.gather import MOST_CANDIDATES, _first
 from model.scoring.kinds import EvidenceKind, K
 from model.scoring.level_shifts import apply_level_shifts, excess, lower_evidence
 from model.scoring.page_score import page_score
@@ -120,10 +120,10 @@ def test_sensitivity_moves_the_level_but_false_alarms_stay_silent_at_any_sensiti
 def test_a_muted_service_is_no_candidate() -> None:
     count = 3 * MOST_CANDIDATES
     order = np.random.default_rng(0).permutation(count)
-    assert _candidates(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
+    assert _first(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
     muted_rows = np.zeros(count, bool)
     muted_rows[order[:MOST_CANDIDATES]] = True
-    assert _candidates(order, muted_rows).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
+    assert _first(order, muted_rows).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
 
 
 Step = tuple[list[float], list[bool], list[bool]]  # page scores, affected services, muted services
@@ -149,7 +149,7 @@ def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime)
         groups((scores > LEVEL) | confirmed | affected, confirmed, pairs), confirmed, muted_rows
     )
     matched = match_incidents(
-        memory.open, found, NAMES, [now] * len(found), [Severity.MINOR] * len(found), [Culprit()] * len(found), 4
+        memory.open, [FoundGroup(group, now, Severity.MINOR) for group in found], NAMES, clear_after=4
     )
     for group in matched.groups.values():
         assert not muted_rows[group.rows].any()

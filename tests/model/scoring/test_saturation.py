@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from model.features import CPU, ERROR, P50, P99
+from model.scoring.kinds import EvidenceKind
 from model.scoring.materiality import Floors
 from model.scoring.page_score import RESOURCES, SECOND
 from model.scoring.saturation import HARMFUL, HARMLESS_SHARE, LEAST, LEAST_SHARE, weigh_resources
@@ -51,11 +52,10 @@ def weigh(
     floors: Floors = FLOORS,
 ) -> float:
     """Return the weighed evidence of the store's resource."""
-    found, is_short, symptoms, others = np.zeros((4, len(SERVICES)), np.float32)
-    found[STORE], is_short[STORE], symptoms[STORE], others[STORE] = resources, short, callers, other
-    weighed: NDArray[np.float32] = weigh_resources(
-        *at, found, is_short.astype(bool), symptoms, others, threshold, floors
-    )
+    kinds, is_short = np.zeros((len(SERVICES), len(EvidenceKind)), np.float32), np.zeros(len(SERVICES), bool)
+    kinds[STORE, [EvidenceKind.RESOURCES, EvidenceKind.CALLERS, EvidenceKind.ERROR]] = resources, callers, other
+    is_short[STORE] = short
+    weighed: NDArray[np.float32] = weigh_resources(*at, kinds, is_short, threshold, floors)
     assert not np.delete(weighed, STORE).any(), "nothing is found at other services"
     return float(weighed[STORE])
 
@@ -129,8 +129,9 @@ def test_a_stronger_resource_is_not_lowered_by_harm() -> None:
 def test_weak_resources_stay_as_they_are() -> None:
     at = full({P99: 2.2})
     assert weigh(at, LEAST - 0.1, short=False) == pytest.approx(LEAST - 0.1)
-    weak = np.full(len(SERVICES), LEAST - 0.1, np.float32)
-    assert weigh_resources(*at, weak, np.zeros(len(SERVICES), bool), weak, weak, THRESHOLD, FLOORS) is weak
+    weak = np.full((len(SERVICES), len(EvidenceKind)), LEAST - 0.1, np.float32)
+    weighed = weigh_resources(*at, weak, np.zeros(len(SERVICES), bool), THRESHOLD, FLOORS)
+    assert np.array_equal(weighed, weak[:, EvidenceKind.RESOURCES])
 
 
 def test_harm_at_another_service_does_not_count() -> None:

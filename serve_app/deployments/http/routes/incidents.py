@@ -56,7 +56,7 @@ async def incidents(
         until=until,
         services=() if service is None else (service,),
         kind=kind,
-        severity=None if severity is None else list(Severity).index(severity),
+        severity=None if severity is None else severity.rank,
         before=None if cursor is None else _read_cursor(cursor),
         limit=limit,
     )
