@@ -93,12 +93,12 @@ FAILED_LOGINS = Metric(
 RETRIES = Metric("tagae_retries_total", "Calls repeated because a replica died, by deployment.", ("callee",))
 NOTICES_SENT = Metric(
     "tagae_notices_sent_total",
-    "Alerts and events acknowledged, by receiver: alertmanager, webhook, grafana.",
+    "Alerts and events acknowledged, by receiver: alertmanager, grafana, pagerduty, slack, webhook.",
     ("receiver",),
 )
 NOTICES_FAILED = Metric(
     "tagae_notices_failed_total",
-    "Failed attempts to send notifications, by receiver (alertmanager, webhook, grafana; state: the state file; "
+    "Failed attempts to send notifications, by receiver (as above; state: the stored notifications; "
     "notifier: the part of the service that sends them) and reason: unreachable, late, broken, overloaded, failed, "
     "forbidden, refused, secret, unwritable.",
     ("receiver", "reason"),
@@ -201,48 +201,7 @@ GPU_HEADROOM = Metric(
     ("device",),
     gauge=True,
 )
-NOTICES = (NOTICES_SENT, NOTICES_FAILED, NOTICES_DROPPED, NOTICES_WAITING)
-METRICS = (
-    RETRIES,
-    PREDICTIONS,
-    CONFIDENCE,
-    PARTS_SCORED,
-    PARTS_MISSING,
-    INFERENCE,
-    NEIGHBOURS_FETCHED,
-    NEIGHBOURS_RECOMPUTED,
-    BATCH_SIZE,
-    BATCH_WAIT,
-    GROUPS_WAITING,
-    GROUPS_REFUSED,
-    STAGE,
-    REFUSALS,
-    SNAPSHOTS_DROPPED,
-    REQUESTS,
-    STORE_GONE,
-    MESHES_FOUND,
-    MESHES_EVICTED,
-    MESH_LOAD,
-    MESHES_HELD,
-    MESHES_HELD_BYTES,
-    WEIGHTS,
-    MODEL_LOADS,
-    MODEL_MEMORY,
-    SHADOWED,
-    MODEL_CHANGES,
-    FAILED_LOGINS,
-    SPANS_DROPPED,
-    GPU_MEMORY_PEAK,
-    GPU_MEMORY_RESERVED,
-    GPU_MEMORY_FRAGMENTED,
-    GPU_UNUSED,
-    GPU_FALLBACKS,
-    GPU_TEMPERATURE,
-    GPU_CLOCK,
-    GPU_THROTTLED,
-    GPU_HEADROOM,
-    *NOTICES,
-)
+METRICS = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
 
 
 class Instruments(Protocol):

@@ -35,9 +35,8 @@ TIMES_QUEUE = 3.0  # the highest older depth
 QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48, 96), 12
 LEAST_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
 MOST = 512  # services examined for throttling, and as many for other signals; one service matters little beyond that
-_LEAST = np.array(
-    [LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE, LEAST_CANCELLED], np.float32
-)  # to be examined
+# From these values on, a service is examined.
+_LEAST = np.array([LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE, LEAST_CANCELLED], np.float32)
 _IS_COUNT = np.array([kind in COUNTS for kind in KINDS])
 _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 

@@ -107,12 +107,7 @@ ROWS = (
     "slot_count",
 )
 PROFILES = ("profile", "weeks")
-_FIRST = {
-    "level": np.nan,
-    "low": np.nan,
-    "lately": np.nan,
-    "before": np.nan,
-}  # values of new entry points; 0 in other arrays
+_FIRST = dict.fromkeys(("level", "low", "lately", "before"), np.nan)  # of new entry points; 0 in other arrays
 
 
 def find_entry_points(edge_index: IntArray, named: BoolArray) -> IntArray:

@@ -21,9 +21,8 @@ def default_worker() -> str:
     ray = find_spec("ray")  # finds it without importing it
     if ray is None or ray.origin is None:
         raise ModuleNotFoundError("No module named 'ray'", name="ray")
-    return os.path.join(
-        os.path.dirname(ray.origin), "_private/workers/default_worker.py"
-    )  # Ray has no other name for it
+    # Ray has no other name for it.
+    return os.path.join(os.path.dirname(ray.origin), "_private/workers/default_worker.py")
 
 
 def is_forked() -> bool:

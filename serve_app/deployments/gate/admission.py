@@ -33,18 +33,9 @@ class RequestKind(StrEnum):
     SCORE = "score"  # a back-test
 
 
-SHARES = {
-    RequestKind.PUSH: 1.0,
-    RequestKind.READ: 0.75,
-    RequestKind.BASELINE: 0.5,
-    RequestKind.SCORE: 0.5,
-}  # of the limit
-RESERVED = {
-    RequestKind.PUSH: LEAST,
-    RequestKind.READ: 16,
-    RequestKind.BASELINE: 1,
-    RequestKind.SCORE: 1,
-}  # that no other kind can use up
+# Of the limit, that a kind of requests may use, and what no other kind can use up.
+SHARES = {RequestKind.PUSH: 1.0, RequestKind.READ: 0.75, RequestKind.BASELINE: 0.5, RequestKind.SCORE: 0.5}
+RESERVED = {RequestKind.PUSH: LEAST, RequestKind.READ: 16, RequestKind.BASELINE: 1, RequestKind.SCORE: 1}
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,11 +95,8 @@ OPEN_ENDED = re.compile(r"/-/.*|/v1/meshes/[^/]*/verdicts/stream")  # Serve's ow
 PROBES = frozenset({"/healthz", "/readyz"})
 UNLIMITED = re.compile(r"/(static/.*|docs|login(/.*)?|logout|healthz|readyz)?")
 MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
-POSTS = {
-    "snapshots": RequestKind.PUSH,
-    "baseline": RequestKind.BASELINE,
-    "otlp/v1/metrics": RequestKind.PUSH,
-}  # to a mesh; all others are actions of a person on the page
+# Posts to a mesh by their path. All others are actions of a person on the page.
+POSTS = {"snapshots": RequestKind.PUSH, "baseline": RequestKind.BASELINE, "otlp/v1/metrics": RequestKind.PUSH}
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
 SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
 ROUTES = "/-/routes"  # of Serve: its applications by prefix, and 503 while it starts

@@ -13,9 +13,7 @@ from serve_app.access import Access, Principal
 from serve_app.deployments.http.problems import refuse
 from serve_app.errors import Forbidden, ServeError, Unauthenticated
 
-HANDED = (
-    "tagae.principal"  # extension of the scope of a request from the gate; no part of HTTP, so no client can send it
-)
+HANDED = "tagae.principal"  # extension of a request's scope, from the gate; clients cannot send it
 PRINCIPAL, ACCESS = "principal", "access"  # in the state of a request
 POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
 
