@@ -1,5 +1,6 @@
 """The detector's verdict on one instant of a mesh."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -15,6 +16,7 @@ NAMESPACE_WAITS, NAMESPACE_LOSES = "namespace_outgoing_latency", "namespace_outg
 NAMESPACE_SLOW, NAMESPACE_FAILS = "namespace_incoming_latency", "namespace_incoming_errors"
 OF_NAMESPACE = (NAMESPACE_WAITS, NAMESPACE_LOSES, NAMESPACE_SLOW, NAMESPACE_FAILS)
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
+MOST_SUSPECTS = 10  # shown, of a mesh and of an incident
 
 
 class Status(StrEnum):
@@ -178,6 +180,11 @@ class Suspect:
     reasons: tuple[Reason, ...] = ()
     context: tuple[Reason, ...] = ()
     owner: Owner | None = None
+
+
+def first_service(suspects: Sequence[Suspect]) -> str:
+    """Return the service of the first suspect; empty if there is none."""
+    return suspects[0].service if suspects else ""
 
 
 @dataclass(frozen=True, slots=True)

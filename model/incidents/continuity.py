@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from model.incidents.kind import reason_kind
-from model.verdict import IncidentKind, Reason, Suspect
+from model.verdict import MOST_SUSPECTS, IncidentKind, Reason, Suspect
 
 LEADS = 0.5  # of the root-cause score of all suspects, from which the first one leads
 LED = 3  # snapshots that a suspect has to lead, so that it stays in the list
 LEAD_SHARE, LEAST_SHARE = 0.25, 0.01  # of the score, for all of them just after they led, and at last for each
 HALF_LIFE = 20.0  # snapshots after which their share is half as large
 MOST_LEADS = 3  # remembered for an incident, the ones that led for longest
-MOST_SUSPECTS = 10  # shown
 MOST_INHERITED = 2  # reasons of a notice
 SOON = 1.0  # s, least that a forecast ages to
 

@@ -24,7 +24,7 @@ from model.incidents.impact import Traffic, find_reaching, measure_traffic
 from model.incidents.memory import IncidentMemory
 from model.incidents.objectives import slow_share
 from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric, find_rows
-from model.verdict import Impact, Incident, Severity, Verdict, worst
+from model.verdict import Impact, Incident, Severity, Verdict, first_service, worst
 
 NOW, BEFORE = 4, 20  # snapshots
 CRITICAL, MAJOR = 0.2, 0.05  # harm, from which an alert is critical or major
@@ -87,7 +87,7 @@ def measure_harm(
         earlier, newest: snapshots before it, and the last ones.
         floor: least rise of a latency that matters, s.
     """
-    suspect = incident.suspects[0].service if incident.suspects else ""
+    suspect = first_service(incident.suspects)
     share = find_reaching(traffic, incident.affected, suspect)
     rows = np.flatnonzero((traffic.entry > 0) & (share > 0))
     if not len(rows):

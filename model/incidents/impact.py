@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from model.features import RATE
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows
-from model.verdict import Impact, Incident, Verdict
+from model.verdict import Impact, Incident, Verdict, first_service
 
 Rates = NDArray[np.float64]  # 1/s
 MOST_HOPS = 16  # from an entry point to an origin; calls from farther away do not count
@@ -44,7 +44,7 @@ def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
         before = next((i for i in reversed(range(len(window))) if window[i].observed_at < incident.since), 0)
         if before not in traffic:
             traffic[before] = measure_traffic(window[before])
-        suspect = incident.suspects[0].service if incident.suspects else ""
+        suspect = first_service(incident.suspects)
         return estimate_impact(traffic[before], incident.affected, suspect)
 
     incidents = tuple(replace(incident, impact=estimate(incident)) for incident in verdict.incidents)

@@ -20,7 +20,7 @@ from model.incidents.open_incident import (
     reopen,
 )
 from model.snapshot import namespace_of
-from model.verdict import Severity, worst
+from model.verdict import Severity, first_service, worst
 
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
@@ -169,7 +169,7 @@ def _find_returned(
 ) -> OpenIncident | None:
     """Return the incident that a group continues: one that ended shortly before, with the same first suspect."""
     for one in ended:
-        first = one.suspects[0].service if one.suspects else ""
+        first = first_service(one.suspects)
         if one.id not in open_now and first and first in ({culprit.service} if culprit.service else members):
             return reopen(one)
     return None

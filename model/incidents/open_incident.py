@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from model.incidents.continuity import Lead, PastNotice, follow_leads, inherit, with_leads, with_notices
 from model.snapshot import PlannedChange
-from model.verdict import MOVED, NearbyChange, Severity, Suspect
+from model.verdict import MOVED, NearbyChange, Severity, Suspect, first_service
 
 ONSET_SECONDS, ONSET_SNAPSHOTS = 240.0, 4  # after an incident's first evidence, whichever is longer
 RECOVERS = 3  # snapshots in a row in which its services are back to normal, after which an incident recovers
@@ -178,7 +178,7 @@ def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenInc
     kept = {name: count for name, count in calm.items() if count < RETURNED}
     if not kept:  # its end is another matter
         return replace(incident, calm=tuple(calm.values()))
-    first = incident.suspects[0].service if incident.suspects else ""
+    first = first_service(incident.suspects)
     peak = 0.0 if first in calm.keys() - kept.keys() else incident.peak
     return replace(incident, members=tuple(kept), calm=tuple(kept.values()), peak=peak)
 
@@ -196,7 +196,7 @@ def is_recovering(incident: OpenIncident, clear_after: int) -> bool:
 
 def is_unseen(incident: OpenIncident, silent: AbstractSet[str]) -> bool:
     """Return whether the telemetry of an incident's first suspect, or of all its services, is among the ``silent``."""
-    suspect = incident.suspects[0].service if incident.suspects else ""
+    suspect = first_service(incident.suspects)
     return bool(silent) and (suspect in silent or silent >= set(incident.members))
 
 

@@ -15,13 +15,12 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, likely_services
 from model.incidents.policy import AlertPolicy
 from model.scoring.evidence import Evidence
-from model.scoring.ranking import MOST_SUSPECTS
 from model.scoring.regular_work import overdue_reason
 from model.scoring.resources import Trend
 from model.scoring.suspects import reasons_of
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
-from model.verdict import Reason, Severity, Suspect
+from model.verdict import MOST_SUSPECTS, Reason, Severity, Suspect
 
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # k of the last n snapshots above the level; a notice is not urgent

@@ -12,7 +12,6 @@ from model.scoring.meta_inputs import detect_inputs, rank_inputs
 from model.scoring.meta_model import MetaModel
 from model.snapshot import IntArray
 
-MOST_SUSPECTS = 10
 # Nats in the ranking for each decade of page score, whatever was learned. Many more decades than a disappearance has
 # show the damage rather than the cause.
 PAGE_NATS, MOST_DECADES = 1.5, 8.0

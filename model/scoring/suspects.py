@@ -9,10 +9,10 @@ from model.incidents.memory import IncidentMemory
 from model.scoring.evidence import Evidence
 from model.scoring.explanations import SERIES
 from model.scoring.meta_model import MetaModel
-from model.scoring.ranking import MOST_SUSPECTS, root_cause_shares
+from model.scoring.ranking import root_cause_shares
 from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray
-from model.verdict import MOVED, Reason, Suspect
+from model.verdict import MOST_SUSPECTS, MOVED, Reason, Suspect
 
 
 def suspects(

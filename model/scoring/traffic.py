@@ -15,6 +15,7 @@ from model.scoring.kinds import EVENT_SURPRISE
 from model.snapshot import BoolArray, IntArray, mark_services, namespace_of
 from model.state.mesh_state import MeshState
 from model.state.traffic import OFFSET
+from model.verdict import MOST_SUSPECTS
 
 MESH = "*"
 LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
@@ -26,7 +27,6 @@ LEAST_REQUESTS = 8.0  # usual requests in these snapshots
 LONG_KNOWN = 1800.0  # s of measurements, before a rise is a surge: traffic grows slowly in a new mesh
 LEAST_SHARE = 0.02  # of the mesh's requests, that one entry point or namespace needs
 MOVED = 0.5  # of the loss at one entry point, gained by the others; then its requests only moved
-MOST_SUSPECTS = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from model.incidents.continuity import (
     LEAST_SHARE,
     LED,
     MOST_LEADS,
-    MOST_SUSPECTS,
     SOON,
     Lead,
     PastNotice,
@@ -31,7 +30,7 @@ from model.scoring.resources import Trend
 from model.scoring.verdict_building import build_verdict
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
-from model.verdict import IncidentKind, LimitForecast, Reason, Severity, Suspect
+from model.verdict import MOST_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect
 from tests.model.model_cases import START, at
 from tests.model.scoring.verdict_cases import POLICY, evidence, meta, when
 
