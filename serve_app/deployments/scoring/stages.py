@@ -5,28 +5,24 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
-from model.checkpoint import Checkpoint
-from model.incidents.memory import IncidentMemory
-from model.incidents.policy import AlertPolicy
 from model.scoring.score import PartitionScore
-from model.verdict import Verdict
 from serve_app.deployments.scoring.groups import ScoredGroup
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo, SnapshotAnswer
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.models.served import ServedModel
-from serve_app.pipeline import MetaInput, PreparedSnapshot, stage_span
+from serve_app.pipeline import StageRunner, stage_span
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, P, T
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller
 
 log = logging.getLogger(__name__)
 
 
-class SnapshotRunner(Protocol):
-    """A :class:`~serve_app.pipeline.StageRunner` of a session.
+class SnapshotRunner(StageRunner, Protocol):
+    """Runs the stages of one snapshot of a session.
 
     Attributes:
         place: where it scores.
@@ -35,13 +31,6 @@ class SnapshotRunner(Protocol):
 
     place: ClassVar[RunnerPlace]
     progress: Progress
-
-    @property
-    def checkpoint(self) -> Checkpoint: ...
-    async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
-    async def run(self, stage: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
-    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]: ...
-    async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]: ...
 
 
 class ScoringBackend(Protocol):
