@@ -45,6 +45,7 @@ from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.collect.prometheus.standin import Request
 from tests.serve_app.running import Alertmanager, assert_same, record_simulation
+from tests.serve_app.runtime.test_closed_ports import assert_closed
 from tests.serve_app.sidecar.beside import FAST, SECONDS, Sidecar, message, open_client, start_sidecar
 from tests.serve_app.stores.local import local_store
 from tests.timing import TIME_FACTOR
@@ -359,8 +360,7 @@ def read_metrics(url: str) -> dict[str, float]:
 
 
 def test_metrics_count_each_snapshot_once(pushed_mesh: Pushed, tmp_path: Path) -> None:
-    listening = [one for one in pushed_mesh.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
-    assert len(listening) == 2  # HTTP and gRPC
+    assert len(assert_closed(pushed_mesh.sidecar.process)) == 2  # HTTP and gRPC
     prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path)}
     with (
         standin.start_server(prometheus) as server,
@@ -388,16 +388,20 @@ def test_metrics_count_each_snapshot_once(pushed_mesh: Pushed, tmp_path: Path) -
 
 
 def test_after_a_kill_and_a_restart_it_resumes_and_catches_up_to_a_limit(tmp_path: Path) -> None:
-    prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(tmp_path)}
+    """The socket that is left after the kill is used again."""
+    state, socket = tmp_path / "state", tmp_path / "verdicts.sock"
+    prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(state)}
     with standin.start_server(prometheus) as server:
         settings[POLLED] = standin.url_of(server)
-        with start_sidecar(settings=settings) as sidecar:
-            before = read_verdicts(sidecar.address, 3)
+        with start_sidecar(socket=socket, settings=settings) as sidecar:
+            before = read_verdicts(f"unix:{socket}", 3)
             sidecar.process.kill()
-        counted = count_snapshots(tmp_path)[0]
+            sidecar.process.wait(SECONDS)
+        assert socket.exists()
+        counted = count_snapshots(state)[0]
         assert counted >= before[-1].sequence >= 3
         prometheus.away = True
-        with start_sidecar(settings=settings) as sidecar, open_client(sidecar.address) as ask:
+        with start_sidecar(socket=socket, settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
             resumed = latest(ask)  # at once, although Prometheus is down
             assert (resumed.sequence, resumed.model) == (counted, before[-1].model)
             back = resumed.observed_at.ToDatetime(UTC) + timedelta(seconds=8)
@@ -435,17 +439,6 @@ def test_sigterm_ends_it_while_prometheus_hangs(tmp_path: Path) -> None:
         prometheus.let_go.set()
     assert took < 20 * TIME_FACTOR, "it waited for its queries"
     assert count_snapshots(tmp_path / "state")[0] == received[-1].sequence
-
-
-def test_a_socket_left_after_a_kill_is_used_again(tmp_path: Path) -> None:
-    socket = tmp_path / "verdicts.sock"
-    settings = {"store.path": str(tmp_path / "state")}
-    for sequence in (1, 2):
-        with start_sidecar(socket=socket, settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
-            assert push(ask, SNAPSHOTS[sequence]).sequence == sequence
-            sidecar.process.kill()
-            sidecar.process.wait(SECONDS)
-        assert socket.exists()
 
 
 def test_a_fault_is_an_alert(tmp_path: Path) -> None:

@@ -725,7 +725,8 @@ def test_a_browser_gets_a_page_that_waits_for_the_service(path: str, monkeypatch
     monkeypatch.setattr(gates, "STARTING_PAGE_SECONDS", 0.5 * TIME_FACTOR)
 
     browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
-    with gate(always(404, b"not found", "text/plain"), deadline_seconds=0.5 * TIME_FACTOR) as (port, _):
+    with gate(always(404, b"not found", "text/plain"), deadline_seconds=0.5 * TIME_FACTOR) as (port, behind):
+        behind.ready = 503
         status, headers, body = Peer(port).get(path, browser)
         assert (status, headers["content-type"], headers["cache-control"]) == (
             503,
