@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
-from ray import serve
 
 from model.checkpoint import Checkpoint, load
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
@@ -89,4 +88,4 @@ def allow_deployments(monkeypatch: pytest.MonkeyPatch) -> None:
     context = SimpleNamespace(
         replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
     )
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    monkeypatch.setattr("ray.serve.get_replica_context", lambda: context)
