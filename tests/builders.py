@@ -84,8 +84,10 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def allow_deployments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let deployments be built in this process, as in a replica."""
+    """Let deployments be built in this process, as in a replica, though Ray does not run."""
     context = SimpleNamespace(
         replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
     )
     monkeypatch.setattr("ray.serve.get_replica_context", lambda: context)
+    of_ray = SimpleNamespace(get_session_name=lambda: "session", worker=SimpleNamespace(mode=None))
+    monkeypatch.setattr("ray.get_runtime_context", lambda: of_ray)

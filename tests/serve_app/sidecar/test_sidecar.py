@@ -441,40 +441,36 @@ def test_sigterm_ends_it_while_prometheus_hangs(tmp_path: Path) -> None:
     assert count_snapshots(tmp_path / "state")[0] == received[-1].sequence
 
 
-def test_a_fault_is_an_alert(tmp_path: Path) -> None:
-    faulty, manager = record_simulation(SPEC, 45, fault_from=25), Alertmanager()
-    with standin.start_server(manager) as server:
-        config = tmp_path / "tagae.toml"
-        config.write_text(
-            f'store.path = "{tmp_path / "state"}"\n[[notify.alertmanagers]]\nurl = "{standin.url_of(server)}"'
-        )
-        with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
-            for snapshot in faulty:
-                verdict = push(ask, snapshot)
-            alert = manager.until(lambda one: one["labels"]["mesh"] == "mesh", within=SECONDS)
-            sidecar.process.send_signal(signal.SIGTERM)
-            assert sidecar.process.wait(SECONDS) == 0
-    assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
-    assert (tmp_path / "state" / "notify" / "notifications.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("setting", "path"),
-    [("[[notify.webhooks]]", "/"), ("[notify.grafana]", "/api/annotations")],
-    ids=["webhook", "grafana"],
-)
-def test_each_receiver_alone_hears_of_a_fault(tmp_path: Path, setting: str, path: str) -> None:
-    posted: queue.Queue[str] = queue.Queue()
+def test_a_fault_is_an_alert_for_each_receiver(tmp_path: Path) -> None:
+    faulty, manager, posted = record_simulation(SPEC, 45, fault_from=25), Alertmanager(), queue.Queue[str]()
 
     def receive(request: Request) -> None:
         if request.command == "POST":
             posted.put(request.path)
         request.send(200, b"[]" if request.command == "GET" else b'{"id": 1}')
 
-    with standin.start_server(receive) as server:
+    with standin.start_server(manager) as alerts, standin.start_server(receive) as others:
         config = tmp_path / "tagae.toml"
-        config.write_text(f'store.path = "{tmp_path / "state"}"\n{setting}\nurl = "{standin.url_of(server)}"')
+        config.write_text(
+            f"""
+            store.path = "{tmp_path / "state"}"
+            [[notify.alertmanagers]]
+            url = "{standin.url_of(alerts)}"
+            [[notify.webhooks]]
+            url = "{standin.url_of(others)}"
+            [notify.grafana]
+            url = "{standin.url_of(others)}"
+            """
+        )
         with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
-            for snapshot in record_simulation(SPEC, 45, fault_from=25):
-                push(ask, snapshot)
-            assert posted.get(timeout=SECONDS) == path
+            for snapshot in faulty:
+                verdict = push(ask, snapshot)
+            alert = manager.until(lambda one: one["labels"]["mesh"] == "mesh", within=SECONDS)
+            paths = {posted.get(timeout=SECONDS)}
+            while len(paths) < 2:
+                paths.add(posted.get(timeout=SECONDS))
+            sidecar.process.send_signal(signal.SIGTERM)
+            assert sidecar.process.wait(SECONDS) == 0
+    assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
+    assert paths == {"/", "/api/annotations"}, "a webhook and Grafana"
+    assert (tmp_path / "state" / "notify" / "notifications.json").exists()
