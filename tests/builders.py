@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
-from ray import serve
 
 from model.checkpoint import Checkpoint, load
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
@@ -85,8 +84,10 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
 
 
 def allow_deployments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let deployments be built in this process, as in a replica."""
+    """Let deployments be built in this process, as in a replica, though Ray does not run."""
     context = SimpleNamespace(
         replica_id=SimpleNamespace(unique_id="replica"), _deployment_config=SimpleNamespace(max_ongoing_requests=100)
     )
-    monkeypatch.setattr(serve, "get_replica_context", lambda: context)
+    monkeypatch.setattr("ray.serve.get_replica_context", lambda: context)
+    of_ray = SimpleNamespace(get_session_name=lambda: "session", worker=SimpleNamespace(mode=None))
+    monkeypatch.setattr("ray.get_runtime_context", lambda: of_ray)

@@ -5,6 +5,7 @@ import importlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,11 @@ UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "dbm"}  # code in a string
 
 Found = Iterator[tuple[int, str]]  # line, name
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(tree: ast.AST) -> Found:
@@ -323,7 +329,7 @@ def test_no_module_breaks_a_rule(rule: Callable[[str, ast.Module], Found]) -> No
     broken = [
         f"{name}:{at}: {what}"
         for name, path in ((path.relative_to(ROOT).as_posix(), path) for path in files)
-        for at, what in rule(name, ast.parse(path.read_text(encoding="utf-8")))
+        for at, what in rule(name, parse(path))
     ]
     assert not broken
 
@@ -412,7 +418,7 @@ def test_a_class_name_exists_once_in_a_package(package: str) -> None:
     names = Counter(
         node.name
         for path in (ROOT / package).rglob("*.py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for node in parse(path).body
         if isinstance(node, ast.ClassDef) and path.parent.name != "generated"
     )
     assert [name for name, count in names.items() if count > 1] == []
@@ -422,7 +428,7 @@ def test_a_class_name_exists_once_in_a_package(package: str) -> None:
 def test_all_lists_the_public_names(package: str) -> None:
     """``__all__`` has every public name that a package's own file imports, and each of its names exists."""
     module = importlib.import_module(package)
-    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    tree = parse(Path(str(module.__file__)))
     late = [node for branch in tree.body if isinstance(branch, ast.If) for node in branch.body]  # if TYPE_CHECKING
     brought = {
         alias.asname or alias.name

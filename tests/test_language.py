@@ -16,6 +16,7 @@ import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,8 @@ PARTICIPLES = re.compile(
     ")"
 )
 
+
+DEFINITION = re.compile(r"^[ ]*(?:async )?def _*(\w+)", re.MULTILINE)
 
 # Comments and strings of JavaScript.
 JAVASCRIPT = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`""", re.DOTALL)
@@ -194,6 +197,11 @@ def find_code_texts(path: Path) -> Iterator[tuple[int, str]]:
         yield line, re.sub(r"``.*?``|`[^`]*`", "CODE", text) if path.suffix == ".py" else text
 
 
+@lru_cache(maxsize=1)  # texts and names of a file are looked for one after the other
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def find_test_texts(path: Path) -> Iterator[tuple[int, str]]:
     """Line and content of each comment, docstring, message of an assertion and test id of a Python file."""
     source = path.read_text("utf-8")
@@ -201,7 +209,7 @@ def find_test_texts(path: Path) -> Iterator[tuple[int, str]]:
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
     texts: list[ast.AST] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             texts += [node.body[0]] if ast.get_docstring(node) else []
         elif isinstance(node, ast.Assert):
@@ -218,7 +226,7 @@ def find_names(path: Path) -> Iterator[tuple[int, str]]:
 
     Slashes separate the words, so that only single words of ``BANNED`` match.
     """
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             name = node.name
         elif isinstance(node, ast.arg):
@@ -264,11 +272,8 @@ def find_files() -> dict[str, Path]:
 
 def count_participles() -> Counter[str]:
     """Functions of packages and tests that are named with a participle alone, by name."""
-    trees = (ast.parse(path.read_text("utf-8")) for folder in CODE for path in (ROOT / folder).rglob("*.py"))
-    functions = (
-        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    return Counter(node.name.strip("_") for node in functions if PARTICIPLES.fullmatch(node.name))
+    sources = (path.read_text("utf-8") for folder in CODE for path in (ROOT / folder).rglob("*.py"))
+    return Counter(name for source in sources for name in DEFINITION.findall(source) if PARTICIPLES.fullmatch(name))
 
 
 FILES = find_files()

@@ -28,6 +28,9 @@ def run(setting: str | None, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+PRINT_BACKEND = "import kernels; from kernels import passes; print(kernels.backend(), passes.are_compiled())"
+
+
 @pytest.fixture(scope="module")
 def usable() -> None:
     """Skip where the library is not built, or is broken."""
@@ -104,20 +107,29 @@ def test_a_library_of_other_schemas_is_not_used(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("usable")
 @pytest.mark.parametrize("setting", [None, "require", *COMPILED])
 def test_compiled_bodies_run_where_the_processor_permits(setting: str | None) -> None:
-    done = run(setting, "import kernels; print(kernels.backend())")
+    done = run(setting, PRINT_BACKEND)
     if done.returncode:
         assert setting in COMPILED
         assert f"UnavailableBackend: TAGAE_KERNELS={setting}" in done.stderr
         assert "this processor does not have the instructions" in done.stderr
     else:
-        assert done.stdout.strip() == setting if setting in COMPILED else done.stdout.strip() in COMPILED
+        backend, are_compiled = done.stdout.split()
+        assert backend == setting if setting in COMPILED else backend in COMPILED
+        assert are_compiled == "True"
 
 
-@pytest.mark.parametrize("setting", ["cuda", "yes"])
-def test_an_unknown_setting_stops_the_import(setting: str) -> None:
-    done = run(setting, "import kernels.ops")
+def test_without_compiled_bodies_the_passes_are_not_compiled_either() -> None:
+    """Whether the library is built or not."""
+    assert run("reference", PRINT_BACKEND).stdout.split() == ["reference", "False"]
+
+
+def test_an_unknown_setting_stops_the_import() -> None:
+    known = "expected reference, require, cpu-avx512, cpu-avx2, cpu-neon, or not set, got"
+    with pytest.raises(kernels.UnavailableBackend, match=f"{known} 'cuda'"):
+        choose_backend("cuda")
+    done = run("yes", "import kernels.ops")
     assert done.returncode == 1
-    assert f"expected reference, require, cpu-avx512, cpu-avx2, cpu-neon, or not set, got '{setting}'" in done.stderr
+    assert f"{known} 'yes'" in done.stderr
 
 
 def test_the_reader_of_json_follows_the_setting(tmp_path: Path) -> None:

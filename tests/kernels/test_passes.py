@@ -15,7 +15,6 @@ from model.snapshot import BoolArray, IntArray
 from model.state.change_impact import EXPOSURES
 from model.state.few_requests import Counts, count_failures
 from model.state.filters import SCALES, SLOTS, Deviation, new_filters, update_filters
-from tests.kernels.test_library import run
 
 T = TypeVar("T")
 TABLES = [(0, NODE_CHANNELS), (1, EDGE_CHANNELS), (16, EDGE_CHANNELS), (77, NODE_CHANNELS), (300, EDGE_CHANNELS)]
@@ -149,17 +148,6 @@ def test_inputs_need_not_be_contiguous_nor_writable() -> None:
     ours, theirs = channel_values(*turned, 15.0), channel_values(*mesh, 15.0)
     for name, values in fields(theirs).items():
         np.testing.assert_array_equal(fields(ours)[name], values, err_msg=name)
-
-
-@pytest.mark.parametrize("setting", [None, "reference", "require"])
-def test_the_passes_follow_the_backend(setting: str | None) -> None:
-    done = run(setting, "import kernels; from kernels import passes; print(kernels.backend(), passes.are_compiled())")
-    if done.returncode:
-        assert setting == "require"
-        assert "UnavailableBackend" in done.stderr
-    else:
-        backend, are_compiled = done.stdout.split()
-        assert (are_compiled == "True") == (backend != "reference")
 
 
 def count(rows: int, channels: tuple[Channel, ...], snapshots: int) -> list[tuple[Deviation, Counts, Array]]:

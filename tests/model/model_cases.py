@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 import numpy as np
 import torch
@@ -82,6 +83,7 @@ def watch(
     return observation, state
 
 
+@cache
 def settled_state(count: int = 30, sigma: float = 0.1) -> MeshState:
     """Return the state of the shared mesh after ``count`` noisy snapshots."""
     rng = np.random.default_rng(0)
@@ -93,6 +95,7 @@ def simulated(services: int = 40, snapshots: int = 40, seed: int = 3) -> list[Me
     return list(Simulator(made, snapshots=snapshots).snapshots())
 
 
+@cache
 def simulated_task(services: int = 40, snapshots: int = 25, seed: int = 3) -> PartitionTask:
     """Inputs of a simulated mesh after some snapshots."""
     observation, state = watch(simulated(services, snapshots, seed))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from model.incidents.impact import MOST_HOPS, add_impact, estimate_impact, measure_traffic
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.verdict import Impact, Incident, Severity, Status, Suspect, Verdict
+from tests.builders import mesh_of
 from tests.model.model_cases import at
 
 Rates = dict[str, float | None]
@@ -13,15 +14,9 @@ Rates = dict[str, float | None]
 
 def mesh(requests: Rates, calls: dict[tuple[str, str], float], index: int = 0) -> MeshSnapshot:
     """Return a mesh with these requests (None: not measured) and calls, both in 1/s."""
-    names = tuple(requests)
-    nodes = np.full((len(names), len(NODE_METRICS)), np.nan)
+    nodes = np.full((len(requests), len(NODE_METRICS)), np.nan)
     nodes[:, 0] = [np.nan if rate is None else rate for rate in requests.values()]
-    edges = np.full((len(calls), len(EDGE_METRICS)), np.nan)
-    edges[:, 0] = list(calls.values())
-    ends = np.array([[names.index(end) for end in pair] for pair in calls], np.int64).reshape(-1, 2).T
-    return MeshSnapshot.create(
-        node_ids=names, edge_index=ends, node_features=nodes, edge_features=edges, observed_at=at(index)
-    )
+    return mesh_of(tuple(requests), calls, at(index), nodes)
 
 
 SHOP = mesh(

@@ -188,6 +188,7 @@ def test_services_that_were_not_measured_keep_their_level_over_a_gap() -> None:
 SPEC = MeshSpec(services=24, calls_per_service=3.0, seed=31)
 CALM, BEFORE, AFTER = 100, 16, 20  # snapshots: calm, of the incident before the gap, after it
 BEGINS, GAP = CALM, CALM + BEFORE
+FORGOTTEN = 200  # snapshots after which the simulator's noise has nothing of what it was
 GAPS = (1, 2, 5, 20, 100, 160, 470)
 DAY = 5760 + 100  # snapshots of a gap, more than a day
 
@@ -223,9 +224,23 @@ def culprit() -> str:
 
 def snapshots(end: int, fault_until: int | None = None) -> list[MeshSnapshot]:
     """Return a simulated mesh in which a service is slow from ``BEGINS`` on, until a snapshot."""
+    return simulate(SPEC, end, BEGINS, fault_until)
+
+
+@cache
+def simulate(spec: MeshSpec, end: int, begins: int, fault_until: int | None) -> list[MeshSnapshot]:
     until = end if fault_until is None else fault_until
-    faults = [Fault("latency_injection", culprit(), BEGINS, until, 4.0)] if until > BEGINS else []
-    return list(Simulator(SPEC, faults, snapshots=end).snapshots())
+    faults = [Fault("latency_injection", culprit(), begins, until, 4.0)] if until > begins else []
+    return list(Simulator(spec, faults, snapshots=end).snapshots())
+
+
+def snapshots_after(gap: int, fault_until: int | None) -> list[MeshSnapshot]:
+    """Return the snapshots after a gap of so many. After a long one, the mesh is simulated from its end on."""
+    end = GAP + gap
+    if gap < FORGOTTEN:
+        return snapshots(end + AFTER, fault_until)[end:]
+    later = replace(SPEC, start=SPEC.time_of(end))
+    return simulate(later, AFTER, 0, None if fault_until is None else max(fault_until - end, 0))
 
 
 def run(
@@ -239,13 +254,13 @@ def run(
         fault_until: the end of the fault; None: it does not end.
         stored: whether the state is stored and read in the gap.
     """
-    made = snapshots(GAP + missing + AFTER, fault_until)
     mesh, found = calm.mesh, []
-    for index, one in enumerate(made[CALM:], CALM):
-        if GAP <= index < GAP + missing:
-            continue
-        if index == GAP + missing and stored:
-            mesh = Mesh(unpack_state(pack_state(mesh.state), mesh.state.window))
+    for one in snapshots(GAP, fault_until)[CALM:]:
+        verdict, mesh = advance(calm.checkpoint, mesh, one, Options())
+        found.append(verdict)
+    if stored:
+        mesh = Mesh(unpack_state(pack_state(mesh.state), mesh.state.window))
+    for one in snapshots_after(missing, fault_until):
         verdict, mesh = advance(calm.checkpoint, mesh, one, Options())
         found.append(verdict)
     return found[:BEFORE], found[BEFORE:]

@@ -18,7 +18,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.serve_app.running import kill_all, start_command
+from tests.serve_app.running import kill_all
 from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
@@ -207,12 +207,6 @@ def test_serve_run_is_closed(tmp_path: Path) -> None:
 def test_the_demo_is_closed(tmp_path: Path) -> None:
     with run_command(tagae("demo", "--no-browser"), r"TAGAE is ready at") as process:
         assert_ray_refuses(process, tmp_path)
-
-
-def test_one_process_is_closed() -> None:
-    command = ["serve", "--single", "--port", "0", "--set", 'serve.grpc=["127.0.0.1:0"]']
-    with start_command(command, r"Page: (\S+)") as (process, _):
-        assert_closed(process)
 
 
 def test_the_settings_reach_rays_processes_unchanged() -> None:

@@ -113,9 +113,12 @@ def test_ids_of_forked_processes_differ_only_if_nothing_drew_one_before() -> Non
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.Process, str]]:
-    arguments = ["--port", "0", "--set", f"store.path={tmp_path_factory.mktemp('forked')}"]
-    with start_service(*arguments, "--set", f"serve.deadline_seconds={PATIENCE_SECONDS}") as found:
+    with start_service(*settings_of(tmp_path_factory.mktemp("forked"))) as found:
         yield found
+
+
+def settings_of(folder: Path) -> list[str]:
+    return ["--port", "0", "--set", f"store.path={folder}", "--set", f"serve.deadline_seconds={PATIENCE_SECONDS}"]
 
 
 @pytest.mark.ray
@@ -140,40 +143,39 @@ def test_the_process_that_started_the_service_needs_no_torch(service: tuple[psut
 
 
 @pytest.mark.ray
-@pytest.mark.slow
-def test_a_killed_session_is_forked_again_and_starts_alone_once_the_server_is_killed(
-    service: tuple[psutil.Process, str],
-) -> None:
+def test_no_forked_process_outlives_a_service_that_is_killed(service: tuple[psutil.Process, str]) -> None:
+    """The last test of this service, because it ends it."""
     process, url = service
-    snapshots = iter(record_simulation(MeshSpec(services=30, seed=3), 6))
-    [server] = [pid for pid, title in titles_below(process).items() if role(title) == "fork_server"]
-    for parents in ({server}, {server, *raylets(process)}):
-        push_all(url, "forked", [next(snapshots)])
-        before = sessions(process)
-        victim = min(before)
-        os.kill(victim, signal.SIGKILL)
-        assert eventually(lambda: len(sessions(process) - {victim}) == len(before))  # noqa: B023
-        sequence = push_all(url, "forked", [next(snapshots)])["sequence"]
-        assert {psutil.Process(pid).ppid() for pid in sessions(process)} <= parents | {process.pid}
-        with suppress(ProcessLookupError):
-            os.kill(server, signal.SIGKILL)
-    assert sequence == 4, "no snapshot is lost or counted twice"
+    assert httpx.get(f"{url}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
+    # Ray's agents end by themselves a minute later. Before they have a title, their programs are named after them.
+    agents = {pid for pid, title in titles_below(process).items() if "agent" in title.lower()}
+    below = process.children(recursive=True)
+    ours = [one for one in below if one.pid not in agents]  # some may have ended: what deployed the application
+    try:
+        process.kill()
+        assert eventually(lambda: not any(is_running(one) for one in ours))
+    finally:
+        for one in below:
+            kill_all(one)
 
 
 @pytest.mark.ray
-def test_no_forked_process_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
-    with start_service("--port", "0", "--set", f"store.path={tmp_path}") as (process, url):
-        assert httpx.get(f"{url}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
-        # Ray's agents end by themselves a minute later. Before they have a title, their programs are named after them.
-        agents = {pid for pid, title in titles_below(process).items() if "agent" in title.lower()}
-        below = process.children(recursive=True)
-        ours = [one for one in below if one.pid not in agents]  # some may have ended: what deployed the application
-        try:
-            process.kill()
-            assert eventually(lambda: not any(is_running(one) for one in ours))
-        finally:
-            for one in below:
-                kill_all(one)
+@pytest.mark.slow
+def test_a_killed_session_is_forked_again_and_starts_alone_once_the_server_is_killed(tmp_path: Path) -> None:
+    snapshots = iter(record_simulation(MeshSpec(services=30, seed=3), 6))
+    with start_service(*settings_of(tmp_path)) as (process, url):
+        [server] = [pid for pid, title in titles_below(process).items() if role(title) == "fork_server"]
+        for parents in ({server}, {server, *raylets(process)}):
+            push_all(url, "forked", [next(snapshots)])
+            before = sessions(process)
+            victim = min(before)
+            os.kill(victim, signal.SIGKILL)
+            assert eventually(lambda: len(sessions(process) - {victim}) == len(before))  # noqa: B023
+            sequence = push_all(url, "forked", [next(snapshots)])["sequence"]
+            assert {psutil.Process(pid).ppid() for pid in sessions(process)} <= parents | {process.pid}
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGKILL)
+        assert sequence == 4, "no snapshot is lost or counted twice"
 
 
 def accepts(address: str) -> bool:

@@ -1,18 +1,18 @@
-"""Variables of the environment that are meant for another Ray than the one that `tagae serve` starts."""
+"""Variables of the environment that are meant for another Ray than the one that `tagae serve` starts.
+
+test_supervisor.py starts a service among them.
+"""
 
 import logging
 import os
 from pathlib import Path
 
-import httpx
 import pytest
 import ray
 
 from serve_app.runtime import local
 from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS, cluster_address, leave_other_clusters
 from serve_app.settings import Settings
-from tests.serve_app.running import start_service
-from tests.timing import TIME_FACTOR
 
 TUNING = {
     "RAY_TMPDIR": "/var/tmp/ray",
@@ -112,24 +112,3 @@ def test_each_variable_is_one_that_ray_reads() -> None:
     not_in_python = {"RAY_external_storage_namespace"}  # of Ray's configuration in C++
     lower = {"RAY_gcs_storage", "RAY_gcs_storage_path"}
     assert [name for name in OF_OTHER_CLUSTERS if name not in text and name not in not_in_python | lower] == []
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_the_service_starts_its_own_ray_where_the_environment_is_of_a_job_of_another(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))  # Ray must not write a token there
-    for name in OF_OTHER_CLUSTERS:
-        monkeypatch.setenv(name, "1")
-    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
-    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.hook")
-    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"working_dir": "gcs://nowhere.zip"}}')
-    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 1}')
-    monkeypatch.setenv("RAY_JOB_ID", "02000000")
-    monkeypatch.setenv("RAY_RAYLET_PID", "1")
-    settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
-    with start_service(*settings) as (_, url):
-        assert httpx.get(f"{url}/readyz", timeout=240 * TIME_FACTOR).status_code == 200
-    assert not (tmp_path / ".ray").exists()

@@ -1,5 +1,6 @@
 """A service that loses processes recovers or exits. It never keeps running without working."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS
 from serve_app.runtime.supervisor import Watch
 from tests.serve_app.running import start_service
 from tests.timing import TIME_FACTOR
@@ -66,15 +68,31 @@ def list_descendants(process: psutil.Process) -> list[psutil.Process]:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_without_gcs_the_service_exits_and_leaves_no_process(tmp_path: Path) -> None:
+def test_the_service_has_a_ray_of_its_own_and_exits_without_its_gcs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The environment is of a job of another Ray. After the end, no process is left."""
+    monkeypatch.setenv("HOME", str(tmp_path))  # Ray must not write a token there
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        monkeypatch.delenv(name)
+    for name in OF_OTHER_CLUSTERS:
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
+    monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "nowhere.hook")
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", '{"runtime_env": {"working_dir": "gcs://nowhere.zip"}}')
+    monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 1}')
+    monkeypatch.setenv("RAY_JOB_ID", "02000000")
+    monkeypatch.setenv("RAY_RAYLET_PID", "1")
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
     with start_service(*settings) as (process, url):
         assert httpx.get(f"{url}/readyz", timeout=240 * TIME_FACTOR).status_code == 200
+        assert not (tmp_path / ".ray").exists()
         family = list_descendants(process)
         [gcs] = [one for one in family if one.name() == "gcs_server"]
         gcs.kill()
         assert process.wait(240 * TIME_FACTOR) == 1
         assert psutil.wait_procs(family, timeout=120 * TIME_FACTOR)[1] == []
+    assert not (tmp_path / ".ray").exists()
 
 
 @pytest.mark.ray

@@ -45,6 +45,7 @@ from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.collect.prometheus.standin import Request
 from tests.serve_app.running import Alertmanager, assert_same, record_simulation
+from tests.serve_app.runtime.test_closed_ports import assert_closed
 from tests.serve_app.sidecar.beside import FAST, SECONDS, Sidecar, message, open_client, start_sidecar
 from tests.serve_app.stores.local import local_store
 from tests.timing import TIME_FACTOR
@@ -359,8 +360,7 @@ def read_metrics(url: str) -> dict[str, float]:
 
 
 def test_metrics_count_each_snapshot_once(pushed_mesh: Pushed, tmp_path: Path) -> None:
-    listening = [one for one in pushed_mesh.sidecar.process.net_connections("inet") if one.status == "LISTEN"]
-    assert len(listening) == 2  # HTTP and gRPC
+    assert len(assert_closed(pushed_mesh.sidecar.process)) == 2  # HTTP and gRPC
     prometheus, settings = Prometheus(), {**FAST, "store.path": str(tmp_path)}
     with (
         standin.start_server(prometheus) as server,
@@ -388,16 +388,20 @@ def test_metrics_count_each_snapshot_once(pushed_mesh: Pushed, tmp_path: Path) -
 
 
 def test_after_a_kill_and_a_restart_it_resumes_and_catches_up_to_a_limit(tmp_path: Path) -> None:
-    prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(tmp_path)}
+    """The socket that is left after the kill is used again."""
+    state, socket = tmp_path / "state", tmp_path / "verdicts.sock"
+    prometheus, settings = Prometheus(), {**FAST, "collector.catch_up_snapshots": "3", "store.path": str(state)}
     with standin.start_server(prometheus) as server:
         settings[POLLED] = standin.url_of(server)
-        with start_sidecar(settings=settings) as sidecar:
-            before = read_verdicts(sidecar.address, 3)
+        with start_sidecar(socket=socket, settings=settings) as sidecar:
+            before = read_verdicts(f"unix:{socket}", 3)
             sidecar.process.kill()
-        counted = count_snapshots(tmp_path)[0]
+            sidecar.process.wait(SECONDS)
+        assert socket.exists()
+        counted = count_snapshots(state)[0]
         assert counted >= before[-1].sequence >= 3
         prometheus.away = True
-        with start_sidecar(settings=settings) as sidecar, open_client(sidecar.address) as ask:
+        with start_sidecar(socket=socket, settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
             resumed = latest(ask)  # at once, although Prometheus is down
             assert (resumed.sequence, resumed.model) == (counted, before[-1].model)
             back = resumed.observed_at.ToDatetime(UTC) + timedelta(seconds=8)
@@ -437,51 +441,36 @@ def test_sigterm_ends_it_while_prometheus_hangs(tmp_path: Path) -> None:
     assert count_snapshots(tmp_path / "state")[0] == received[-1].sequence
 
 
-def test_a_socket_left_after_a_kill_is_used_again(tmp_path: Path) -> None:
-    socket = tmp_path / "verdicts.sock"
-    settings = {"store.path": str(tmp_path / "state")}
-    for sequence in (1, 2):
-        with start_sidecar(socket=socket, settings=settings) as sidecar, open_client(f"unix:{socket}") as ask:
-            assert push(ask, SNAPSHOTS[sequence]).sequence == sequence
-            sidecar.process.kill()
-            sidecar.process.wait(SECONDS)
-        assert socket.exists()
-
-
-def test_a_fault_is_an_alert(tmp_path: Path) -> None:
-    faulty, manager = record_simulation(SPEC, 45, fault_from=25), Alertmanager()
-    with standin.start_server(manager) as server:
-        config = tmp_path / "tagae.toml"
-        config.write_text(
-            f'store.path = "{tmp_path / "state"}"\n[[notify.alertmanagers]]\nurl = "{standin.url_of(server)}"'
-        )
-        with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
-            for snapshot in faulty:
-                verdict = push(ask, snapshot)
-            alert = manager.until(lambda one: one["labels"]["mesh"] == "mesh", within=SECONDS)
-            sidecar.process.send_signal(signal.SIGTERM)
-            assert sidecar.process.wait(SECONDS) == 0
-    assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
-    assert (tmp_path / "state" / "notify" / "notifications.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("setting", "path"),
-    [("[[notify.webhooks]]", "/"), ("[notify.grafana]", "/api/annotations")],
-    ids=["webhook", "grafana"],
-)
-def test_each_receiver_alone_hears_of_a_fault(tmp_path: Path, setting: str, path: str) -> None:
-    posted: queue.Queue[str] = queue.Queue()
+def test_a_fault_is_an_alert_for_each_receiver(tmp_path: Path) -> None:
+    faulty, manager, posted = record_simulation(SPEC, 45, fault_from=25), Alertmanager(), queue.Queue[str]()
 
     def receive(request: Request) -> None:
         if request.command == "POST":
             posted.put(request.path)
         request.send(200, b"[]" if request.command == "GET" else b'{"id": 1}')
 
-    with standin.start_server(receive) as server:
+    with standin.start_server(manager) as alerts, standin.start_server(receive) as others:
         config = tmp_path / "tagae.toml"
-        config.write_text(f'store.path = "{tmp_path / "state"}"\n{setting}\nurl = "{standin.url_of(server)}"')
+        config.write_text(
+            f"""
+            store.path = "{tmp_path / "state"}"
+            [[notify.alertmanagers]]
+            url = "{standin.url_of(alerts)}"
+            [[notify.webhooks]]
+            url = "{standin.url_of(others)}"
+            [notify.grafana]
+            url = "{standin.url_of(others)}"
+            """
+        )
         with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
-            for snapshot in record_simulation(SPEC, 45, fault_from=25):
-                push(ask, snapshot)
-            assert posted.get(timeout=SECONDS) == path
+            for snapshot in faulty:
+                verdict = push(ask, snapshot)
+            alert = manager.until(lambda one: one["labels"]["mesh"] == "mesh", within=SECONDS)
+            paths = {posted.get(timeout=SECONDS)}
+            while len(paths) < 2:
+                paths.add(posted.get(timeout=SECONDS))
+            sidecar.process.send_signal(signal.SIGTERM)
+            assert sidecar.process.wait(SECONDS) == 0
+    assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
+    assert paths == {"/", "/api/annotations"}, "a webhook and Grafana"
+    assert (tmp_path / "state" / "notify" / "notifications.json").exists()

@@ -3,9 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from serve_app.stores.sqlite import SqliteRows
 from serve_app.stores.sqlite_file import SqliteFile
 from serve_app.stores.state_store import StateStore
+
+locally = pytest.mark.parametrize("place", ["local"], indirect=True)
+"""For tests of what is above the store: the contract of stores has what the kinds of them must do alike."""
 
 
 def local_store(

@@ -35,6 +35,7 @@ from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import FEW_STEPS, MOST_STEPS, MeshRepository
 from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.local import locally
 from tests.timing import PATIENCE_SECONDS
 
 CHECKPOINT = load()
@@ -96,7 +97,9 @@ def assert_equal(ours: CachedMesh, theirs: CachedMesh) -> None:
 
 
 @pytest.mark.parametrize("tidy", [False, True])
-@pytest.mark.parametrize("window", [120, 12, 10])
+@pytest.mark.parametrize(
+    ("place", "window"), [("local", 120), ("local", 12), ("local", 10), ("redis", 10)], indirect=["place"]
+)
 def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: int, tidy: bool) -> None:
     settings = Settings(model=ModelSettings(window_size=window))
     sizes, replayed, topologies = [], 0, set()
@@ -166,6 +169,7 @@ def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(pla
         assert sequences == [1, 2, 3]
 
 
+@locally
 def test_steps_are_small(place: StoreSettings) -> None:
     with closing(open_store(place)) as store:
         session = Session(store, Settings())
@@ -177,6 +181,7 @@ def test_steps_are_small(place: StoreSettings) -> None:
         assert max(map(len, stored.steps)) < len(stored.state) / 50
 
 
+@locally
 def test_meshes_that_do_not_fit_into_memory_continue_with_the_same_bits(place: StoreSettings) -> None:
     """Three meshes push in turn. One session holds all of them, the other one of them at a time."""
     with closing(open_store(place)) as one, closing(open_store(place)) as other:
@@ -221,6 +226,7 @@ class LateRunner(LocalRunner):
         return await super().run(stage, function, *args, **kwargs)
 
 
+@locally
 def test_a_mesh_that_was_read_too_slowly_for_one_snapshot_is_in_memory_for_the_next(place: StoreSettings) -> None:
     settings, snapshots = Settings(), list(busy_mesh(12))
     with closing(open_store(place)) as store:
@@ -238,6 +244,7 @@ def test_a_mesh_that_was_read_too_slowly_for_one_snapshot_is_in_memory_for_the_n
         assert json.loads(after.push(snapshots[-1]))["sequence"] == len(snapshots)
 
 
+@locally
 def test_a_mesh_is_read_once_for_all_who_wait_for_it(place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
     with closing(open_store(place)) as store:

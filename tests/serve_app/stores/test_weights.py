@@ -36,6 +36,7 @@ from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import MeshRepository
 from tests.builders import allow_deployments
+from tests.serve_app.stores.local import locally
 
 
 def settings_of(**weights: Path) -> Settings:
@@ -72,6 +73,7 @@ def test_a_mesh_whose_weights_are_refused_has_the_default_ones(tmp_path: Path, o
     assert second.startswith(f"meshes.b.weights: {why}: expected a file at {tmp_path / 'no'}")
 
 
+@locally
 def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights: Path, place: StoreSettings) -> None:
     chosen = settings_of(own=other_weights)
     weights = load_chosen(chosen)
@@ -93,6 +95,7 @@ def test_each_mesh_is_scored_with_its_weights_also_after_a_reload(other_weights:
         assert own["reconstruction"]["loss"] != plain["reconstruction"]["loss"]
 
 
+@locally
 def test_a_mesh_whose_weights_change_continues_with_its_state(other_weights: Path, place: StoreSettings) -> None:
     snapshots = list(Simulator(MeshSpec(services=24, calls_per_service=3, seed=5), snapshots=25).snapshots())
     verdicts = []
@@ -158,6 +161,7 @@ def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> Non
     assert runners["plain"].checkpoint is weights.default
 
 
+@locally
 def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place: StoreSettings) -> None:
     weights = load_chosen(settings_of(own=other_weights))
     settings = settings_of(own=other_weights)

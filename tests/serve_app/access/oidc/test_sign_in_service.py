@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -19,7 +20,7 @@ from serve_app.api.codec import snapshot_document
 from serve_app.cli import app
 from tests.live.programs import free_ports
 from tests.serve_app.access.oidc.provider_standin import CLIENT, SECRET, ProviderStandIn, run_provider
-from tests.serve_app.running import eventually, record_simulation, start_service
+from tests.serve_app.running import eventually, kill_all, record_simulation, start_service
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -29,9 +30,11 @@ AS_PAGE = {"accept": "text/html,*/*"}
 
 @dataclass(frozen=True, slots=True)
 class SignInService:
-    """A service, its provider, and a token of an administrator."""
+    """A service, its process and file of settings, its provider, and a token of an administrator."""
 
     url: str
+    process: psutil.Process
+    config: Path
     provider: ProviderStandIn
     admin: str
 
@@ -57,7 +60,6 @@ class SignInService:
 def run_service(folder: Path, provider: ProviderStandIn, port: int) -> Iterator[SignInService]:
     secret, tokens = folder / "secret", folder / "tokens.toml"
     secret.write_text(SECRET)
-    tokens.unlink(missing_ok=True)
     admin = editing.create(tokens, "root", [Scope.ADMIN])
     config = folder / "tagae.toml"
     config.write_text(
@@ -83,8 +85,8 @@ def run_service(folder: Path, provider: ProviderStandIn, port: int) -> Iterator[
         path = "{folder / "state"}"
         """
     )
-    with start_service("--config", str(config)) as (_, url):
-        yield SignInService(url, provider, admin)
+    with start_service("--config", str(config)) as (process, url):
+        yield SignInService(url, process, config, provider, admin)
 
 
 @pytest.fixture(scope="module")
@@ -250,18 +252,21 @@ def test_the_audit_log_is_for_administrators(service: SignInService) -> None:
         assert browser.get("/v1/audit").status_code == 403
 
 
-def test_a_session_outlives_a_restart_and_the_provider_may_be_away_then(tmp_path: Path) -> None:
-    port = free_ports(1)[0]
-    with run_provider() as provider, run_service(tmp_path, provider, port) as service, service.browser() as browser:
+def test_a_session_outlives_a_restart_and_the_provider_may_be_away_then(service: SignInService) -> None:
+    """The last test, because it ends the service of the others."""
+    with service.browser() as browser:
         service.sign_in(browser)
         kept = dict(browser.cookies)
         browser.post("/logout", json={})
         service.sign_in(browser)
         fresh = dict(browser.cookies)
-    with run_service(tmp_path, provider, port) as service:
-        assert httpx.get(f"{service.url}/v1/meshes", cookies=fresh, timeout=PATIENCE_SECONDS).status_code == 200
-        assert httpx.get(f"{service.url}/v1/meshes", cookies=kept, timeout=PATIENCE_SECONDS).status_code == 401
+    kill_all(service.process)
+    service.provider.answers = dict.fromkeys(("/.well-known/openid-configuration", "/keys", "/token"), (503, b"away"))
+    with start_service("--config", str(service.config)) as (_, url):
+        assert url == service.url
+        assert httpx.get(f"{url}/v1/meshes", cookies=fresh, timeout=PATIENCE_SECONDS).status_code == 200
+        assert httpx.get(f"{url}/v1/meshes", cookies=kept, timeout=PATIENCE_SECONDS).status_code == 401
         with service.browser() as browser:
             away = browser.get("/login/oidc")
             assert away.status_code == 502
-            assert urlsplit(provider.url).netloc in away.text
+            assert urlsplit(service.provider.url).netloc in away.text

@@ -20,7 +20,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from serve_app.app import GRACE_SECONDS
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes.views import source_document
-from serve_app.deployments.http.streams import TICK_SECONDS
+from serve_app.deployments.http.streams import TICK_SECONDS, WAIT_SECONDS
 from serve_app.settings import Settings
 from serve_app.web.assets import files
 from serve_app.web.documents import (
@@ -288,6 +288,11 @@ class Events:
         raise AssertionError("the stream ended")
 
 
+def is_soon(since: float, request_seconds: float) -> bool:
+    """Whether less time has passed than to the next poll, or, on a slow machine, than a few such requests take."""
+    return time.perf_counter() - since < max(0.8 * WAIT_SECONDS * TIME_FACTOR, 10 * request_seconds)
+
+
 @contextmanager
 def open_stream(service: Service, mesh: str, since: str | None = None, last: str | None = None) -> Iterator[Events]:
     headers = {} if last is None else {"last-event-id": last}
@@ -306,11 +311,12 @@ def test_a_stream_begins_with_the_newest_verdict_and_continues_with_later_ones(s
         for stream in (events, others):
             assert stream.next() == (pushed[-1]["observed_at"], pushed[-1])
         for snapshot in SNAPSHOTS[3:6]:
+            began = time.perf_counter()
             verdict = push(service, mesh, snapshot)
             answered = time.perf_counter()
             for stream in (events, others):
                 assert stream.next() == (verdict["observed_at"], verdict)
-            assert time.perf_counter() - answered < 3 * TIME_FACTOR, "an event does not wait for a poll"
+            assert is_soon(answered, answered - began), "an event does not wait for a poll"
 
 
 def test_a_reader_that_leaves_ends_no_other_stream(service: Service) -> None:
@@ -348,11 +354,12 @@ def test_a_stream_ends_when_its_mesh_is_deleted(service: Service) -> None:
     push(service, "soon-gone", SNAPSHOTS[0])
     with open_stream(service, "soon-gone") as events:
         events.next()
-        assert service.http.delete("/v1/meshes/soon-gone").status_code == 204
         began = time.perf_counter()
+        assert service.http.delete("/v1/meshes/soon-gone").status_code == 204
+        answered = time.perf_counter()
         with pytest.raises(AssertionError, match="ended"):
             events.next()
-        assert time.perf_counter() - began < 5 * TIME_FACTOR, "the stream ends at once, not at the next poll"
+        assert is_soon(answered, answered - began), "the stream ends at once, not at the next poll"
 
 
 def test_a_mesh_without_verdicts_has_no_stream(service: Service) -> None:

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
-import ray
 from ray.serve._private.common import DeploymentID
 from ray.serve.exceptions import DeploymentUnavailableError
 
@@ -40,7 +39,6 @@ async def test_verdicts_go_on_without_a_notifier_and_its_absence_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow_deployments(monkeypatch)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_session_name=lambda: "session"))
     instruments = PrometheusInstruments()
     monkeypatch.setattr(mesh_session, "open_instruments", lambda: instruments)
     impatient = {"deadline_seconds": 0.5}  # for which a session asks the notifier

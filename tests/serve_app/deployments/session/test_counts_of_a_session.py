@@ -2,10 +2,8 @@
 
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import ray
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.codec import pack_snapshot
@@ -26,9 +24,6 @@ async def test_each_verdict_has_its_status_stages_and_confidence_in_the_metrics_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow_deployments(monkeypatch)
-    worker = SimpleNamespace(mode=None)
-    running = SimpleNamespace(get_session_name=lambda: "session", worker=worker)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: running)
     instruments = PrometheusInstruments()
     monkeypatch.setattr(mesh_session, "open_instruments", lambda: instruments)
     session = MeshSession(Settings(store={"path": tmp_path}))

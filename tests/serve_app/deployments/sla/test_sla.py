@@ -176,7 +176,7 @@ def test_the_sum_of_several_processes_is_the_one_of_a_single_process_with_all_re
             for one in (process, alone.processes[0]):
                 one.count_push(outcome, mesh, seconds if outcome is Outcome.SERVED else None)
 
-    for _ in range(300):
+    for _ in range(100):
         service.run(5, both)
         alone.report()
     one, other = level_of(service), level_of(alone)
