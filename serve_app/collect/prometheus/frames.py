@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers, Samples
 from serve_app.collect.prometheus.long_requests import LEAST_LONG, Border, leave_out_long
 from serve_app.collect.prometheus.query import Join
+from serve_app.collect.service_labels import ServiceLabels
 
 Key = tuple[str, ...]
 BUCKET = "le"
@@ -105,13 +107,19 @@ class DroppedSeries:
     missing: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
     rarely change. Among the labels, ``=text`` stands for that text, ``?label`` for one that may be absent, and ``a|b``
-    for the first of several that is not empty."""
+    for the first of several that is not empty.
+
+    Args:
+        services: reads the first ``ends`` pairs of labels, which name services of a mesh.
+    """
 
     labels: tuple[str, ...]
+    services: ServiceLabels = field(default_factory=ServiceLabels)
+    ends: int = 0
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
     dropped: DroppedSeries | None = None  # of the last reading
@@ -146,7 +154,20 @@ class LabelReader:
         return number
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
-        return tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
+        names = self.labels[: 2 * self.ends]
+        services = (
+            self.services.read(_values(of, values), _values(name, values), is_fixed=of.startswith("="))
+            for of, name in zip(names[::2], names[1::2], strict=True)
+        )
+        others = self.labels[2 * self.ends :]
+        return (
+            *chain.from_iterable(services),
+            *(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(others)),
+        )
+
+
+def _values(label: str, values: Mapping[str, str | None]) -> list[str]:
+    return [label[1:]] if label.startswith("=") else [values.get(name) or "" for name in label.split("|")]
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
@@ -162,11 +183,16 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
 
 
 class BucketReader:
-    """Reads the owner and the bound of histogram buckets from their labels."""
+    """Reads the owner and the bound of histogram buckets from their labels.
 
-    def __init__(self, labels: tuple[str, ...], index: KeyIndex | None = None) -> None:
-        self.labels = LabelReader((*labels, BUCKET))
-        self.index = KeyIndex() if index is None else index
+    Args:
+        owners: reads the labels of owners; the index of owners is theirs.
+    """
+
+    def __init__(self, labels: tuple[str, ...], owners: LabelReader | None = None) -> None:
+        owners = owners or LabelReader(labels)
+        self.labels = LabelReader((*labels, BUCKET), owners.services, owners.ends)
+        self.index = owners.index
         self._bounds: Numbers = np.empty(0)
 
     def read(self, numbers: IntArray) -> tuple[IntArray, Numbers]:

@@ -225,4 +225,4 @@ class QueryOptions:
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
     names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
-    return ", ".join((*names, *more))
+    return ", ".join(dict.fromkeys((*names, *more)))

@@ -19,6 +19,7 @@ from model.snapshot import (
 )
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.service_labels import NAMELESS
 
 Columns = Mapping[str, Column]  # by role
 # Metrics that are the values of one role, unchanged.
@@ -59,7 +60,7 @@ def assemble(
     index = services["requests"].index  # services that are known from calls only are added
     requested = calls["requests"]
     ends = [requested.index.part(begin, begin + 2, index)[requested.numbers] for begin in (0, 2)]
-    inside = np.fromiter((key[1] not in external for key in index.keys), bool, len(index))
+    inside = np.fromiter((key[1] not in external and key not in NAMELESS for key in index.keys), bool, len(index))
     made = (requested.values > 0) & inside[ends[0]]  # with traffic, and from a service
     source, destination = (end[made] for end in ends)
     numbers, rates = requested.numbers[made], requested.values[made]

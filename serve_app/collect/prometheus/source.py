@@ -59,6 +59,7 @@ from serve_app.collect.prometheus.signals import (
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.survey import Plan, Survey, SurveyedQueries, Surveyor
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
+from serve_app.collect.service_labels import Folded, ServiceLabels
 from serve_app.settings.roles import SHARES
 
 SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
@@ -67,6 +68,7 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
 NAMESPACE = ("namespace",)
+ENDS = {SERVICES: 1, CALLS: 2}  # services that a series names
 CHANGE_ROLES = {
     (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
 }  # for planned changes
@@ -92,6 +94,7 @@ class Poll:
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
         pods: which pods belong to which services; None: unknown.
         dropped: series that name no service, by query.
+        folded: names in the labels that are no services.
     """
 
     at: datetime
@@ -109,6 +112,7 @@ class Poll:
     behind_seconds: float = 0.0
     pods: PodCoverage | None = None
     dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
+    folded: tuple[Folded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +258,7 @@ class PrometheusSource:
             recorded=bool(self._read_rules),
             signal_sources=sources,
             dropped=self._labels.dropped_series(answers),
+            folded=self._labels.folded(),
         )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
@@ -427,7 +432,7 @@ class PrometheusSource:
     def _row_joiners(self) -> dict[str, RowJoiner]:
         reporters = self._dialect.reporters
         return {
-            of: RowJoiner(self._labels.index(queries["requests"].labels), parts, preferred)
+            of: RowJoiner(self._labels.index(queries["requests"].labels, of), parts, preferred)
             for of, queries, parts, preferred in (
                 (SERVICES, self._dialect.services, 2, reporters.services if reporters else ()),
                 (CALLS, self._dialect.calls, 4, reporters.calls if reporters else ()),
@@ -509,8 +514,9 @@ class _LabelCache:
     """Label readers that are kept between polls. Queries with the same labels share their keys."""
 
     def __init__(self) -> None:
-        self._readers: dict[tuple[str, ...], LabelReader] = {}
-        self._buckets: dict[tuple[str, ...], BucketReader] = {}
+        self._services = ServiceLabels()
+        self._readers: dict[tuple[int, tuple[str, ...]], LabelReader] = {}
+        self._buckets: dict[LabelReader, BucketReader] = {}
         self._dropped: dict[Role, DroppedSeries | None] = {}
 
     def __len__(self) -> int:
@@ -519,13 +525,13 @@ class _LabelCache:
 
     def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
         """Convert a result to columns, in our units. Latencies need the rate window."""
-        reader = self._reader(query.labels)
+        reader = self._reader(query.labels, role[0])
         name, part = split_role(role[1])
         if name != "buckets":
             column = read_column(samples, reader, query.joined_by)
             self._dropped[role] = reader.dropped
             return {role[1]: _convert_unit(column, query)}
-        buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
+        buckets = self._buckets.setdefault(reader, BucketReader(query.labels, reader))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
         self._dropped[role] = buckets.labels.dropped
@@ -537,12 +543,17 @@ class _LabelCache:
         """Series of the last result of each query that name no service."""
         return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
-    def index(self, labels: tuple[str, ...]) -> KeyIndex:
-        """All keys with these labels."""
-        return self._reader(labels).index
+    def folded(self) -> tuple[Folded, ...]:
+        """Names that are no services."""
+        return self._services.folded()
 
-    def _reader(self, labels: tuple[str, ...]) -> LabelReader:
-        return self._readers.setdefault(labels, LabelReader(labels))
+    def index(self, labels: tuple[str, ...], of: str = KUBERNETES) -> KeyIndex:
+        """All keys with these labels."""
+        return self._reader(labels, of).index
+
+    def _reader(self, labels: tuple[str, ...], of: str) -> LabelReader:
+        ends = ENDS.get(of, 0)
+        return self._readers.setdefault((ends, labels), LabelReader(labels, self._services, ends))
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
