@@ -251,7 +251,7 @@ def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
     names = ", ".join(dict.fromkeys(clusters.values()))
     promql, labels = _GROUPING.sub(rf"\1 ({names}, ", query.promql), list(query.labels)
     for place, cluster in clusters.items():
-        namespace = labels[place]
+        namespace = labels[place].partition("|")[0]  # others are hosts, which name no cluster
         if namespace.startswith("="):
             labels[place] = cluster
         elif namespace not in labels[:place]:  # once, where both names are in one namespace

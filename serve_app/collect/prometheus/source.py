@@ -378,12 +378,20 @@ class PrometheusSource:
         known = found[KUBERNETES]
         names = self._names
         own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
-        services = self._rows[SERVICES].join(of_part(found[SERVICES]), own, names.version)
-        calls = self._rows[CALLS].join(
-            of_part(found[CALLS]), lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version
-        )
+
+        def name_service(key: Key) -> Key:
+            return own(names.settle(key))
+
+        def name_call(key: Key) -> Key:
+            ends = names.settle_key(key)
+            return (*names.of(ends[:2]), *callee(ends[2:]))
+
+        for rows in self._rows.values():
+            names.see(rows.new_services())
+        services = self._rows[SERVICES].join(of_part(found[SERVICES]), name_service, names.version)
+        calls = self._rows[CALLS].join(of_part(found[CALLS]), name_call, names.version)
         if self._combination is not None:
-            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS])
+            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS], names)
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
