@@ -14,7 +14,6 @@ kind.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -84,7 +83,7 @@ class ServiceLabels:
             by_kind.setdefault(kind, []).append(name)
         return tuple(Folded(kind, len(names), tuple(names[:MOST_EXAMPLES])) for kind, names in sorted(by_kind.items()))
 
-    def _read(self, namespace: str, name: str, is_fixed: bool) -> tuple[str, str]:  # noqa: FBT001
+    def _read(self, namespace: str, name: str, is_fixed: bool) -> tuple[str, str]:
         text = name
         if host := _HOST.fullmatch(name):
             name = host[1]

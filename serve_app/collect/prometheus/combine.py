@@ -99,6 +99,11 @@ class Combination:
             _first_of([one.calls for one in measured], call_index),
         )
 
+    @property
+    def renamed(self) -> set[Key]:
+        """Services that have another name now."""
+        return {key for _, names in self._others for key in names.renamed}
+
     def _one_row(self, part: Dialect, columns: Columns, length: int, service_names: ServiceNames) -> Columns:
         """Columns with one row for each key, even where several proxies report a request."""
         if "requests" not in columns:
@@ -159,6 +164,11 @@ class _Names:
         self._known_callers: set[Key] = set()
         self._own: set[Key] = set()
         self._own_callers: set[Key] = set()
+
+    @property
+    def renamed(self) -> set[Key]:
+        """Names that another one stands for."""
+        return set(self._other)
 
     def learn(self, earlier: Sequence[_Measured], own: _Measured) -> None:
         """Find the names that the earlier dialects use."""

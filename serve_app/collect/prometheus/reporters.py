@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.snapshot import IntArray
+from model.snapshot import BoolArray, IntArray
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.service_names import NOBODY
@@ -59,6 +59,13 @@ class RowJoiner:
         for key in self.index.keys[self._seen :]:
             yield from (key[begin : begin + 2] for begin in range(0, self.parts, 2))
         self._seen = len(self.index)
+
+    @property
+    def is_renamed(self) -> BoolArray:
+        """``[K]`` which keys of ``index`` have another name now, and are the name of no other key."""
+        found: BoolArray = self._renamed != np.arange(len(self._renamed))
+        found[self._renamed] = False
+        return found
 
     def names(self, column: Column) -> IntArray:
         """``[R]`` number of each row's names in ``index``, before renaming."""

@@ -25,6 +25,7 @@ from serve_app.collect.prometheus.frames import (
     read_quantiles,
 )
 from serve_app.collect.prometheus.groups import Clock
+from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     AUTOSCALERS,
@@ -124,6 +125,7 @@ class CachedColumns:
 
 
 Queries = Mapping[Role, Query]
+Columns = Mapping[str, Mapping[str, Column]]  # by level and role
 
 
 class PrometheusSource:
@@ -165,7 +167,8 @@ class PrometheusSource:
         self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
         self._rows = self._row_joiners()
-        self._calls_known = 0  # keys of calls whose callers' names are known
+        self._callers_known = 0  # keys of calls whose callers' names are known
+        self._known_calls: KnownCalls | None = None  # None before the first poll
         self._cached: dict[Role, CachedColumns] = {}
 
     @property
@@ -269,6 +272,8 @@ class PrometheusSource:
             levels = " and ".join(dict.fromkeys(role[0] for role in missing))
             return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
         self._learn_names(found, at, until)
+        if self._known_calls is None:
+            self._known_calls = self._calls_before(found, at)
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
@@ -328,13 +333,13 @@ class PrometheusSource:
     def _forget_names(self) -> None:
         """Learn the names of services again."""
         self._forget_labels()
-        self._names = ServiceNames(self._given.external)
+        self._names, self._known_calls = ServiceNames(self._given.external), None
 
     def _forget_labels(self) -> None:
         """Drop the caches of label sets, and what refers to them."""
         self._labels, self._cached = _LabelCache(), {}
         self._rows = self._row_joiners()
-        self._calls_known = 0
+        self._callers_known = 0
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
@@ -374,8 +379,8 @@ class PrometheusSource:
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
         return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
-    def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known = found[KUBERNETES]
+    def _rows_of_mesh(self, found: Columns) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Columns of services and calls by role, with one row for each."""
         names = self._names
         own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
 
@@ -392,6 +397,39 @@ class PrometheusSource:
         calls = self._rows[CALLS].join(of_part(found[CALLS]), name_call, names.version)
         if self._combination is not None:
             services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS], names)
+        return services, calls
+
+    def _list_known(self, services: Mapping[str, Column], calls: dict[str, Column], at: datetime) -> dict[str, Column]:
+        """The calls, with those that are known and not made now."""
+        requests, of_services, now = calls["requests"], services["requests"], at.timestamp()
+        known = (self._known_calls or KnownCalls()).see(requests, now).forget(self._rows[CALLS].is_renamed)
+        if self._combination is not None and (renamed := self._combination.renamed):
+            ends = [requests.index.part(begin, begin + 2, of_services.index) for begin in (0, 2)]
+            others = np.array([key in renamed for key in of_services.index.keys], bool)
+            known = known.forget(others[ends[0]] | others[ends[1]])
+        self._known_calls = known
+        return {**calls, "requests": known.list_all(requests, of_services, now)}
+
+    def _calls_before(self, found: Columns, at: datetime) -> KnownCalls:
+        """The calls that were made before the first poll."""
+        if self._read_rules is not None:  # whose window is fixed
+            return KnownCalls()
+        roles = [role for role in self._queries if role[0] == CALLS and split_role(role[1])[0] == "requests"]
+        before = at - timedelta(seconds=self.options.interval_seconds)
+        texts = {"/".join(role): self._queries[role].at(KNOWN_SECONDS, match=self._plan.match) for role in roles}
+        answers = self._prometheus.ask(texts, before, self.options.within_seconds)
+        made: dict[str, Column] = {}
+        for role in roles:
+            if (answer := answers["/".join(role)]).failed:
+                return KnownCalls()
+            made |= self._labels.read(role, self._queries[role], answer.samples)
+        calls = self._rows_of_mesh({**found, CALLS: made})[1]
+        return KnownCalls().see(calls["requests"], before.timestamp())
+
+    def _assemble(self, found: Columns, at: datetime) -> MeshSnapshot:
+        known = found[KUBERNETES]
+        services, calls = self._rows_of_mesh(found)
+        calls = self._list_known(services, calls, at)
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
@@ -455,20 +493,20 @@ class PrometheusSource:
         if query is None:
             return
         requests, rows = found[CALLS]["requests"], self._rows[CALLS]
-        if len(requests.index) == self._calls_known:
+        if len(requests.index) == self._callers_known:
             return
         names = rows.names(requests)
         callers = {rows.index.keys[number][:2] for number in np.unique(names).tolist()}
         new = [caller for caller in callers if not self._names.is_known(caller)]
         if not new:
-            self._calls_known = len(requests.index)
+            self._callers_known = len(requests.index)
             return
         text = self._text((CALLS, "callers"), query)
         answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
         if not answer.failed:  # otherwise the next poll asks again
             column = self._labels.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
             self._names.add_callers(column.keys, new)
-            self._calls_known = len(requests.index)
+            self._callers_known = len(requests.index)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
