@@ -273,4 +273,5 @@ def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
         calls={role: name_clusters(query, {0: caller, 2: label}) for role, query in dialect.calls.items()},
         serves=name_clusters(dialect.serves, {0: label, 2: label}) if dialect.serves else None,
         callers=name_clusters(dialect.callers, {0: caller, 2: caller}) if dialect.callers else None,
+        relays=name_clusters(dialect.relays, {0: caller}) if dialect.relays else None,
     )

@@ -180,6 +180,8 @@ class Dialect:
             None if they have the same name.
         callers: which caller, as calls name it, runs as which workload: namespace and name of both. None if calls name
             the workload.
+        relays: callers that may pass on the requests of others: to a service that is not measured itself, and that
+            others call. Those requests count once. None if there are no such proxies.
         names_workloads: whether services are named by their workload too, and need the names that ``serves`` gives.
         reporters: None if each request is reported once.
         in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
@@ -199,6 +201,7 @@ class Dialect:
     external: frozenset[str] = field(default_factory=frozenset)
     serves: Query | None = None
     callers: Query | None = None
+    relays: Query | None = None
     names_workloads: bool = False
     reporters: Reporters | None = None
     in_flight_of_durations: bool = False

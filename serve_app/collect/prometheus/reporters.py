@@ -6,10 +6,11 @@ them. So the reporters of a call are never added: the one with most requests cou
 reporter that sees nearly all requests, and never from several, because each one measures another way.
 
 The sidecar of a destination behind a waypoint may take the waypoint for the caller. A caller that nothing else knows,
-of a destination whose requests a waypoint reports, is this waypoint, and its calls are left out.
+of a destination whose requests a waypoint reports, is this waypoint, and its calls are left out. A gateway that passes
+requests on to an external service is left out like this, too.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -155,6 +156,25 @@ class RowJoiner:
     def _nobody(self) -> Key:
         """The key of rows that belong to no service."""
         return NOBODY * (self.parts // 2)
+
+
+def without_relayed(requests: Column, services: Column, relays: Collection[Key]) -> Column:
+    """The requests of calls, without those that a relay passes on to a service that is not measured itself and that
+    others call.
+
+    Args:
+        services: requests of the services that are measured themselves.
+    """
+    if not relays:
+        return requests
+    source, destination = (requests.index.part(begin, begin + 2, services.index) for begin in (0, 2))
+    source, destination = source[requests.numbers], destination[requests.numbers]
+    is_relay = np.fromiter((key in relays for key in services.index.keys), bool, len(services.index))
+    is_passed = np.zeros(len(services.index), bool)
+    is_passed[destination[~is_relay[source]]] = True
+    is_passed[services.numbers] = False
+    kept = ~(is_relay[source] & is_passed[destination])
+    return Column(requests.index, requests.numbers[kept], requests.values[kept])
 
 
 def _sums(values: Numbers, rows: tuple[IntArray, IntArray], shape: tuple[int, int]) -> Numbers:

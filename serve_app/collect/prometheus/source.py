@@ -44,7 +44,7 @@ from serve_app.collect.prometheus.native import SUFFIX, count_buckets, count_nat
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
 from serve_app.collect.prometheus.remarks import Remark, explain_empty, remark
-from serve_app.collect.prometheus.reporters import RowJoiner
+from serve_app.collect.prometheus.reporters import RowJoiner, without_relayed
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
@@ -59,6 +59,7 @@ from serve_app.collect.prometheus.signals import (
 )
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.survey import Plan, Survey, SurveyedQueries, Surveyor
+from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
 from serve_app.collect.service_labels import Folded, ServiceLabels
 from serve_app.settings.roles import SHARES
@@ -279,6 +280,11 @@ class PrometheusSource:
         except InvalidSnapshot as error:
             seen = found[SERVICES]["requests"].numbers.size or found[CALLS]["requests"].numbers.size
             why = str(error) if seen else f"no service has a request rate over the last {self._plan.window_seconds:g} s"
+            if not seen:
+                within = max(until - time.monotonic(), 0.0)
+                unread = find_other_spellings(self._prometheus, (self._given,), at, within)
+                unread = unread or find_unfit_series(self._prometheus, self._given, at, within, self._plan.match)
+                why = "; ".join(filter(None, (why, unread)))
             return replace(poll, why=explain_empty(why, self._remarks()))
         return replace(
             poll,
@@ -296,7 +302,7 @@ class PrometheusSource:
             self._dialect = name_clusters_of(dialect, self.options.cluster_label)
         self._combination = Combination(self._dialect) if dialect.beside else None
         self._queries = {
-            role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
+            role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] not in ("serves", "relays") else query
             for role, query in _queries(self._dialect, self._owner_labels).items()
         }
         self._surveyed = SurveyedQueries(
@@ -429,6 +435,8 @@ class PrometheusSource:
     def _assemble(self, found: Columns, at: datetime) -> MeshSnapshot:
         known = found[KUBERNETES]
         services, calls = self._rows_of_mesh(found)
+        relays = {self._names.of(key) for key in known["relays"].keys} if "relays" in known else set()
+        calls["requests"] = without_relayed(calls["requests"], services["requests"], relays)
         calls = self._list_known(services, calls, at)
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
@@ -620,8 +628,8 @@ def _queries(dialect: Dialect, owner_labels: OwnerLabels) -> Queries:
     }
     if owner_labels.exported_labels():
         kubernetes[OWNERS_OF_SERVICES] = owner_labels.query()
-    if dialect.serves is not None:
-        kubernetes["serves"] = dialect.serves
+    of_mesh = {"serves": dialect.serves, "relays": dialect.relays}
+    kubernetes |= {role: query for role, query in of_mesh.items() if query is not None}
     return {**_queries_of_mesh(dialect), **{(KUBERNETES, role): query for role, query in kubernetes.items()}}
 
 
