@@ -58,21 +58,21 @@ class Folded:
 class ServiceLabels:
     """Reads names, and remembers them: a mesh has few names in many series."""
 
-    _known: dict[tuple[str, str, bool], tuple[str, str]] = field(default_factory=dict)
+    _known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
     _kinds: dict[str, str] = field(default_factory=dict)  # of folded names
 
-    def read(self, namespaces: Sequence[str], names: Sequence[str], *, is_fixed: bool = False) -> tuple[str, str]:
+    def read(self, namespaces: tuple[str, ...], names: tuple[str, ...], *, is_fixed: bool = False) -> tuple[str, str]:
         """Namespace and name of a service, as in ids; one of them is empty if the labels name none.
 
         Args:
             namespaces, names: values of the labels that may tell them, the best first. A host may tell both.
             is_fixed: the dialect knows no namespaces, so a host tells none.
         """
-        name = next((one for one in names if one and one != LATE), LATE if LATE in names else "")
-        given = _namespace(namespaces), name, is_fixed
+        given = namespaces, names, is_fixed
         found = self._known.get(given)
         if found is None:
-            namespace, name = self._read(*given)
+            name = next((one for one in names if one and one != LATE), LATE if LATE in names else "")
+            namespace, name = self._read(_namespace(namespaces), name, is_fixed=is_fixed)
             found = self._known[given] = escape_namespace(namespace), escape_name(name)
         return found
 
@@ -83,7 +83,7 @@ class ServiceLabels:
             by_kind.setdefault(kind, []).append(name)
         return tuple(Folded(kind, len(names), tuple(names[:MOST_EXAMPLES])) for kind, names in sorted(by_kind.items()))
 
-    def _read(self, namespace: str, name: str, is_fixed: bool) -> tuple[str, str]:
+    def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
         text = name
         if host := _HOST.fullmatch(name):
             name = host[1]

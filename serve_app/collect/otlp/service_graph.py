@@ -211,12 +211,12 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
         return None, graph.known
     services["server_buckets"] = virtual_servers | services["server_buckets"]
     of_services, of_calls = _columns(services, "server_buckets"), _columns(calls, "client_buckets")
-    known = graph.known.see(of_calls["requests"], latest / SECOND)
+    known = graph.known.see_calls(of_calls["requests"], latest / SECOND)
     # A collector that sends cumulative counts always sends all of them: without any of a caller, it is silent.
     callers = of_services["requests"]
     if not any(one.deltas for one in graph.counters.values()):
         callers = Column(callers.index, callers.numbers[:0], callers.values[:0])
-    of_calls["requests"] = known.list_all(of_calls["requests"], callers, latest / SECOND)
+    of_calls["requests"] = known.list_all(of_calls["requests"], callers, latest / SECOND)[1]  # none measures itself
     at, outside = datetime.fromtimestamp(latest / SECOND, UTC), _outside_by_name(graph.counters.keys())
     try:
         return assemble(of_services, of_calls, at, external=outside), known

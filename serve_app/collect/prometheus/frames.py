@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import msgspec
 import numpy as np
@@ -123,10 +122,18 @@ class LabelReader:
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
     dropped: DroppedSeries | None = None  # of the last reading
+    _services: list[tuple[tuple[str, ...], tuple[str, ...], str]] = field(default_factory=list)  # labels, and constants
+
+    def __post_init__(self) -> None:
+        names = self.labels[: 2 * self.ends]
+        self._services = [
+            (tuple(of.split("|")), tuple(name.split("|")), of[1:] if of.startswith("=") else "")
+            for of, name in zip(names[::2], names[1::2], strict=True)
+        ]
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
         """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
-        found = [self.known.get(one) for one in label_sets]
+        found = list(map(self.known.get, label_sets))
         if None in found:
             found = [
                 self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
@@ -154,20 +161,18 @@ class LabelReader:
         return number
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
-        names = self.labels[: 2 * self.ends]
-        services = (
-            self.services.read(_values(of, values), _values(name, values), is_fixed=of.startswith("="))
-            for of, name in zip(names[::2], names[1::2], strict=True)
-        )
-        others = self.labels[2 * self.ends :]
-        return (
-            *chain.from_iterable(services),
-            *(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(others)),
-        )
+        key: Key = ()
+        for namespaces, names, constant in self._services:
+            of = (constant,) if constant else _values(namespaces, values)
+            key += self.services.read(of, _values(names, values), is_fixed=bool(constant))
+        others = enumerate(self.labels[2 * self.ends :])
+        return key + tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in others)
 
 
-def _values(label: str, values: Mapping[str, str | None]) -> list[str]:
-    return [label[1:]] if label.startswith("=") else [values.get(name) or "" for name in label.split("|")]
+def _values(labels: tuple[str, ...], values: Mapping[str, str | None]) -> tuple[str, ...]:
+    if len(labels) == 1:
+        return (values.get(labels[0]) or "",)
+    return tuple([values.get(label) or "" for label in labels])
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:

@@ -408,13 +408,13 @@ class PrometheusSource:
     def _list_known(self, services: Mapping[str, Column], calls: dict[str, Column], at: datetime) -> dict[str, Column]:
         """The calls, with those that are known and not made now."""
         requests, of_services, now = calls["requests"], services["requests"], at.timestamp()
-        known = (self._known_calls or KnownCalls()).see(requests, now).forget(self._rows[CALLS].is_renamed)
+        known = (self._known_calls or KnownCalls()).see_calls(requests, now).forget(self._rows[CALLS].is_renamed)
         if self._combination is not None and (renamed := self._combination.renamed):
             ends = [requests.index.part(begin, begin + 2, of_services.index) for begin in (0, 2)]
             others = np.array([key in renamed for key in of_services.index.keys], bool)
             known = known.forget(others[ends[0]] | others[ends[1]])
-        self._known_calls = known
-        return {**calls, "requests": known.list_all(requests, of_services, now)}
+        self._known_calls, listed = known.list_all(requests, of_services, now)
+        return {**calls, "requests": listed}
 
     def _calls_before(self, found: Columns, at: datetime) -> KnownCalls:
         """The calls that were made before the first poll."""
@@ -430,7 +430,7 @@ class PrometheusSource:
                 return KnownCalls()
             made |= self._labels.read(role, self._queries[role], answer.samples)
         calls = self._rows_of_mesh({**found, CALLS: made})[1]
-        return KnownCalls().see(calls["requests"], before.timestamp())
+        return KnownCalls().see_calls(calls["requests"], before.timestamp())
 
     def _assemble(self, found: Columns, at: datetime) -> MeshSnapshot:
         known = found[KUBERNETES]

@@ -58,8 +58,8 @@ def _explain(dialect: Dialect, selector: str, example: str) -> str:
     labels = [one.replace("|", " or ") for one in dialect.services["requests"].labels[:2] if one[0] != "="]
     with_labels = f" with the labels {' and '.join(labels)}" if labels and labels != [*CALLEE] else ""
     return (
-        f"found {example}, but the source {dialect.name} reads {EVERYTHING.apply(selector)}{with_labels}; name clusters "
-        "and labels like this where they are configured or scraped, or set source = generic with queries of your own"
+        f"found {example}, but the source {dialect.name} reads {EVERYTHING.apply(selector)}{with_labels}; "
+        "name clusters and labels like this where they are configured, or set source = generic with queries of your own"
     )
 
 
