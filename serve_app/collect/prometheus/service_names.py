@@ -87,7 +87,10 @@ class ServiceNames:
     def settle_key(self, key: Key) -> Key:
         """The key of a service, or of a call, with the services that are meant."""
         first = self.settle(key[:2])
-        return (*first, *self.settle(key[2:], first)) if key[2:] else first
+        if not key[2:]:
+            return first if first[1] not in self.unnamed else NOBODY
+        second = self.settle(key[2:], first)
+        return (*first, *(second if second[1] not in self.unnamed else NOBODY))
 
     def add_served(self, serves: Column) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""

@@ -391,7 +391,7 @@ class PrometheusSource:
         own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
 
         def name_service(key: Key) -> Key:
-            return own(names.settle(key))
+            return own(names.settle_key(key))
 
         def name_call(key: Key) -> Key:
             ends = names.settle_key(key)
