@@ -4,6 +4,7 @@ Every case is the same small mesh: web calls cart, and cart calls ledger in anot
 latencies of all are known. Each case has a period of its own in the history of one Prometheus.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -711,8 +712,31 @@ NOT_CONFIGURED: dict[str, tuple[Callable[[Written], None], str | tuple[str, ...]
     "traefik-entry-points": (traefik_entry_points_only, "auto", ["metrics of services"]),
     "consul-tcp": (consul_tcp, "consul", ["HTTP metrics"]),
 }
+
+
+def contour(out: Written) -> None:
+    """Contour's Envoy, whose clusters are named by namespace, service and port."""
+    for cluster in ("shop_web_80", "bank_ledger_8080"):
+        envoy_cluster(out, {"namespace": "projectcontour", "envoy_cluster_name": cluster}, Traffic(5, 0.1, 0.1))
+
+
+def spelled(name: str) -> Callable[[Written], None]:
+    """A server whose metric has another spelling."""
+    return lambda out: out.counter(name, {"service_name": "web", "http_response_status_code": "200"}, 5)
+
+
+# Series that are there and cannot be read, and words of the reason.
+UNREAD: dict[str, tuple[Callable[[Written], None], str, str]] = {
+    "contour": (contour, "auto", r'envoy_cluster_name="(shop_web_80|bank_ledger_8080)".*envoy_cluster_name=~"inbound'),
+    "escaped-dots": (spelled("http_dot_server_dot_request_dot_duration_seconds_count"), "auto", "names with dots"),
+    "escaped-values": (
+        spelled("U__http_2e_server_2e_request_2e_duration__seconds__count"), "opentelemetry-http", "names with dots"
+    ),
+    "without-units": (spelled("http_server_request_duration_count"), "auto", "http_server_request_duration_count"),
+}  # fmt: skip
 WRITERS = {
     **{name: case.write for name, case in CASES.items()},
+    **{name: writer for name, (writer, _, _) in UNREAD.items()},
     **{name: writer for name, (writer, _, _) in NOT_CONFIGURED.items()},
 }
 FIRST = int(datetime.now(UTC).timestamp()) // 3600 * 3600 - (len(WRITERS) + 2) * 3600
@@ -770,6 +794,16 @@ def test_nothing_is_missing_in_a_configured_mesh(url: str, name: str) -> None:
 def test_what_a_system_is_not_configured_for_is_found(url: str, name: str) -> None:
     _, source, missing = NOT_CONFIGURED[name]
     assert gaps(url, name, source) == missing
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_is_there_and_not_read_is_named_with_the_reason(url: str, name: str) -> None:
+    _, source, words = UNREAD[name]
+    at = datetime.fromtimestamp(PERIODS[name] + LENGTH, UTC)
+    with closing(MeshSource(MeshSettings(prometheus=url, source=source), PATIENT)) as mesh:
+        found = mesh.poll(at)
+    assert found.snapshot is None
+    assert re.search(words, found.why)
 
 
 def check(case: Case, snapshot: MeshSnapshot, latencies: bool = True) -> None:

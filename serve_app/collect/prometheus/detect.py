@@ -108,9 +108,9 @@ class MeshSource:
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
             match = self._options.match
-            late = "" if failed else find_late(self._prometheus, at, within, match)
-            unread = "" if failed or late else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
-            return Poll(at, None, answers, why=late or unread or _detection_problem(answers, self._origin, match))
+            unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
+            late = "" if failed or unread else find_late(self._prometheus, at, within, match)
+            return Poll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
         self._detected_at, self._source = at, self._open(dialect)
         return self._source.poll(at)
 
