@@ -16,6 +16,8 @@ from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
+from serve_app.collect.service_labels import OUTSIDE
+from serve_app.collect.service_labels import PODS as NAMES_OF_PODS
 from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
@@ -66,6 +68,7 @@ _COSTS: dict[str, dict[str, str]] = {  # by level and role
         "autoscaled": "scaling by an autoscaler looks like any other scaling",
         "cordoned": "planned node drains are unknown; kube-state-metrics provides them",
         "serves": "each workload is assigned to the service with its name",
+        "relays": "requests through a gateway count twice",
         PODS: "CPU throttling, OOM kills, restarts and pending pods are unknown",
         DISK: "full volumes and nodes with disk pressure are unknown",
         QUEUES: "the depth of queues is unknown",
@@ -85,7 +88,8 @@ EXPORTERS: dict[str, frozenset[Role]] = {
     STATE_METRICS: frozenset(
         role
         for role in COSTS
-        if role[0] == KUBERNETES and role[1] not in ("cpu_usage", "memory_usage", "serves", PODS, DISK, QUEUES)
+        if role[0] == KUBERNETES
+        and role[1] not in ("cpu_usage", "memory_usage", "serves", "relays", PODS, DISK, QUEUES)
     ),
 }
 EXPORTER_COSTS = {
@@ -103,7 +107,7 @@ NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
 MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures"), (SERVICES, "cancelled"), (SERVICES, "long_requests")} | {
     (KUBERNETES, role)
     for role in (
-        *("autoscaled", "cordoned", "ended", "annotations", "pod_annotations"),
+        *("autoscaled", "cordoned", "ended", "annotations", "pod_annotations", "relays"),
         *(OWNERS_OF_SERVICES, PODS, DISK, QUEUES),
     )
 }
@@ -203,6 +207,7 @@ def _findings(poll: Poll, gaps: Sequence[FoundGap]) -> Iterator[Finding]:
         remedy = f"{one.gap.cost}: {one.gap.remedy}"
         yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
     yield from _nameless_series(poll)
+    yield from _folded(poll)
     yield from _signals(poll, absent)
     if poll.ignored_annotations:
         yield Finding(
@@ -270,6 +275,20 @@ def _nameless_series(poll: Poll) -> Iterator[Finding]:
         yield Finding(
             " ".join(role), "warning", found, f"they are left out; the scrape configuration must add {missing}"
         )
+
+
+def _folded(poll: Poll) -> Iterator[Finding]:
+    """Names that are no services."""
+    for one in poll.folded:
+        more = one.count - len(one.examples)
+        some = ", ".join(one.examples) + (f" and {more} more" if more else "")
+        if one.kind == NAMES_OF_PODS:
+            found = f"{one.kind}: {some}; they count for the service that they name"
+        else:
+            found = (
+                f"{one.kind}: {some}; those that are called are {OUTSIDE}/{one.kind}, those that call are no service"
+            )
+        yield Finding("names", "ok", found)
 
 
 def _signals(poll: Poll, absent: Sequence[str]) -> Iterator[Finding]:

@@ -59,6 +59,9 @@ SERIES = [
     *call(3, "web-old", ("deployment", "web"), deployment="gw"),
     *proxy("inbound", 30, deployment="web-v2"),
     *proxy("inbound", 3, deployment="web"),
+    # Calls that were not resolved: only the host that was called is known.
+    *proxy("outbound", 4, deployment="gw", authority="web.shop.svc.cluster.local:8080"),
+    *proxy("outbound", 6, deployment="gw", authority="ledger.bank.svc.cluster.local"),
     # Neither a workload nor a pod; and a callee that is not in the mesh.
     *proxy("inbound", 1),
     *proxy("outbound", 1, deployment="api", authority="example.com"),
@@ -87,8 +90,9 @@ def test_a_service_and_its_workload_are_one(poll: Poll) -> None:
     assert others == {
         ("shop/api", "shop/mq-svc"): 20,
         ("shop/worker", "shop/mq-svc"): 5,
-        ("shop/gw", "shop/web"): 30,
+        ("shop/gw", "shop/web"): 34,
         ("shop/gw", "shop/web-old"): 3,
+        ("shop/gw", "bank/ledger"): 6,
     }
     assert not {"shop/db", "shop/mq", "shop/web-v2"} & set(poll.snapshot.node_ids)
 

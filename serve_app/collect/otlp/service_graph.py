@@ -4,11 +4,16 @@ Time is the time of the data. The first points that are an interval newer than t
 snapshot of the interval is built from what had arrived before. So all requests of one flush are in the same snapshot,
 even if a collector splits a flush or several collectors send.
 
-A rate needs two points of a series. A series that is new has none, so it is not observed: after a restart of the
-service or of a collector, one interval is missing. A series that appears while others of the same start are known
-counts from zero.
+A rate needs two points of a cumulative series. A series that is new counts from zero if it began to count later than
+the last interval, as after a restart, or if others of the same start are known. If not, it is not observed at first. A
+counter that falls has begun again, and counts from zero too.
+
+A delta counts the requests since its own start, and is absent without any. What it counts is a rate over the time that
+the deltas of the interval cover, or over its own time if that is longer. So a pause before it does not matter, deltas
+of two collectors add up, and their order does not count.
 """
 
+from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,21 +22,26 @@ from datetime import UTC, datetime
 import numpy as np
 
 from model.errors import InvalidSnapshot
-from model.names import escape_name
 from model.snapshot import MeshSnapshot
 from serve_app.collect.otlp.decode import Attributes, Measure, Point, has_connection_type, virtual_end
+from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.dialects.opentelemetry import UNKNOWN, USER
 from serve_app.collect.prometheus.frames import Column, Key, bucket_quantile
+from serve_app.collect.prometheus.known_calls import KnownCalls
 from serve_app.collect.prometheus.snapshot import assemble
+from serve_app.collect.service_labels import ServiceLabels
 from serve_app.settings.roles import SHARES
 
 NAMESPACE = "default"  # service graphs have no namespaces
 EARLY = 0.8  # share of the interval after which a flush can end it: flushes come a little early or late
 KEEP_INTERVALS = 20  # a series without a point is forgotten after this many intervals
 SECOND = 10**9  # ns
+MOST_DELTAS = 16  # of a series in an interval; the others are joined with the last one
+COMMON = 0.1  # of the points of the most common time; rarer times, such as of late points, do not set what is covered
+JITTER = 0.1  # of a time, by which it may begin before the end of the one before
 
 Series = tuple[Measure, str, str, Attributes, int, tuple[float, ...]]
-Totals = dict[Key, tuple[tuple[float, ...], np.ndarray]]  # bounds and rates by key
+Totals = dict[Key, tuple[tuple[float, ...], Numbers]]  # bounds and rates by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +53,22 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class Delta:
+    """Counts of the time from ``start`` to ``at``, ns of Unix time; a ``start`` of 0 is unknown."""
+
+    start: int
+    at: int
+    counts: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Counter:
-    """A series in the current interval: its newest sample before the interval, and its newest sample."""
+    """A series in the current interval: its newest sample before the interval, and its newest sample. The samples of
+    deltas count nothing, and tell times only."""
 
     before: Sample
     newest: Sample
+    deltas: tuple[Delta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +79,13 @@ class ServiceGraph:
         began: time of the first data of the current interval, ns of Unix time; 0: no data yet.
         counters: by series.
         starts: by start of counting, the newest time of its series before the interval.
+        known: calls that are listed.
     """
 
     began: int = 0
     counters: Mapping[Series, Counter] = field(default_factory=dict)
     starts: Mapping[int, int] = field(default_factory=dict)
+    known: KnownCalls = field(default_factory=KnownCalls)
 
 
 def add_points(
@@ -70,16 +93,16 @@ def add_points(
 ) -> tuple[ServiceGraph, MeshSnapshot | None]:
     """The state with these points, and the snapshot of the interval that they end, if they end one.
 
-    Points that are not newer than the newest point of their series are left out, so repeating a request changes
-    nothing.
+    Points that were counted, or are older than the last interval of their series, are left out, so repeating a request
+    changes nothing.
     """
     arrived = list(points)
     if not arrived:
         return graph, None
     first, snapshot = min(point.at for point in arrived), None
     if graph.began and first - graph.began >= EARLY * interval_seconds * SECOND:
-        snapshot = _snapshot(graph)
-        graph = _next_interval(graph, interval_seconds)
+        snapshot, known = _snapshot(graph, interval_seconds)
+        graph = _next_interval(replace(graph, known=known), interval_seconds)
     counters = dict(graph.counters)
     for point in arrived:
         series = _series(point)
@@ -95,22 +118,35 @@ def _series(point: Point) -> Series:
 
 def _count(counter: Counter | None, point: Point, starts: Mapping[int, int]) -> Counter:
     zero = (0.0,) * len(point.counts)
+    if point.is_delta:
+        return _count_delta(counter or Counter(Sample(0, zero), Sample(0, zero)), point)
     if counter is None:
         newest = Sample(point.at, point.counts)
-        if point.is_delta:
-            return Counter(Sample(point.start or point.at, zero), newest)
         if point.start and point.start in starts:
             return Counter(Sample(starts[point.start], zero), newest)
+        if max(starts.values(), default=point.at) <= point.start < point.at:
+            return Counter(Sample(point.start, zero), newest)
         return Counter(newest, newest)
     if point.at <= counter.newest.at:
         return counter
-    pairs = list(zip(counter.newest.counts, point.counts, strict=True))
-    if point.is_delta:
-        return replace(counter, newest=Sample(point.at, tuple(a + b for a, b in pairs)))
-    newest = Sample(point.at, point.counts)
-    if any(b < a for a, b in pairs):  # began again without a new start
-        return Counter(newest, newest)
-    return replace(counter, newest=newest)
+    newest, before = Sample(point.at, point.counts), counter.before
+    if any(b < a for a, b in zip(counter.newest.counts, point.counts, strict=True)):  # began again without a new start
+        earlier = zip(before.counts, counter.newest.counts, strict=True)
+        before = Sample(before.at, tuple(a - b for a, b in earlier))  # so that what was counted until then still counts
+    return Counter(before, newest)
+
+
+def _count_delta(counter: Counter, point: Point) -> Counter:
+    is_known = any((one.start, one.at) == (point.start, point.at) for one in counter.deltas)
+    if is_known or point.at <= counter.before.at:
+        return counter
+    delta, deltas = Delta(point.start, point.at, point.counts), counter.deltas
+    if len(deltas) == MOST_DELTAS:
+        *rest, last = deltas
+        counts = tuple(a + b for a, b in zip(last.counts, delta.counts, strict=True))
+        deltas, delta = tuple(rest), Delta(min(last.start, delta.start), max(last.at, delta.at), counts)
+    newest = replace(counter.newest, at=max(counter.newest.at, point.at))
+    return replace(counter, newest=newest, deltas=(*deltas, delta))
 
 
 def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph:
@@ -119,26 +155,51 @@ def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph
     starts: dict[int, int] = {}
     for (*_, start, _), one in kept.items():
         starts[start] = max(one.newest.at, starts.get(start, 0))
-    return ServiceGraph(0, {series: Counter(one.newest, one.newest) for series, one in kept.items()}, starts)
+    counters = {series: Counter(one.newest, one.newest) for series, one in kept.items()}
+    return ServiceGraph(0, counters, starts, graph.known)
 
 
-def _snapshot(graph: ServiceGraph) -> MeshSnapshot | None:
-    """The snapshot of the interval; None if no series has a rate."""
+def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
+    """The time that deltas of an interval cover, ns. Of those that overlap, as of two collectors, the first counts."""
+    tally = Tally((one.at, -one.start) for counter in counters for one in counter.deltas if 0 < one.start < one.at)
+    rare = COMMON * max(tally.values(), default=0)
+    covered, end = 0, 0
+    for at, minus_start in sorted(one for one, count in tally.items() if count >= rare):
+        if -minus_start >= end - JITTER * (at + minus_start):
+            covered += at - max(-minus_start, end)
+            end = at
+    return covered or round(interval_seconds * SECOND)
+
+
+def _rates(counter: Counter, covered: int) -> Numbers | None:
+    """Requests in an interval, 1/s; None if they are not known."""
+    if counter.deltas:
+        seconds = (max(one.at - one.start if one.start else 0, covered) / SECOND for one in counter.deltas)
+        return np.sum([np.array(one.counts) / s for one, s in zip(counter.deltas, seconds, strict=True)], axis=0)
+    nanoseconds = counter.newest.at - counter.before.at
+    if nanoseconds <= 0:
+        return None
+    return (np.array(counter.newest.counts) - counter.before.counts) * (SECOND / nanoseconds)
+
+
+def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapshot | None, KnownCalls]:
+    """The snapshot of the interval, None if no series has a rate; and the calls that are known."""
     services: dict[Measure, Totals] = defaultdict(dict)
     calls: dict[Measure, Totals] = defaultdict(dict)
     virtual_servers: Totals = {}
-    latest = 0
+    latest, names = 0, ServiceLabels()
+    covered = _covered(graph.counters.values(), interval_seconds)
     for (measure, client, server, attributes, _, bounds), one in graph.counters.items():
-        nanoseconds = one.newest.at - one.before.at
-        if nanoseconds <= 0:
+        if (rates := _rates(one, covered)) is None:
             continue
         latest = max(latest, one.newest.at)
-        rates = (np.array(one.newest.counts) - one.before.counts) * (SECOND / nanoseconds)
         virtual = virtual_end(client, attributes)
         if virtual == "server" and server == UNKNOWN:
             continue  # calls to many different callees
-        caller, callee = ((NAMESPACE, escape_name(name)) for name in (client, server))
-        if virtual != "client":
+        caller, callee = (names.read((NAMESPACE,), (name,), is_fixed=True) for name in (client, server))
+        if not callee[1]:
+            continue
+        if virtual != "client" and caller[1]:
             _add(calls[measure], caller + callee, bounds, rates)
         if virtual != "server":
             _add(services[measure], callee, bounds, rates)
@@ -147,14 +208,20 @@ def _snapshot(graph: ServiceGraph) -> MeshSnapshot | None:
         elif measure != "server_buckets":
             _add(services[measure], callee, bounds, rates)
     if not services["requests"]:
-        return None
+        return None, graph.known
     services["server_buckets"] = virtual_servers | services["server_buckets"]
-    at = datetime.fromtimestamp(latest / SECOND, UTC)
-    outside = _outside_by_name(graph.counters.keys())
+    of_services, of_calls = _columns(services, "server_buckets"), _columns(calls, "client_buckets")
+    known = graph.known.see_calls(of_calls["requests"], latest / SECOND)
+    # A collector that sends cumulative counts always sends all of them: without any of a caller, it is silent.
+    callers = of_services["requests"]
+    if not any(one.deltas for one in graph.counters.values()):
+        callers = Column(callers.index, callers.numbers[:0], callers.values[:0])
+    of_calls["requests"] = known.list_all(of_calls["requests"], callers, latest / SECOND)[1]  # none measures itself
+    at, outside = datetime.fromtimestamp(latest / SECOND, UTC), _outside_by_name(graph.counters.keys())
     try:
-        return assemble(_columns(services, "server_buckets"), _columns(calls, "client_buckets"), at, external=outside)
+        return assemble(of_services, of_calls, at, external=outside), known
     except InvalidSnapshot:  # no service: all names are of callers from outside
-        return None
+        return None, known
 
 
 def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
@@ -165,7 +232,7 @@ def _outside_by_name(counters: Collection[Series]) -> frozenset[str]:
     return frozenset({USER, UNKNOWN} - {server for _, _, server, *_ in counters})
 
 
-def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: np.ndarray) -> None:
+def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: Numbers) -> None:
     """Add rates of a series. Histograms with other bounds than the first of their key are left out."""
     known, sums = totals.get(key, (bounds, np.zeros_like(rates)))
     if known == bounds:
@@ -178,7 +245,7 @@ def _columns(totals: Mapping[Measure, Totals], buckets: Measure) -> dict[str, Co
         role: Column.create({key: float(rates[0]) for key, (_, rates) in totals[role].items()})
         for role in ("requests", "failures")
     }
-    of_bounds: dict[tuple[float, ...], dict[Key, np.ndarray]] = defaultdict(dict)
+    of_bounds: dict[tuple[float, ...], dict[Key, Numbers]] = defaultdict(dict)
     for key, (bounds, rates) in totals[buckets].items():
         of_bounds[bounds][key] = rates
     for role, share in SHARES.items():

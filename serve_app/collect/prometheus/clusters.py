@@ -251,7 +251,7 @@ def name_clusters(query: Query, clusters: Mapping[int, str]) -> Query:
     names = ", ".join(dict.fromkeys(clusters.values()))
     promql, labels = _GROUPING.sub(rf"\1 ({names}, ", query.promql), list(query.labels)
     for place, cluster in clusters.items():
-        namespace = labels[place]
+        namespace = labels[place].partition("|")[0]  # others are hosts, which name no cluster
         if namespace.startswith("="):
             labels[place] = cluster
         elif namespace not in labels[:place]:  # once, where both names are in one namespace
@@ -273,4 +273,5 @@ def name_clusters_of(dialect: Dialect, label: str) -> Dialect:
         calls={role: name_clusters(query, {0: caller, 2: label}) for role, query in dialect.calls.items()},
         serves=name_clusters(dialect.serves, {0: label, 2: label}) if dialect.serves else None,
         callers=name_clusters(dialect.callers, {0: caller, 2: caller}) if dialect.callers else None,
+        relays=name_clusters(dialect.relays, {0: caller}) if dialect.relays else None,
     )

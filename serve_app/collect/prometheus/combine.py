@@ -15,6 +15,7 @@ from model.snapshot import IntArray
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.reporters import RowJoiner
+from serve_app.collect.prometheus.service_names import ServiceNames
 
 BESIDE = "@"  # between the role of a query and the dialect that is beside the first one
 LATENCIES = frozenset({"p50", "p99"})
@@ -65,19 +66,25 @@ class Combination:
         self._joiners: dict[tuple[str, int], RowJoiner] = {}
 
     def unite(
-        self, services: Columns, calls: Columns, all_services: Columns, all_calls: Columns
+        self,
+        services: Columns,
+        calls: Columns,
+        all_services: Columns,
+        all_calls: Columns,
+        service_names: ServiceNames,
     ) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns with keys of the first dialect.
 
         Args:
             services, calls: of the first dialect, by role; requests are required.
             all_services, all_calls: by role of a query, which names its dialect.
+            service_names: know the services of the first dialect.
         """
         measured = [_Measured(self._first, services, calls)]
         index, call_index = services["requests"].index, calls["requests"].index
         for part, names in self._others:
             rows = (
-                self._one_row(part, of_part(columns, part.name), length)
+                self._one_row(part, of_part(columns, part.name), length, service_names)
                 for columns, length in ((all_services, 2), (all_calls, 4))
             )
             own = _Measured(part, *rows).at_its_place()
@@ -92,15 +99,21 @@ class Combination:
             _first_of([one.calls for one in measured], call_index),
         )
 
-    def _one_row(self, part: Dialect, columns: Columns, length: int) -> Columns:
+    @property
+    def renamed(self) -> set[Key]:
+        """Services that have another name now."""
+        return {key for _, names in self._others for key in names.renamed}
+
+    def _one_row(self, part: Dialect, columns: Columns, length: int, service_names: ServiceNames) -> Columns:
         """Columns with one row for each key, even where several proxies report a request."""
-        if part.reporters is None or "requests" not in columns:
+        if "requests" not in columns:
             return columns
         joiner, index = self._joiners.get((part.name, length)), columns["requests"].index
         if joiner is None or joiner.raw is not index:
-            reporters = part.reporters.services if length == 2 else part.reporters.calls
+            reporters = (part.reporters.services if length == 2 else part.reporters.calls) if part.reporters else ()
             joiner = self._joiners[part.name, length] = RowJoiner(index, length, reporters)
-        return joiner.join(columns, lambda key: key, 0)
+        service_names.see(joiner.new_services())
+        return joiner.join(columns, service_names.settle_key, service_names.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +164,11 @@ class _Names:
         self._known_callers: set[Key] = set()
         self._own: set[Key] = set()
         self._own_callers: set[Key] = set()
+
+    @property
+    def renamed(self) -> set[Key]:
+        """Names that another one stands for."""
+        return set(self._other)
 
     def learn(self, earlier: Sequence[_Measured], own: _Measured) -> None:
         """Find the names that the earlier dialects use."""

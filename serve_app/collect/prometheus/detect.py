@@ -28,6 +28,7 @@ from serve_app.collect.prometheus.query import (
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import Poll, PrometheusSource, Role
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
+from serve_app.collect.prometheus.unread import find_other_spellings
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
 from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
@@ -106,8 +107,10 @@ class MeshSource:
             dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
-            late = None if failed else find_late(self._prometheus, at, within, self._options.match)
-            return Poll(at, None, answers, why=late or _detection_problem(answers, self._origin, self._options.match))
+            match = self._options.match
+            unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
+            late = "" if failed or unread else find_late(self._prometheus, at, within, match)
+            return Poll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
         self._detected_at, self._source = at, self._open(dialect)
         return self._source.poll(at)
 

@@ -12,6 +12,7 @@ from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers, Samples
 from serve_app.collect.prometheus.long_requests import LEAST_LONG, Border, leave_out_long
 from serve_app.collect.prometheus.query import Join
+from serve_app.collect.service_labels import ServiceLabels
 
 Key = tuple[str, ...]
 BUCKET = "le"
@@ -105,20 +106,34 @@ class DroppedSeries:
     missing: tuple[str, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LabelReader:
     """Reads keys from label sets and caches them between polls: reading labels is most of the work, and label sets
     rarely change. Among the labels, ``=text`` stands for that text, ``?label`` for one that may be absent, and ``a|b``
-    for the first of several that is not empty."""
+    for the first of several that is not empty.
+
+    Args:
+        services: reads the first ``ends`` pairs of labels, which name services of a mesh.
+    """
 
     labels: tuple[str, ...]
+    services: ServiceLabels = field(default_factory=ServiceLabels)
+    ends: int = 0
     index: KeyIndex = field(default_factory=KeyIndex)
     known: dict[bytes, int] = field(default_factory=dict)
     dropped: DroppedSeries | None = None  # of the last reading
+    _services: list[tuple[tuple[str, ...], tuple[str, ...], str]] = field(default_factory=list)  # labels, and constants
+
+    def __post_init__(self) -> None:
+        names = self.labels[: 2 * self.ends]
+        self._services = [
+            (tuple(of.split("|")), tuple(name.split("|")), of[1:] if of.startswith("=") else "")
+            for of, name in zip(names[::2], names[1::2], strict=True)
+        ]
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
         """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
-        found = [self.known.get(one) for one in label_sets]
+        found = list(map(self.known.get, label_sets))
         if None in found:
             found = [
                 self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
@@ -146,7 +161,18 @@ class LabelReader:
         return number
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
-        return tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in enumerate(self.labels))
+        key: Key = ()
+        for namespaces, names, constant in self._services:
+            of = (constant,) if constant else _values(namespaces, values)
+            key += self.services.read(of, _values(names, values), is_fixed=bool(constant))
+        others = enumerate(self.labels[2 * self.ends :])
+        return key + tuple(_label_value(label, values, is_namespace=not i % 2) for i, label in others)
+
+
+def _values(labels: tuple[str, ...], values: Mapping[str, str | None]) -> tuple[str, ...]:
+    if len(labels) == 1:
+        return (values.get(labels[0]) or "",)
+    return tuple([values.get(label) or "" for label in labels])
 
 
 def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: bool) -> str:
@@ -162,11 +188,16 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
 
 
 class BucketReader:
-    """Reads the owner and the bound of histogram buckets from their labels."""
+    """Reads the owner and the bound of histogram buckets from their labels.
 
-    def __init__(self, labels: tuple[str, ...], index: KeyIndex | None = None) -> None:
-        self.labels = LabelReader((*labels, BUCKET))
-        self.index = KeyIndex() if index is None else index
+    Args:
+        owners: reads the labels of owners; the index of owners is theirs.
+    """
+
+    def __init__(self, labels: tuple[str, ...], owners: LabelReader | None = None) -> None:
+        owners = owners or LabelReader(labels)
+        self.labels = LabelReader((*labels, BUCKET), owners.services, owners.ends)
+        self.index = owners.index
         self._bounds: Numbers = np.empty(0)
 
     def read(self, numbers: IntArray) -> tuple[IntArray, Numbers]:

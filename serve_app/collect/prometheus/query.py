@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from serve_app.collect.prometheus.long_requests import Border, numerals_from
+from serve_app.collect.service_labels import LATE
 from serve_app.settings.roles import Role
 
 _TEXT = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""  # PromQL's three kinds of strings
@@ -18,6 +19,13 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _BRACES = rf"\{{(?:[^\"'`{{}}]|{_TEXT})*\}}"
 _RANGE = re.compile(rf"((?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]")
 _MATCHED = re.compile(rf"({_NAME})?\{{\$match ?")
+_RATE = re.compile(rf"rate\((?:{_NAME})?{_BRACES}\[\$window\]\)")
+# Labels that Istio fills only after a connection, and the label of the caller that stands for it in calls without one.
+_FILLED_LATE = {
+    "destination_cluster": "source_cluster",
+    "destination_service_namespace": "source_workload_namespace",
+    "destination_workload_namespace": "source_workload_namespace",
+}
 RECORDED_FROM_CALLS = 2000  # in a mesh; smaller ones are read from counters, since their rules save little
 
 
@@ -43,7 +51,20 @@ class Match:
         return "".join(_matcher(label, values) for label, values in self.values.items() if label not in without)
 
     def apply(self, promql: str) -> str:
-        """Replace each ``$match`` with the matchers of its selector's metric."""
+        """Replace each ``$match`` with the matchers of its selector's metric. Rates include the series that fit but for
+        labels that were not filled."""
+        late = [label for label in self.values if label in _FILLED_LATE]
+        if late:
+            kinds = [self, *map(self._unfilled, dict.fromkeys([*((label,) for label in late), tuple(late)]))]
+            promql = _RATE.sub(lambda rate: f"({' or '.join(one._restrict(rate[0]) for one in kinds)})", promql)
+        return self._restrict(promql)
+
+    def _unfilled(self, labels: tuple[str, ...]) -> "Match":
+        """Matchers of the series of which these labels were not filled."""
+        of_callers = {_FILLED_LATE[label]: self.values[label] for label in labels}
+        return replace(self, values={**of_callers, **self.values, **dict.fromkeys(labels, (LATE,))})
+
+    def _restrict(self, promql: str) -> str:
         promql = _MATCHED.sub(lambda found: f"{found[1] or ''}{{{self.matchers(found[1] or '')}", promql)
         promql = promql.replace("$match ", self.matchers()).replace("$match", self.matchers())
         return promql.replace("{}", "")
@@ -159,6 +180,8 @@ class Dialect:
             None if they have the same name.
         callers: which caller, as calls name it, runs as which workload: namespace and name of both. None if calls name
             the workload.
+        relays: callers that may pass on the requests of others: to a service that is not measured itself, and that
+            others call. Those requests count once. None if there are no such proxies.
         names_workloads: whether services are named by their workload too, and need the names that ``serves`` gives.
         reporters: None if each request is reported once.
         in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
@@ -178,6 +201,7 @@ class Dialect:
     external: frozenset[str] = field(default_factory=frozenset)
     serves: Query | None = None
     callers: Query | None = None
+    relays: Query | None = None
     names_workloads: bool = False
     reporters: Reporters | None = None
     in_flight_of_durations: bool = False
@@ -225,4 +249,4 @@ class QueryOptions:
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
     names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))
-    return ", ".join((*names, *more))
+    return ", ".join(dict.fromkeys((*names, *more)))

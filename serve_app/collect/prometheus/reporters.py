@@ -6,17 +6,19 @@ them. So the reporters of a call are never added: the one with most requests cou
 reporter that sees nearly all requests, and never from several, because each one measures another way.
 
 The sidecar of a destination behind a waypoint may take the waypoint for the caller. A caller that nothing else knows,
-of a destination whose requests a waypoint reports, is this waypoint, and its calls are left out.
+of a destination whose requests a waypoint reports, is this waypoint, and its calls are left out. A gateway that passes
+requests on to an external service is left out like this, too.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.snapshot import IntArray
+from model.snapshot import BoolArray, IntArray
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.service_names import NOBODY
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
 LEAST_SHARE = 0.01  # of the requests of a row, from which a part of it can move the p99
@@ -44,12 +46,27 @@ class RowJoiner:
     _reporter_index: KeyIndex = field(default_factory=KeyIndex)
     _renamed: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     _version: int = -1
+    _seen: int = 0  # keys whose services were told
 
     def __post_init__(self) -> None:
         if not self.reporters:
             self.index = self.raw
         for reporter in self.reporters:
             self._reporter_index.number_of((reporter,))
+
+    def new_services(self) -> Iterator[Key]:
+        """The services of the keys that are new since the last time."""
+        self._names()  # adds them
+        for key in self.index.keys[self._seen :]:
+            yield from (key[begin : begin + 2] for begin in range(0, self.parts, 2))
+        self._seen = len(self.index)
+
+    @property
+    def is_renamed(self) -> BoolArray:
+        """``[K]`` which keys of ``index`` have another name now, and are the name of no other key."""
+        found: BoolArray = self._renamed != np.arange(len(self._renamed))
+        found[self._renamed] = False
+        return found
 
     def names(self, column: Column) -> IntArray:
         """``[R]`` number of each row's names in ``index``, before renaming."""
@@ -76,7 +93,9 @@ class RowJoiner:
         with np.errstate(invalid="ignore"):
             first = (requests >= NEARLY_ALL * most).argmax(axis=0)  # not a number compares as False
 
-        waypoints = self._calls_of_waypoints(requests)
+        left_out = self._calls_of_waypoints(requests)
+        if (nobody := self.index.numbers.get(self._nobody)) is not None:
+            left_out.append(nobody)
 
         def join_rows(role: str, column: Column) -> Column:
             if role in LARGEST:
@@ -88,7 +107,7 @@ class RowJoiner:
                 values = _sums(column.values, rows[role], shape)[first, np.arange(shape[1])]
             present = np.zeros(shape[1], bool)
             present[rows[role][1]] = True
-            present[waypoints] = False
+            present[left_out] = False
             found = np.flatnonzero(present)
             return Column(self.index, found, values[found])
 
@@ -128,9 +147,34 @@ class RowJoiner:
         if version != self._version:
             self._renamed, self._version = np.empty(0, np.int64), version
         while len(self._renamed) < len(self.index):  # new names are added behind
-            new = [self.index.number_of(rename(key)) for key in self.index.keys[len(self._renamed) :]]
+            names = map(rename, self.index.keys[len(self._renamed) :])
+            new = [self.index.number_of(self._nobody if NOBODY in (name[:2], name[2:]) else name) for name in names]
             self._renamed = np.append(self._renamed, np.array(new, np.int64))
         return self._renamed
+
+    @property
+    def _nobody(self) -> Key:
+        """The key of rows that belong to no service."""
+        return NOBODY * (self.parts // 2)
+
+
+def without_relayed(requests: Column, services: Column, relays: Collection[Key]) -> Column:
+    """The requests of calls, without those that a relay passes on to a service that is not measured itself and that
+    others call.
+
+    Args:
+        services: requests of the services that are measured themselves.
+    """
+    if not relays:
+        return requests
+    source, destination = (requests.index.part(begin, begin + 2, services.index) for begin in (0, 2))
+    source, destination = source[requests.numbers], destination[requests.numbers]
+    is_relay = np.fromiter((key in relays for key in services.index.keys), bool, len(services.index))
+    is_passed = np.zeros(len(services.index), bool)
+    is_passed[destination[~is_relay[source]]] = True
+    is_passed[services.numbers] = False
+    kept = ~(is_relay[source] & is_passed[destination])
+    return Column(requests.index, requests.numbers[kept], requests.values[kept])
 
 
 def _sums(values: Numbers, rows: tuple[IntArray, IntArray], shape: tuple[int, int]) -> Numbers:

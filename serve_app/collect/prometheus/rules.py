@@ -73,9 +73,11 @@ def recording_rules(
         for role, query in _recorded_queries(originals, window_seconds, needs_long):
             name = f"{level}:{source}_{_NAMES[role].format(window=window)}"
             rules.append(Rule(name, query.at(window_seconds, match=match)))
-            # max, because two Prometheus servers may record the same mesh.
+            # max, because two Prometheus servers may record the same mesh. Other labels are of other requests.
             queries[level][role] = Query(
-                f"max by ({by(query.labels)}) ({name}{{$match}})", query.labels, joined_by="max"
+                f"max by ({by(query.labels)}) ({name}{{$match}})",
+                query.labels,
+                joined_by="max" if role in SHARES else "sum",
             )
     count = f"{MESH}:{source}_calls:count_rate{window}"
     names = tuple(label for label in dialect.calls["requests"].labels if not label.startswith("?"))  # once for a call

@@ -1,8 +1,11 @@
-"""The names of services whose workloads have other names.
+"""The names of services whose workloads have other names, or whose labels were not filled.
 
 Calls name the callee by its Service and the caller by its workload, or by a label of its pods. Service ``cart-svc``
 with the workload ``cart`` would be two services, and the chain of calls would end at each of them. Which workload
 serves which Service is in the same metrics: the proxies count the requests of each workload by Service.
+
+Telemetry fills some labels only after a connection, so a refused call has the namespace or the cluster ``unknown``. It
+is a call to the known service of that name, never to a new one. Of several, the one nearest to the caller counts.
 """
 
 from collections import defaultdict
@@ -12,9 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.service_labels import LATE, OUTSIDE
 
+NOBODY: Key = ("", "")  # the service of a row that belongs to none
 MORE_REQUESTS = 2.0  # times the requests under the present name, from which another name replaces it
-MOST_WORKLOADS = 100_000  # remembered; beyond that, the oldest are forgotten
+MOST_WORKLOADS = 100_000  # remembered, and services seen; beyond that, the oldest are forgotten
 
 
 @dataclass(slots=True)
@@ -35,6 +40,57 @@ class ServiceNames:
     _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
     _names: dict[Key, Key] = field(default_factory=dict)  # given so far, by caller
+    _seen: dict[Key, None] = field(default_factory=dict)  # services with a namespace
+    _by_name: dict[str, set[Key]] = field(default_factory=dict)  # the same
+    _awaited: set[str] = field(default_factory=set)  # names of services whose labels were not filled
+
+    def see(self, services: Iterable[Key]) -> None:
+        """Learn which services there are. Those whose labels were not filled may be one of them."""
+        for key in services:
+            if key in self._seen or not key[0] or LATE in (key[1], *_place(key)):
+                continue
+            self._seen[key] = None
+            self._by_name.setdefault(key[1], set()).add(key)
+            if key[1] in self._awaited:
+                self.version += 1
+        while len(self._seen) > MOST_WORKLOADS:
+            oldest = next(iter(self._seen))
+            del self._seen[oldest]
+            self._by_name[oldest[1]].discard(oldest)
+
+    def settle(self, service: Key, caller: Key | None = None) -> Key:
+        """The service that labels mean which were not filled; others are returned unchanged.
+
+        Args:
+            caller: of a call; it finds a service without a namespace in its own.
+        """
+        if LATE not in service[0] or service[1] == LATE or LATE not in (place := _place(service)):
+            return service
+        name, _, rest = service[1].partition(".")
+        self._awaited |= {service[1], name}
+        fitting = [one for one in self._by_name.get(service[1], ()) if _fits(place, _place(one))]
+        if rest and not fitting:  # a host: `cart.shop`
+            place = place[0], rest.partition(".")[0]
+            fitting = [one for one in self._by_name.get(name, ()) if _fits(place, _place(one))]
+        if rest and not fitting:
+            return OUTSIDE, service[1]
+        if caller is not None and len(fitting) != 1:
+            cluster, namespace = (
+                own if part == LATE else part for part, own in zip(place, _place(caller), strict=True)
+            )
+            near = f"{cluster}.{namespace}" if cluster else namespace, service[1]
+            if not fitting or near in fitting:
+                return near
+            fitting = [one for one in fitting if _place(one)[0] == cluster]
+        return fitting[0] if len(fitting) == 1 else NOBODY
+
+    def settle_key(self, key: Key) -> Key:
+        """The key of a service, or of a call, with the services that are meant."""
+        first = self.settle(key[:2])
+        if not key[2:]:
+            return first if first[1] not in self.unnamed else NOBODY
+        second = self.settle(key[2:], first)
+        return (*first, *(second if second[1] not in self.unnamed else NOBODY))
 
     def add_served(self, serves: Column) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
@@ -101,3 +157,13 @@ class ServiceNames:
         if present in counts and counts[busiest] <= MORE_REQUESTS * counts[present]:
             return present
         return busiest
+
+
+def _place(service: Key) -> tuple[str, str]:
+    """Cluster, if namespaces begin with one, and namespace."""
+    cluster, _, namespace = service[0].rpartition(".")
+    return cluster, namespace
+
+
+def _fits(late: tuple[str, str], known: tuple[str, str]) -> bool:
+    return all(one in (LATE, other) for one, other in zip(late, known, strict=True))

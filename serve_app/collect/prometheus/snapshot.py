@@ -19,6 +19,7 @@ from model.snapshot import (
 )
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.service_labels import NAMELESS
 
 Columns = Mapping[str, Column]  # by role
 # Metrics that are the values of one role, unchanged.
@@ -46,11 +47,12 @@ def assemble(
 
     A service exists if it reports requests, makes a call or is called; a dead service is visible to its callers only.
     Its error rate is the larger of its own value and its callers' value. Its request rate is its own value, or its
-    callers' if it has none. Calls without traffic are left out.
+    callers' if it has none.
 
     Args:
         services: columns by role, with keys (namespace, name); ``requests`` is required.
-        calls: columns by role, with keys (namespace, name) of the source, then of the destination.
+        calls: columns by role, with keys (namespace, name) of the source, then of the destination. Those with
+            ``requests`` are listed.
         external: names of callers that are not services. Their calls are left out; the callee's requests include them.
 
     Raises:
@@ -59,8 +61,8 @@ def assemble(
     index = services["requests"].index  # services that are known from calls only are added
     requested = calls["requests"]
     ends = [requested.index.part(begin, begin + 2, index)[requested.numbers] for begin in (0, 2)]
-    inside = np.fromiter((key[1] not in external for key in index.keys), bool, len(index))
-    made = (requested.values > 0) & inside[ends[0]]  # with traffic, and from a service
+    inside = np.fromiter((key[1] not in external and key not in NAMELESS for key in index.keys), bool, len(index))
+    made = inside[ends[0]]  # by a service
     source, destination = (end[made] for end in ends)
     numbers, rates = requested.numbers[made], requested.values[made]
     exists = np.zeros(len(index), bool)
@@ -130,11 +132,12 @@ def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:
 
 
 def _callers_view(destination: IntArray, edges: Numbers, count: int) -> tuple[Numbers, Numbers]:
-    """``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers."""
+    """``[N]`` requests that callers send to each service, 1/s, and the share that fails; NaN without callers, or
+    without requests."""
     rate, share = edges[:, EdgeMetric.REQUESTS_PER_SECOND], edges[:, EdgeMetric.ERROR_RATE]
-    sent = np.bincount(destination, rate, count)
+    sent, callers = np.bincount(destination, rate, count), np.bincount(destination, minlength=count)
     known = ~np.isnan(share)
     measured = np.bincount(destination[known], rate[known], count)
     failed = np.bincount(destination[known], (rate * share)[known], count)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(sent > 0, sent, np.nan), np.where(measured > 0, failed / measured, np.nan)
+        return np.where(callers > 0, sent, np.nan), np.where(measured > 0, failed / measured, np.nan)

@@ -25,6 +25,7 @@ from serve_app.collect.prometheus.frames import (
     read_quantiles,
 )
 from serve_app.collect.prometheus.groups import Clock
+from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     AUTOSCALERS,
@@ -43,7 +44,7 @@ from serve_app.collect.prometheus.native import SUFFIX, count_buckets, count_nat
 from serve_app.collect.prometheus.pods import OWNERS, POD_QUERIES, RESOURCES, USAGE_QUERIES, PodCoverage, Pods
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
 from serve_app.collect.prometheus.remarks import Remark, explain_empty, remark
-from serve_app.collect.prometheus.reporters import RowJoiner
+from serve_app.collect.prometheus.reporters import RowJoiner, without_relayed
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.collect.prometheus.signals import (
@@ -58,7 +59,9 @@ from serve_app.collect.prometheus.signals import (
 )
 from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.survey import Plan, Survey, SurveyedQueries, Surveyor
+from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState
+from serve_app.collect.service_labels import Folded, ServiceLabels
 from serve_app.settings.roles import SHARES
 
 SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
@@ -67,6 +70,7 @@ MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
 NAMESPACE = ("namespace",)
+ENDS = {SERVICES: 1, CALLS: 2}  # services that a series names
 CHANGE_ROLES = {
     (KUBERNETES, role) for role in (*CONTROLLERS, *AUTOSCALERS, *POD_QUERIES, "serves")
 }  # for planned changes
@@ -92,6 +96,7 @@ class Poll:
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
         pods: which pods belong to which services; None: unknown.
         dropped: series that name no service, by query.
+        folded: names in the labels that are no services.
     """
 
     at: datetime
@@ -109,6 +114,7 @@ class Poll:
     behind_seconds: float = 0.0
     pods: PodCoverage | None = None
     dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
+    folded: tuple[Folded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ class CachedColumns:
 
 
 Queries = Mapping[Role, Query]
+Columns = Mapping[str, Mapping[str, Column]]  # by level and role
 
 
 class PrometheusSource:
@@ -161,7 +168,8 @@ class PrometheusSource:
         self._names = ServiceNames(dialect.external)
         self._labels = _LabelCache()
         self._rows = self._row_joiners()
-        self._calls_known = 0  # keys of calls whose callers' names are known
+        self._callers_known = 0  # keys of calls whose callers' names are known
+        self._known_calls: KnownCalls | None = None  # None before the first poll
         self._cached: dict[Role, CachedColumns] = {}
 
     @property
@@ -254,6 +262,7 @@ class PrometheusSource:
             recorded=bool(self._read_rules),
             signal_sources=sources,
             dropped=self._labels.dropped_series(answers),
+            folded=self._labels.folded(),
         )
         if self._workloads is None:
             self._workloads = self._read_workloads_before(at)
@@ -264,11 +273,18 @@ class PrometheusSource:
             levels = " and ".join(dict.fromkeys(role[0] for role in missing))
             return replace(poll, why=f"no request rates of {levels}: {'; '.join(reasons)}")
         self._learn_names(found, at, until)
+        if self._known_calls is None:
+            self._known_calls = self._calls_before(found, at)
         try:
             snapshot = self._assemble(found, at)
         except InvalidSnapshot as error:
             seen = found[SERVICES]["requests"].numbers.size or found[CALLS]["requests"].numbers.size
             why = str(error) if seen else f"no service has a request rate over the last {self._plan.window_seconds:g} s"
+            if not seen:
+                within = max(until - time.monotonic(), 0.0)
+                unread = find_other_spellings(self._prometheus, (self._given,), at, within)
+                unread = unread or find_unfit_series(self._prometheus, self._given, at, within, self._plan.match)
+                why = "; ".join(filter(None, (why, unread)))
             return replace(poll, why=explain_empty(why, self._remarks()))
         return replace(
             poll,
@@ -286,7 +302,7 @@ class PrometheusSource:
             self._dialect = name_clusters_of(dialect, self.options.cluster_label)
         self._combination = Combination(self._dialect) if dialect.beside else None
         self._queries = {
-            role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] != "serves" else query
+            role: self._name_clusters(query) if role[0] == KUBERNETES and role[1] not in ("serves", "relays") else query
             for role, query in _queries(self._dialect, self._owner_labels).items()
         }
         self._surveyed = SurveyedQueries(
@@ -323,13 +339,13 @@ class PrometheusSource:
     def _forget_names(self) -> None:
         """Learn the names of services again."""
         self._forget_labels()
-        self._names = ServiceNames(self._given.external)
+        self._names, self._known_calls = ServiceNames(self._given.external), None
 
     def _forget_labels(self) -> None:
         """Drop the caches of label sets, and what refers to them."""
         self._labels, self._cached = _LabelCache(), {}
         self._rows = self._row_joiners()
-        self._calls_known = 0
+        self._callers_known = 0
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
@@ -369,16 +385,59 @@ class PrometheusSource:
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
         return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
-    def _assemble(self, found: Mapping[str, Mapping[str, Column]], at: datetime) -> MeshSnapshot:
-        known = found[KUBERNETES]
+    def _rows_of_mesh(self, found: Columns) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Columns of services and calls by role, with one row for each."""
         names = self._names
         own, callee = (names.of, names.of_callee) if self._dialect.names_workloads else (_same, _same)
-        services = self._rows[SERVICES].join(of_part(found[SERVICES]), own, names.version)
-        calls = self._rows[CALLS].join(
-            of_part(found[CALLS]), lambda key: (*names.of(key[:2]), *callee(key[2:])), names.version
-        )
+
+        def name_service(key: Key) -> Key:
+            return own(names.settle_key(key))
+
+        def name_call(key: Key) -> Key:
+            ends = names.settle_key(key)
+            return (*names.of(ends[:2]), *callee(ends[2:]))
+
+        for rows in self._rows.values():
+            names.see(rows.new_services())
+        services = self._rows[SERVICES].join(of_part(found[SERVICES]), name_service, names.version)
+        calls = self._rows[CALLS].join(of_part(found[CALLS]), name_call, names.version)
         if self._combination is not None:
-            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS])
+            services, calls = self._combination.unite(services, calls, found[SERVICES], found[CALLS], names)
+        return services, calls
+
+    def _list_known(self, services: Mapping[str, Column], calls: dict[str, Column], at: datetime) -> dict[str, Column]:
+        """The calls, with those that are known and not made now."""
+        requests, of_services, now = calls["requests"], services["requests"], at.timestamp()
+        known = (self._known_calls or KnownCalls()).see_calls(requests, now).forget(self._rows[CALLS].is_renamed)
+        if self._combination is not None and (renamed := self._combination.renamed):
+            ends = [requests.index.part(begin, begin + 2, of_services.index) for begin in (0, 2)]
+            others = np.array([key in renamed for key in of_services.index.keys], bool)
+            known = known.forget(others[ends[0]] | others[ends[1]])
+        self._known_calls, listed = known.list_all(requests, of_services, now)
+        return {**calls, "requests": listed}
+
+    def _calls_before(self, found: Columns, at: datetime) -> KnownCalls:
+        """The calls that were made before the first poll."""
+        if self._read_rules is not None:  # whose window is fixed
+            return KnownCalls()
+        roles = [role for role in self._queries if role[0] == CALLS and split_role(role[1])[0] == "requests"]
+        before = at - timedelta(seconds=self.options.interval_seconds)
+        texts = {"/".join(role): self._queries[role].at(KNOWN_SECONDS, match=self._plan.match) for role in roles}
+        answers = self._prometheus.ask(texts, before, self.options.within_seconds)
+        made: dict[str, Column] = {}
+        for role in roles:
+            if (answer := answers["/".join(role)]).failed:
+                return KnownCalls()
+            made |= self._labels.read(role, self._queries[role], answer.samples)
+        calls = self._rows_of_mesh({**found, CALLS: made})[1]
+        return KnownCalls().see_calls(calls["requests"], before.timestamp())
+
+    def _assemble(self, found: Columns, at: datetime) -> MeshSnapshot:
+        known = found[KUBERNETES]
+        services, calls = self._rows_of_mesh(found)
+        relays = {self._names.of(key) for key in known["relays"].keys} if "relays" in known else set()
+        calls["requests"] = without_relayed(calls["requests"], services["requests"], relays)
+        calls = self._list_known(services, calls, at)
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
         serving = self._match_workloads(known.get("serves"))
@@ -427,7 +486,7 @@ class PrometheusSource:
     def _row_joiners(self) -> dict[str, RowJoiner]:
         reporters = self._dialect.reporters
         return {
-            of: RowJoiner(self._labels.index(queries["requests"].labels), parts, preferred)
+            of: RowJoiner(self._labels.index(queries["requests"].labels, of), parts, preferred)
             for of, queries, parts, preferred in (
                 (SERVICES, self._dialect.services, 2, reporters.services if reporters else ()),
                 (CALLS, self._dialect.calls, 4, reporters.calls if reporters else ()),
@@ -442,20 +501,20 @@ class PrometheusSource:
         if query is None:
             return
         requests, rows = found[CALLS]["requests"], self._rows[CALLS]
-        if len(requests.index) == self._calls_known:
+        if len(requests.index) == self._callers_known:
             return
         names = rows.names(requests)
         callers = {rows.index.keys[number][:2] for number in np.unique(names).tolist()}
         new = [caller for caller in callers if not self._names.is_known(caller)]
         if not new:
-            self._calls_known = len(requests.index)
+            self._callers_known = len(requests.index)
             return
         text = self._text((CALLS, "callers"), query)
         answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
         if not answer.failed:  # otherwise the next poll asks again
             column = self._labels.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
             self._names.add_callers(column.keys, new)
-            self._calls_known = len(requests.index)
+            self._callers_known = len(requests.index)
 
     def _read_workloads_before(self, at: datetime) -> WorkloadState:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
@@ -509,8 +568,9 @@ class _LabelCache:
     """Label readers that are kept between polls. Queries with the same labels share their keys."""
 
     def __init__(self) -> None:
-        self._readers: dict[tuple[str, ...], LabelReader] = {}
-        self._buckets: dict[tuple[str, ...], BucketReader] = {}
+        self._services = ServiceLabels()
+        self._readers: dict[tuple[int, tuple[str, ...]], LabelReader] = {}
+        self._buckets: dict[LabelReader, BucketReader] = {}
         self._dropped: dict[Role, DroppedSeries | None] = {}
 
     def __len__(self) -> int:
@@ -519,13 +579,13 @@ class _LabelCache:
 
     def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
         """Convert a result to columns, in our units. Latencies need the rate window."""
-        reader = self._reader(query.labels)
+        reader = self._reader(query.labels, role[0])
         name, part = split_role(role[1])
         if name != "buckets":
             column = read_column(samples, reader, query.joined_by)
             self._dropped[role] = reader.dropped
             return {role[1]: _convert_unit(column, query)}
-        buckets = self._buckets.setdefault(query.labels, BucketReader(query.labels, reader.index))
+        buckets = self._buckets.setdefault(reader, BucketReader(query.labels, reader))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
         self._dropped[role] = buckets.labels.dropped
@@ -537,12 +597,17 @@ class _LabelCache:
         """Series of the last result of each query that name no service."""
         return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
-    def index(self, labels: tuple[str, ...]) -> KeyIndex:
-        """All keys with these labels."""
-        return self._reader(labels).index
+    def folded(self) -> tuple[Folded, ...]:
+        """Names that are no services."""
+        return self._services.folded()
 
-    def _reader(self, labels: tuple[str, ...]) -> LabelReader:
-        return self._readers.setdefault(labels, LabelReader(labels))
+    def index(self, labels: tuple[str, ...], of: str = KUBERNETES) -> KeyIndex:
+        """All keys with these labels."""
+        return self._reader(labels, of).index
+
+    def _reader(self, labels: tuple[str, ...], of: str) -> LabelReader:
+        ends = ENDS.get(of, 0)
+        return self._readers.setdefault((ends, labels), LabelReader(labels, self._services, ends))
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
@@ -563,8 +628,8 @@ def _queries(dialect: Dialect, owner_labels: OwnerLabels) -> Queries:
     }
     if owner_labels.exported_labels():
         kubernetes[OWNERS_OF_SERVICES] = owner_labels.query()
-    if dialect.serves is not None:
-        kubernetes["serves"] = dialect.serves
+    of_mesh = {"serves": dialect.serves, "relays": dialect.relays}
+    kubernetes |= {role: query for role, query in of_mesh.items() if query is not None}
     return {**_queries_of_mesh(dialect), **{(KUBERNETES, role): query for role, query in kubernetes.items()}}
 
 

@@ -57,6 +57,7 @@ from serve_app.collect.prometheus.query import (
     matched_metrics,
     range_selectors,
 )
+from serve_app.collect.service_labels import LATE
 
 AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
@@ -349,7 +350,11 @@ class Surveyor:
                 replicas = find_replicas(groups, label, at.timestamp(), before.replicas if before else None)
             else:  # the same names with other traffic: the label tells clusters apart
                 cluster_labels.append(label)
-        once = [group for group in groups if fits(group, restrict(EVERYTHING, None, replicas))]
+        once = [
+            group
+            for group in groups
+            if fits(group, restrict(EVERYTHING, None, replicas)) and LATE not in group.origin.values()
+        ]
         if self._cluster_label:
             parts = parts_by(once, self._cluster_label)
             return Clusters(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas

@@ -2,7 +2,7 @@
 
 from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, connections, serving
 from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Derived, Keys, first_of
-from serve_app.collect.prometheus.query import Dialect, Gap
+from serve_app.collect.prometheus.query import Dialect, Gap, Query
 
 
 def consul() -> Dialect:
@@ -10,7 +10,7 @@ def consul() -> Dialect:
 
     A sidecar is named by ``consul_source_service``, else by ``local_cluster``. The cluster ``local_app`` has the
     requests into the service; clusters with ``consul_destination_service`` have its calls. The namespace is one of
-    Consul, ``default`` where it has no others.
+    Consul, ``default`` where it has no others. A terminating gateway counts the requests to external services again.
 
     Source: ``command/connect/envoy/bootstrap_config.go`` of Consul and
     https://developer.hashicorp.com/consul/docs/observe/grafana.
@@ -21,7 +21,7 @@ def consul() -> Dialect:
         Derived(CALLEE[0], ("consul_destination_namespace",), otherwise=NO_NAMESPACE),
         Derived(CALLEE[1], ("consul_destination_service",)),
     )
-    keys = Keys(service)
+    keys, gateways = Keys(service), Keys(caller)  # a gateway has no service of its own
     services = cluster_queries(keys, f'{inbound},local_cluster!=""')
     services["connections"] = connections(keys, f'{inbound},local_cluster!=""')
     metric = "envoy_cluster_upstream_rq_xx"
@@ -31,6 +31,7 @@ def consul() -> Dialect:
         cluster_queries(Keys(caller + callee), outbound),
         (f'{metric}{{$match consul_source_service!=""}}', f"{metric}{{$match {outbound}}}"),
         serves=serving(keys, f'{inbound},local_cluster!=""'),
+        relays=Query(gateways.sum(f'{metric}{{$match consul_source_service="",{outbound}}}'), gateways.labels),
         default_namespace=NO_NAMESPACE,
         gaps=(
             Gap(

@@ -13,6 +13,7 @@ from serve_app.collect.prometheus.naming import (
     view_queries,
 )
 from serve_app.collect.prometheus.query import SECONDS, Dialect, Gap
+from serve_app.collect.service_labels import LATE
 
 _REQUESTS, _DURATION = "hubble_http_requests_total", "hubble_http_request_duration_seconds_bucket"
 _CONTEXTS = "https://docs.cilium.io/en/stable/observability/metrics/#context-options"
@@ -47,6 +48,7 @@ def hubble() -> Dialect:
         view_queries(Keys(callee), view(server), view(client), view(other)),
         view_queries(Keys(caller + callee), view(client), view(server), view(other)),
         (f'{_REQUESTS}{{$match status!=""}}',),
+        external=frozenset({LATE}),  # an end that no context names
         gaps=(
             *(
                 Gap(

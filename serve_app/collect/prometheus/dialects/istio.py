@@ -1,6 +1,10 @@
 """Istio: sidecars, the waypoints of ambient mode, or both in one mesh."""
 
+from dataclasses import replace
+
+from serve_app.collect.prometheus.naming import both
 from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, Reporters, by
+from serve_app.collect.service_labels import LATE
 from serve_app.settings.roles import Role
 
 REPORTER = "?reporter"
@@ -8,7 +12,14 @@ REPORTER = "?reporter"
 _LEFT = "(.*,)?(DC|DR)(,.*)?"
 _CLOSED = "2|13|14"  # gRPC statuses of a stream that its server or a proxy closed, among others
 _FAULT = "4|8|10|12|15"  # the other gRPC statuses of server errors
-_REAL = 'destination_service_name!~"unknown|BlackHoleCluster|PassthroughCluster|InboundPassthroughCluster.*"'
+_NOT_REAL = "BlackHoleCluster|PassthroughCluster|InboundPassthroughCluster.*"
+_NAMESPACE, _NAME, _HOST = "destination_service_namespace", "destination_service_name", "destination_service"
+_REAL = f'{_NAME}!~"{LATE}|{_NOT_REAL}",{_NAMESPACE}!="{LATE}"'
+# Up to version 1.22, labels of a destination that no connection reached are not filled. Its host is known.
+_UNFILLED = (
+    f'{_NAME}!~"{LATE}|{_NOT_REAL}",{_NAMESPACE}="{LATE}"',
+    f'{_NAME}="{LATE}",{_HOST}=~".+[.].+"',
+)
 
 
 def istio(*, ambient: bool = False) -> Dialect:
@@ -21,23 +32,26 @@ def istio(*, ambient: bool = False) -> Dialect:
         ambient: for meshes with waypoints: calls that only the sidecar of the destination reports are read too. This
             doubles the work in a mesh of sidecars, where the source reports them all.
     """
-    destination = ("destination_service_namespace", "destination_service_name")
+    destination = (_NAMESPACE, _NAME)
     source = ("source_workload_namespace", "source_canonical_service")
     workload = ("destination_workload_namespace", "destination_workload")
     reporters = Reporters(("destination", "waypoint"), ("source", "waypoint", *(("destination",) if ambient else ())))
-    callee, caller = (
-        f'$match reporter=~"{"|".join(names)}",{_REAL}' for names in (reporters.services, reporters.calls)
-    )
+    called, calling = (f'$match reporter=~"{"|".join(names)}"' for names in (reporters.services, reporters.calls))
+    callee, caller = f"{called},{_REAL}", f"{calling},{_REAL}"
     calls = _queries(caller, (*source, *destination, REPORTER))
     del calls["in_flight"], calls["cancelled"]
+    # Only where labels are not filled, hosts are read: they would make all answers longer.
+    by_host = (*source, f"{_NAMESPACE}|{_HOST}", f"{_NAME}|{_HOST}", REPORTER)
+    for which in _UNFILLED:
+        calls = both(calls, _queries(f"{calling},{which}", by_host))
     serving, running = (*workload, *destination), (*source, "source_workload_namespace", "source_workload")
     running_labels = by((*source, "source_workload"))
     return Dialect(
         "istio-ambient" if ambient else "istio",
         _queries(callee, (*destination, REPORTER)),
-        calls,
+        {role: replace(query, labels=by_host) for role, query in calls.items()},
         (f'istio_requests_total{{$match reporter="{"waypoint" if ambient else "destination"}"}}',),
-        frozenset({"unknown"}),
+        frozenset({LATE}),
         Query(f"sum by ({by(serving)}) (istio_requests_total{{{callee}}})", serving, joined_by="max"),
         Query(f"group by ({running_labels}) (istio_requests_total{{{caller}}})", running, joined_by="max"),
         reporters=reporters,

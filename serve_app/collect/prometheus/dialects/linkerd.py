@@ -16,6 +16,7 @@ _OF_RUNS = ("replicaset", "k8s_job")  # their names may end with the version or 
 _ROOT = "root_parent"
 WORKLOAD = "|".join((*_KINDS, "workload"))
 _CALLEE_KINDS = tuple(f"dst_{kind}" for kind in (*_KINDS, *_OF_RUNS))
+_HOST = "authority"  # all that is known of a callee that was not resolved
 # Kubernetes generates these ends of names from letters that spell no words. Shorter ones may be parts of a name.
 _HASH, _POD = "-[bcdfghjklmnpqrstvwxz2456789]{8,10}", "-[bcdfghjklmnpqrstvwxz2456789]{5}"
 _ENDS = (  # of names, by label; a later one that matches counts
@@ -47,10 +48,10 @@ def linkerd() -> Dialect:
     callees = (
         ('dst_service!=""', ("dst_namespace", "dst_service")),
         ('dst_service="",dst_namespace!=""', ("dst_namespace", *_CALLEE_KINDS)),
+        (f'dst_service="",dst_namespace="",{_HOST}=~"[^.]+[.][^.]+[.]svc([.:].*)?"', (_HOST,)),
     )
-    calls = _queries(
-        (*service, "dst_namespace", "|".join(("dst_service", *_CALLEE_KINDS))), callees, 'direction="outbound"'
-    )
+    callee = f"dst_namespace|{_HOST}", "|".join(("dst_service", *_CALLEE_KINDS, _HOST))
+    calls = _queries((*service, *callee), callees, 'direction="outbound"')
     return Dialect(
         "linkerd",
         services,

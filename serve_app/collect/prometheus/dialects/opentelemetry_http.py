@@ -77,13 +77,6 @@ def opentelemetry_http() -> Dialect:
                 enable,
                 of_calls=True,
             ),
-            Gap(
-                "addresses instead of names",
-                f'count({clients}{{$match service_peer_name="",peer_service="",server_address=~"[0-9.]+|.*:.*"}})',
-                "calls of these clients are missing",
-                "call services by name, or resolve addresses in the agent (Beyla: name_resolver)",
-                of_calls=True,
-            ),
         ),
     )
 

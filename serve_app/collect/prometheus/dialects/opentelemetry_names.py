@@ -47,8 +47,7 @@ def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Deri
 
     A host in the cluster is ``name``, ``name.namespace`` or ``name.namespace.svc``, the last with or without the
     cluster's domain. The name of a service keeps its dots, unless it is such a host with ``.svc``.
-    Without a namespace the callee is in the caller's. Other hosts are services of the namespace ``external``. An IP
-    address is not a name.
+    Without a namespace the callee is in the caller's. Other hosts are services of the namespace ``external``.
 
     Returns:
         Labels that the others need, and the two labels.
@@ -72,7 +71,7 @@ def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Deri
         Derived(
             labels[1],
             (PEER,),
-            "external:(.+)|service:([^:]*[^0-9.:][^:]*)|([^.:]+)(?:[.][^.:]+(?:[.]svc(?:[.].+)?)?)?|([^:]*[a-zA-Z][^:]*)",
+            "external:(.+)|service:(.+)|([^.:]+)(?:[.][^.:]+(?:[.]svc(?:[.].+)?)?)?|(.+)",
             "$1$2$3$4",
         ),
     )

@@ -1,9 +1,11 @@
 """Metrics of a service graph from a connector become a snapshot per interval."""
 
+import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from google.protobuf import json_format
 from hypothesis import given
@@ -17,7 +19,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.collect.otlp.decode import JSON, PROTOBUF, decode_metrics, encode_response
 from serve_app.collect.otlp.service_graph import KEEP_INTERVALS, ServiceGraph, add_points
 from serve_app.errors import DocumentTooLarge, MalformedDocument
-from tests.serve_app.collect.otlp.connector import BEGAN, Connector, as_delta, split
+from tests.serve_app.collect.otlp.connector import BEGAN, CUMULATIVE, DELTA, Connector, as_delta, split
 
 INTERVAL = 15.0
 WEB_CART, CART_DB, USER_WEB = ("web", "cart"), ("cart", "db"), ("user", "web")
@@ -154,6 +156,95 @@ def test_delta_metrics_give_the_same_rates_one_interval_earlier() -> None:
     assert [calls(snapshot) for snapshot in found[1:]] == [calls(snapshot) for snapshot in snapshots(one)[2:]]
 
 
+Window = tuple[float, float, int, int]  # begin and end, s; requests and failures from web to cart
+
+
+def deltas(*windows: Window, call: tuple[str, str] = WEB_CART) -> ExportMetricsServiceRequest:
+    """Return one request with deltas; a begin of -1 is unknown."""
+    request = ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    for name, place in (("total", 2), ("failed_total", 3)):
+        metric = metrics.add(name=f"traces_service_graph_request_{name}").sum
+        metric.is_monotonic, metric.aggregation_temporality = True, DELTA
+        for window in windows:
+            if not window[place]:
+                continue  # an exporter of deltas sends no zeros
+            point = metric.data_points.add(as_int=window[place], time_unix_nano=round((BEGAN + window[1]) * 1e9))
+            point.start_time_unix_nano = round((BEGAN + window[0]) * 1e9) if window[0] >= 0 else 0
+            for key, text in zip(("client", "server"), call, strict=True):
+                point.attributes.add(key=key).value.string_value = text
+    return request
+
+
+@pytest.mark.parametrize(
+    ("flushed", "rate", "failing"),
+    [
+        pytest.param([[(0, 15, 150, 0)], [(300, 315, 150, 150)]], 10.0, 1.0, id="after a pause all fail"),
+        pytest.param([[(0, 15, 150, 0)], [(-1, 30, 150, 15)]], 10.0, 0.1, id="without starts"),
+        pytest.param([[(0, 5, 50, 0)], [(5, 10, 50, 50)], [(10, 15, 50, 0)]], 10.0, 1 / 3,
+                     id="several in an interval, one fails"),
+        pytest.param([[(0, 5, 50, 0)], [(10, 15, 50, 0)], [(5, 10, 50, 50)]], 10.0, 1 / 3,
+                     id="in any order"),
+        pytest.param([[(0, 15, 150, 0)], [(15, 30, 150, 0)], [(18, 33, 150, 150)]], 20.0, 0.5, id="two collectors"),
+        pytest.param([[(0, 15, 150, 0)], [(15, 30, 150, 0)], [(15, 30, 150, 0)]], 10.0, 0.0, id="sent twice"),
+        pytest.param([[(0, 15, 150, 0)], [(15, 30.001, 150, 15)]], 10.0, 0.1, id="nearly in time"),
+        pytest.param([[(0, 60, 600, 0)], [(60, 120, 600, 60)]], 10.0, 0.1, id="flushed every minute"),
+        pytest.param([[(0, 15, 150, 0)], [(21, 30, 90, 9)]], 10.0, 0.1, id="began again"),
+    ],
+)  # fmt: skip
+def test_a_delta_counts_from_its_own_start(flushed: list[list[Window]], rate: float, failing: float) -> None:
+    end = max(window[1] for windows in flushed for window in windows)
+    last = snapshots([*(deltas(*windows) for windows in flushed), deltas((end, end + 60, 1, 0))])[-1]
+    assert calls(last)[WEB_CART][:2] == pytest.approx([rate, failing], rel=1e-3)
+
+
+def test_deltas_of_a_call_that_stops_are_0_until_it_is_forgotten() -> None:
+    def flush(second: int, *, is_made: bool) -> ExportMetricsServiceRequest:
+        request = deltas((second, second + 15, 300, 0), call=USER_WEB)
+        if is_made:
+            request.MergeFrom(deltas((second, second + 15, 150, 0)))
+        return request
+
+    found = snapshots(flush(15 * i, is_made=i < 3) for i in range(130))
+    rates = [calls(one).get(WEB_CART, [None])[0] for one in found if one]
+    assert rates[:3] == pytest.approx([10.0] * 3)
+    assert set(rates[3:120]) == {0.0}
+    assert rates[-1] is None
+    assert services(found[100])["cart"][0] == 0.0
+
+
+@pytest.mark.parametrize("scale", [-1, 0, 3, 5, 8])
+@pytest.mark.parametrize("unit", ["s", "ms"])
+@pytest.mark.parametrize("temporality", [CUMULATIVE, DELTA])
+def test_exponential_histograms_are_read(scale: int, unit: str, temporality: int) -> None:
+    """Half of the requests take 0.15 s and half 3 s."""
+    connector, requests, base = Connector(unit=unit), [], 2.0 ** (2.0**-scale)
+    for i in range(4):
+        connector.observe(WEB_CART, 150)
+        flush = connector.flush(BEGAN + i * INTERVAL)
+        for metric in flush.resource_metrics[0].scope_metrics[0].metrics:
+            if metric.WhichOneof("data") != "histogram":
+                continue
+            point = metric.histogram.data_points[0]
+            exponential = metric.exponential_histogram  # takes the place of the other one
+            exponential.aggregation_temporality = temporality
+            one = exponential.data_points.add(scale=scale, zero_count=0, time_unix_nano=point.time_unix_nano)
+            since = round((BEGAN + (i - 1) * INTERVAL) * 1e9)
+            one.start_time_unix_nano = since if temporality == DELTA else point.start_time_unix_nano
+            one.attributes.extend(point.attributes)
+            indices = [math.ceil(math.log(t * {"s": 1, "ms": 1e3}[unit], base)) - 1 for t in (0.15, 3.0)]
+            one.positive.offset = indices[0]
+            counts = np.zeros(indices[1] - indices[0] + 1, int)
+            np.add.at(counts, [0, -1], 74 * (1 if temporality == DELTA else i + 1))
+            counts[0] += 2 * (1 if temporality == DELTA else i + 1)  # so that the median is one of them
+            one.positive.bucket_counts.extend(counts.tolist())
+        requests.append(flush)
+    p50, p99 = calls(snapshots(requests)[-1])[WEB_CART][2:]
+    width = base * 2 ** (1 / 8)  # bounds in milliseconds are not those that are kept
+    assert 0.15 / width <= p50 <= 0.15 * width
+    assert 3.0 / width <= p99 <= 3.0 * width
+
+
 def test_a_repeated_request_changes_nothing() -> None:
     for requests in (flushes(4), [as_delta(b, a) for a, b in pairwise(flushes(5))]):
         twice = snapshots(request for one in requests for request in (one, one))
@@ -168,14 +259,18 @@ def test_the_counters_of_several_collectors_add_up() -> None:
     assert [calls(one)[WEB_CART][0] for one in found] == pytest.approx([20.0, 20.0])
 
 
-def test_after_a_restart_of_the_collector_one_interval_is_not_observed() -> None:
-    restarted = Connector(start=BEGAN + 50)
+@pytest.mark.parametrize(("start", "rate"), [(50.0, 10.0), (45.0, 20 / 3), (-7200.0, None)])
+def test_after_a_restart_a_collector_counts_from_its_own_start(start: float, rate: float | None) -> None:
+    """One that began long before the last interval is another collector, whose counts are older."""
+    restarted = Connector(start=BEGAN + start)
     later = []
     for i in range(4, 7):
-        restarted.observe(WEB_CART, 150)
+        restarted.observe(WEB_CART, 100 if i == 4 else 150)
         later.append(restarted.flush(BEGAN + i * INTERVAL))
     found = snapshots([*flushes(4), *later])
-    assert [one is not None for one in found] == [False, False, True, True, True, False, True]
+    assert [one is not None for one in found] == [False, False, True, True, True, rate is not None, True]
+    if rate is not None:
+        assert calls(found[-2])[WEB_CART][0] == pytest.approx(rate)
     assert calls(found[-1])[WEB_CART][0] == pytest.approx(10.0)
 
 
@@ -186,8 +281,7 @@ def test_counters_that_fall_without_a_new_start_count_as_restarted() -> None:
         again.observe(WEB_CART, 30)
         requests.append(again.flush(BEGAN + i * INTERVAL))
     found = snapshots(requests)
-    assert found[4] is None
-    assert calls(found[5])[WEB_CART][0] == pytest.approx(2.0)
+    assert [calls(one)[WEB_CART][0] for one in found[4:]] == pytest.approx([2.0, 2.0])
 
 
 def test_a_new_call_of_a_known_collector_counts_from_zero() -> None:
@@ -204,14 +298,14 @@ def test_a_new_call_of_a_known_collector_counts_from_zero() -> None:
     }
 
 
-def test_a_call_without_requests_is_left_out_and_a_service_without_calls_stays() -> None:
+def test_a_known_call_without_requests_is_listed_with_0() -> None:
     connector, requests = Connector(), []
     for i in range(5):
         connector.observe(WEB_CART, 150)
         connector.observe(CART_DB, 0 if i == 3 else 45)
         requests.append(connector.flush(BEGAN + i * INTERVAL))
     quiet = snapshots(requests)[4]
-    assert calls(quiet).keys() == {WEB_CART}
+    assert calls(quiet)[CART_DB][:2] == [0.0, 0.0]
     assert services(quiet)["db"][0] == 0.0
 
 

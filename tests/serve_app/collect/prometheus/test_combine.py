@@ -10,6 +10,7 @@ from serve_app.collect.prometheus.detect import configured_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.settings import MeshSettings
 
 Values = dict[Key, float]
@@ -40,7 +41,7 @@ class Sources:
         return self
 
     def unite(self, combination: Combination) -> tuple[dict[str, Column], dict[str, Column]]:
-        return combination.unite(of_part(self.services), of_part(self.calls), self.services, self.calls)
+        return combination.unite(of_part(self.services), of_part(self.calls), self.services, self.calls, ServiceNames())
 
 
 def united(combined: Dialect, sources: Sources) -> tuple[dict[str, dict[Key, float]], dict[str, dict[Key, float]]]:

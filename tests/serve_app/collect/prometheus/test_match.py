@@ -66,3 +66,19 @@ def test_the_requests_of_each_dialect_have_selectors(name: str) -> None:
     for queries in (KNOWN[name].services, KNOWN[name].calls):
         assert range_selectors(queries["requests"].promql)
         assert list(matched_metrics(queries["requests"].promql))
+
+
+def test_rates_include_the_series_whose_labels_were_not_filled() -> None:
+    match = Match({"destination_cluster": ("east",)})
+    rate = 'sum by (a) (rate(m{$match reporter="source"}[$window]))'
+    filled, unfilled = (
+        f'rate(m{{{labels}reporter="source"}}[$window])'
+        for labels in ('destination_cluster="east",', 'source_cluster="east",destination_cluster="unknown",')
+    )
+    assert match.apply(rate) == f"sum by (a) (({filled} or {unfilled}))"
+    assert match.apply("count(m{$match})") == 'count(m{destination_cluster="east",})'
+    assert (
+        Match({"cluster": ("east",)}).apply(rate) == 'sum by (a) (rate(m{cluster="east",reporter="source"}[$window]))'
+    )
+    both = Match({"destination_cluster": ("east",), "destination_service_namespace": ("shop",)}).apply(rate)
+    assert both.count("rate(") == 4

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
-from serve_app.collect.prometheus.reporters import RowJoiner
+from serve_app.collect.prometheus.reporters import RowJoiner, without_relayed
 
 CALL: Key = ("shop", "web", "shop", "cart")
 PREFERRED = ("source", "waypoint", "destination")
@@ -144,3 +144,25 @@ def test_a_new_version_of_the_names_renames_old_rows() -> None:
     assert joiner.join(column, lambda key: key, 1)["requests"].keys == (CALL,)
     later = joiner.join(column, lambda key: ("shop", "web-svc", *key[2:]), 2)
     assert later["requests"].keys == (("shop", "web-svc", "shop", "cart"),)
+
+
+@pytest.mark.parametrize(
+    ("calls", "measured", "kept"),
+    [
+        # Through a gateway, to a service without a sidecar that others call.
+        ({("web", "ext"): 40, ("gate", "ext"): 40}, {"web"}, {("web", "ext")}),
+        ({("web", "ext"): 0, ("gate", "ext"): 40}, {"web"}, {("web", "ext")}),
+        # A gateway is the only caller, or an ingress in front of a service that measures itself.
+        ({("gate", "ext"): 40}, {"web"}, {("gate", "ext")}),
+        ({("gate", "pay"): 9, ("web", "pay"): 5}, {"web", "pay"}, {("gate", "pay"), ("web", "pay")}),
+        ({("gate", "ext"): 9, ("other-gate", "ext"): 9}, {"web"}, {("gate", "ext"), ("other-gate", "ext")}),
+    ],
+)
+def test_requests_that_a_gateway_passes_on_count_once(
+    calls: dict[tuple[str, str], float], measured: set[str], kept: set[tuple[str, str]]
+) -> None:
+    requests = Column.create({("shop", a, "shop", b): float(rate) for (a, b), rate in calls.items()})
+    services = Column.create({("shop", name): 1.0 for name in measured})
+    found = without_relayed(requests, services, {("shop", "gate"), ("shop", "other-gate")})
+    assert {(key[1], key[3]) for key in found.keys} == kept
+    assert without_relayed(requests, services, set()) is requests

@@ -1,9 +1,11 @@
-"""A workload has the name of the Service that it serves."""
+"""A workload has the name of the Service that it serves; a service whose labels were not filled is a known one."""
 
 from collections.abc import Mapping
 
+import pytest
+
 from serve_app.collect.prometheus.frames import Column, Key
-from serve_app.collect.prometheus.service_names import ServiceNames
+from serve_app.collect.prometheus.service_names import MOST_WORKLOADS, NOBODY, ServiceNames
 
 WEB = ("shop", "web")
 
@@ -77,3 +79,65 @@ def test_names_follow_a_service_that_is_seen_later() -> None:
     assert names.of(WEB) == WEB
     serve(names, {("web", "web-svc"): float("nan")})
     assert names.of(WEB) == ("shop", "web-svc")
+
+
+SEEN = [
+    ("shop", "cart"),
+    ("shop", "web"),
+    ("bank", "ledger"),
+    ("bank", "web"),
+    ("east.shop", "cart"),
+    ("west.shop", "cart"),
+]
+
+
+@pytest.mark.parametrize(
+    ("service", "caller", "meant"),
+    [
+        (("shop", "cart"), None, ("shop", "cart")),
+        (("shop", "new"), None, ("shop", "new")),
+        (("unknown", "unknown"), None, ("unknown", "unknown")),  # from outside
+        # The only service of the name.
+        (("unknown", "ledger"), None, ("bank", "ledger")),
+        (("unknown", "ledger"), ("shop", "web"), ("bank", "ledger")),
+        (("unknown", "cart"), ("bank", "web"), ("shop", "cart")),  # the others are in clusters
+        # Of several, the nearest one.
+        (("unknown", "web"), ("bank", "ledger"), ("bank", "web")),
+        (("unknown", "web"), ("other", "job"), NOBODY),
+        (("unknown", "web"), None, NOBODY),
+        (("unknown.shop", "cart"), ("west.bank", "web"), ("west.shop", "cart")),
+        (("east.unknown", "cart"), ("west.shop", "web"), ("east.shop", "cart")),
+        (("unknown.unknown", "cart"), ("east.bank", "web"), ("east.shop", "cart")),
+        # None: where callers look for it.
+        (("unknown", "mail"), ("shop", "web"), ("shop", "mail")),
+        (("unknown.shop", "mail"), ("east.bank", "web"), ("east.shop", "mail")),
+        (("unknown", "mail"), None, NOBODY),
+        # A host.
+        (("unknown", "cart.shop"), ("bank", "web"), ("shop", "cart")),
+        (("unknown", "api.stripe.com"), ("bank", "web"), ("external", "api.stripe.com")),
+    ],
+)
+def test_a_service_whose_labels_were_not_filled_is_a_known_one(service: Key, caller: Key | None, meant: Key) -> None:
+    names = ServiceNames(frozenset({"unknown"}))
+    names.see([*SEEN, ("unknown", "web"), ("shop", "unknown")])
+    assert names.settle(service, caller) == meant
+
+
+def test_a_service_that_is_seen_later_is_meant_from_then_on() -> None:
+    names = ServiceNames(frozenset({"unknown"}))
+    call = (*WEB, "unknown", "ledger")
+    assert names.settle_key(call) == (*WEB, "shop", "ledger")
+    version = names.version
+    names.see([("shop", "cart")])
+    assert names.version == version, "no name has changed"
+    names.see([("bank", "ledger")])
+    assert names.version > version
+    assert names.settle_key(call) == (*WEB, "bank", "ledger")
+    assert names.settle_key((*WEB, "shop", "unknown")) == (*WEB, *NOBODY)
+
+
+def test_the_services_seen_are_bounded() -> None:
+    names = ServiceNames()
+    names.see((f"ns-{i}", "web") for i in range(MOST_WORKLOADS + 2))
+    assert names.settle(("unknown", "web"), ("ns-0", "job")) == NOBODY, "the first was forgotten"
+    assert names.settle(("unknown", "web"), ("ns-9", "job")) == ("ns-9", "web")

@@ -1,0 +1,85 @@
+"""Why nothing is read although a Prometheus has series of a mesh: their names or labels are not those expected."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.frames import read_labels
+from serve_app.collect.prometheus.naming import CALLEE
+from serve_app.collect.prometheus.query import (
+    EVERYTHING,
+    Dialect,
+    Match,
+    escape,
+    matched_metrics,
+    range_selectors,
+)
+
+MOST_LABELS = 5  # shown of an example
+FEWEST_PARTS = 3  # of a name that is known without its unit
+# What may stand for an underscore: names in UTF-8 keep their dots, and Prometheus has several ways to escape these.
+_SEPARATOR = "(?:[._]|__|_dot_|_2e_)"
+_UNITS = frozenset({"seconds", "milliseconds", "total"})  # which some exporters leave out
+_OF_SCRAPES = frozenset({"__name__", "job", "instance", "pod"})
+
+
+def find_other_spellings(prometheus: Prometheus, dialects: Sequence[Dialect], at: datetime, within: float) -> str:
+    """Metrics of these dialects whose names are spelled in another way, and what to do; empty if there are none, or if
+    the query fails."""
+    of_names = {name: _spellings(name) for one in dialects for part in (one, *one.beside) for name in _metrics(part)}
+    selector = f'{{__name__=~"{escape("|".join(of_names.values()))}",__name__!~"{"|".join(of_names)}"}}'
+    found = prometheus.ask({"names": f"topk(1, count by (__name__) ({selector}))"}, at, within)["names"].samples
+    if not len(found):
+        return ""
+    name = read_labels(found.label_sets[0]).get("__name__", "")
+    return (
+        f"found {name}, but names with dots (UTF-8), escaped dots or without their unit are not read; set "
+        "translation_strategy = UnderscoreEscapingWithSuffixes in the section otlp of Prometheus, or "
+        "-opentelemetry.usePrometheusNaming of VictoriaMetrics"
+    )
+
+
+def find_unfit_series(prometheus: Prometheus, dialect: Dialect, at: datetime, within: float, match: Match) -> str:
+    """Series of a dialect that its selectors leave out, and what to do; empty if they fit, or if a query fails."""
+    for part in (dialect, *dialect.beside):
+        texts = {str(i): f"topk(1, {match.apply(one)})" for i, one in enumerate(part.signature)}
+        selectors = range_selectors(part.services["requests"].promql)
+        texts["read"] = " or ".join(f"count({match.apply(one)})" for one in selectors)
+        answers = prometheus.ask(texts, at, within) if selectors else {}
+        read = answers.pop("read", None)
+        example = next(filter(None, map(_example, answers.values())), "")
+        if read is not None and not read.failed and not len(read.samples) and example:
+            return _explain(part, selectors[0], example)
+    return ""
+
+
+def _explain(dialect: Dialect, selector: str, example: str) -> str:
+    labels = [one.replace("|", " or ") for one in dialect.services["requests"].labels[:2] if one[0] != "="]
+    with_labels = f" with the labels {' and '.join(labels)}" if labels and labels != [*CALLEE] else ""
+    return (
+        f"found {example}, but the source {dialect.name} reads {EVERYTHING.apply(selector)}{with_labels}; "
+        "name clusters and labels like this where they are configured, or set source = generic with queries of your own"
+    )
+
+
+def _example(answer: QueryAnswer) -> str:
+    """One series of an answer, with some of its labels."""
+    if not len(answer.samples):
+        return ""
+    labels = read_labels(answer.samples.label_sets[0])
+    shown = [f"{name}={json.dumps(value)}" for name, value in labels.items() if name not in _OF_SCRAPES][:MOST_LABELS]
+    return f"{labels.get('__name__', '')}{{{','.join(shown)}}}"
+
+
+def _metrics(dialect: Dialect) -> list[str]:
+    texts = (*dialect.signature, dialect.services["requests"].promql)
+    return list(dict.fromkeys(name for text in texts for name in matched_metrics(text)))
+
+
+def _spellings(name: str) -> str:
+    """A regular expression for other spellings of a metric's name."""
+    first, *rest = name.split("_")
+    is_long = len(rest) >= FEWEST_PARTS
+    more = (f"(?:{_SEPARATOR}{part})?" if part in _UNITS and is_long else f"{_SEPARATOR}{part}" for part in rest)
+    return f"(?:U__)?{first}{''.join(more)}"

@@ -1,0 +1,145 @@
+"""Which service the labels of a series name, in any dialect.
+
+Labels also hold texts that name no service: the host by which a caller found it, a pod, the address of a visitor, the
+id of a container. A service is one node, however it was addressed, and what is outside of the mesh is one node of each
+kind.
+
+| text | service |
+|---|---|
+| ``cart.shop.svc.cluster.local:8080`` | ``shop/cart`` |
+| ``cart-7d9f8b6c5d-x7k2p``, ``cart-4f3a9c1d2b5e6f70`` | ``cart`` in the same namespace |
+| ``203.0.113.7``, ``[2001:db8::17]:443``, ``ip-10-0-3-4.ec2.internal`` | ``external/addresses`` |
+| ``3f4e8a1b2c9d``, a UUID | ``external/hashes`` |
+| ``localhost``, ``127.0.0.1`` | none: the call stays in the pod |
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from model.names import escape_name, escape_namespace
+
+LATE = "unknown"  # value of labels that are filled after a connection, and stay like this if there is none
+OUTSIDE = "external"  # namespace of what is outside of the mesh
+ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
+NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
+PODS = "pods"  # kind of names that end like those of pods
+MOST_EXAMPLES = 3
+
+_HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")
+_PORT = re.compile(r"\[(?P<six>[^\]]+)\](?::[0-9]+)?|(?P<four>[^:]+):[0-9]+")
+_NUMBERED = re.compile(r"(?:ip-|ec2-)?[0-9]{1,3}(?:-[0-9]{1,3}){3}(?:[.].+)?")  # machines and pods in DNS
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_HASH = re.compile(f"(?=.*[0-9])[0-9a-f]{{12,64}}|{_UUID}")
+_SAFE = "[2456789bcdfghjklmnpqrstvwxz]"  # of these, which spell no words, Kubernetes makes the ends of names
+_POD = re.compile(
+    f"(.+?)-(?:(?:{_SAFE}{{8,10}}|[0-9]{{8,10}})-{_SAFE}{{5}}"
+    f"|(?=[a-z]*[0-9])(?=[0-9]*[a-z]){_SAFE}{{8,10}}|(?=[a-f]*[0-9])[0-9a-f]{{16,64}}|{_UUID})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Names of one kind that are no services.
+
+    Attributes:
+        kind: ``addresses``, ``hashes`` or ``pods``.
+        count: how many.
+        examples: some of them.
+    """
+
+    kind: str
+    count: int
+    examples: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class ServiceLabels:
+    """Reads names, and remembers them: a mesh has few names in many series."""
+
+    _known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
+    _kinds: dict[str, str] = field(default_factory=dict)  # of folded names
+
+    def read(self, namespaces: tuple[str, ...], names: tuple[str, ...], *, is_fixed: bool = False) -> tuple[str, str]:
+        """Namespace and name of a service, as in ids; one of them is empty if the labels name none.
+
+        Args:
+            namespaces, names: values of the labels that may tell them, the best first. A host may tell both.
+            is_fixed: the dialect knows no namespaces, so a host tells none.
+        """
+        given = namespaces, names, is_fixed
+        found = self._known.get(given)
+        if found is None:
+            name = next((one for one in names if one and one != LATE), LATE if LATE in names else "")
+            namespace, name = self._read(_namespace(namespaces), name, is_fixed=is_fixed)
+            found = self._known[given] = escape_namespace(namespace), escape_name(name)
+        return found
+
+    def folded(self) -> tuple[Folded, ...]:
+        """What was read and is no service."""
+        by_kind: dict[str, list[str]] = {}
+        for name, kind in self._kinds.items():
+            by_kind.setdefault(kind, []).append(name)
+        return tuple(Folded(kind, len(names), tuple(names[:MOST_EXAMPLES])) for kind, names in sorted(by_kind.items()))
+
+    def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
+        text = name
+        if host := _HOST.fullmatch(name):
+            name = host[1]
+            namespace = namespace if is_fixed else _in_cluster_of(namespace, host[2])
+        elif is_address(name):
+            if _is_loopback(name):
+                return "", ""
+            self._kinds[text] = ADDRESSES[1]
+            return ADDRESSES
+        if _HASH.fullmatch(name):
+            self._kinds[text] = HASHES[1]
+            return HASHES
+        if pod := _POD.fullmatch(name):
+            self._kinds[text], name = PODS, pod[1]
+        return namespace, name
+
+
+def is_late(namespace: str) -> bool:
+    """Whether a namespace is not known, even if its cluster is."""
+    return namespace == LATE or namespace.endswith((f".{LATE}", "."))
+
+
+def is_address(name: str) -> bool:
+    """Whether a name is an address, or made of one, with or without a port."""
+    return name == "localhost" or _NUMBERED.fullmatch(name) is not None or _parse(name) is not None
+
+
+def _is_loopback(name: str) -> bool:
+    address = _parse(name)
+    return name == "localhost" or (address is not None and address.is_loopback)
+
+
+def _parse(name: str) -> IPv4Address | IPv6Address | None:
+    with_port = _PORT.fullmatch(name)
+    try:
+        return ip_address((with_port["six"] or with_port["four"]) if with_port else name)
+    except ValueError:
+        return None
+
+
+def _namespace(values: Sequence[str]) -> str:
+    """The first namespace; if its label was not filled, the namespace of the host that was called."""
+    first = next(filter(None, values), "")
+    if is_late(first):
+        for host in filter(_HOST.fullmatch, values):
+            return _in_cluster_of(first, _host_namespace(host))
+        return OUTSIDE if any("." in one for one in values[1:]) else first
+    return _host_namespace(first) or first
+
+
+def _host_namespace(text: str) -> str:
+    host = _HOST.fullmatch(text)
+    return host[2] if host else ""
+
+
+def _in_cluster_of(namespace: str, other: str) -> str:
+    """Another namespace in the same cluster, where namespaces begin with one."""
+    cluster, dot, _ = namespace.rpartition(".")
+    return f"{cluster}{dot}{other}"

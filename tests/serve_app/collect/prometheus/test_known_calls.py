@@ -1,0 +1,81 @@
+"""Calls that are known are listed, with or without requests."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
+
+WEB, CART, PAY, BANK = (("shop", name) for name in ("web", "cart", "pay", "bank"))
+Rates = Mapping[Key, float]
+
+
+class Mesh:
+    """The rows of polls, 15 s apart."""
+
+    def __init__(self) -> None:
+        self.calls, self.services = KeyIndex(), KeyIndex()
+        self.known, self.now = KnownCalls(), 0.0
+
+    def poll(self, calls: Rates, services: Rates, after: float = 15.0) -> dict[Key, float]:
+        """Return the calls that are listed."""
+        self.now += after
+        requests, own = self._column(self.calls, calls), self._column(self.services, services)
+        self.known, listed = self.known.see_calls(requests, self.now).list_all(requests, own, self.now)
+        return dict(zip(listed.keys, listed.values.tolist(), strict=True))
+
+    @staticmethod
+    def _column(index: KeyIndex, rows: Rates) -> Column:
+        numbers = np.array([index.number_of(key) for key in rows], np.int64)
+        order = np.argsort(numbers)
+        return Column(index, numbers[order], np.array([*rows.values()], np.float64)[order])
+
+
+WEB_CART, WEB_PAY, PAY_BANK = (*WEB, *CART), (*WEB, *PAY), (*PAY, *BANK)
+ALL, OWN = {WEB_CART: 40.0, WEB_PAY: 10.0, PAY_BANK: 10.0}, {WEB: 60.0, CART: 40.0, PAY: 10.0}
+
+
+@pytest.mark.parametrize(
+    ("calls", "services", "listed"),
+    [
+        pytest.param({**ALL, WEB_CART: 0.0}, {**OWN, CART: 0.0}, {**ALL, WEB_CART: 0.0}, id="stays flat"),
+        pytest.param({WEB_PAY: 10.0, PAY_BANK: 10.0}, OWN, {**ALL, WEB_CART: 0.0}, id="ends"),
+        pytest.param({WEB_CART: 40.0, WEB_PAY: 10.0}, OWN, {**ALL, PAY_BANK: 0.0}, id="the only one of its caller"),
+        pytest.param({WEB_CART: 40.0, WEB_PAY: 10.0, PAY_BANK: float("nan")}, OWN, {WEB_CART: 40.0, WEB_PAY: 10.0},
+                     id="not known"),
+        pytest.param({PAY_BANK: 10.0}, {CART: 40.0, PAY: 10.0}, {PAY_BANK: 10.0}, id="nothing of the caller is seen"),
+        pytest.param({**ALL, WEB_CART: 0.0}, {WEB: 60.0, PAY: 10.0}, {WEB_PAY: 10.0, PAY_BANK: 10.0},
+                     id="the callee has disappeared"),
+    ],
+)  # fmt: skip
+def test_a_known_call_without_requests_is_listed_with_0(calls: Rates, services: Rates, listed: Rates) -> None:
+    mesh = Mesh()
+    assert mesh.poll(ALL, OWN) == ALL
+    assert mesh.poll(calls, services) == pytest.approx(dict(listed))
+
+
+def test_a_call_is_forgotten_half_an_hour_after_its_last_request() -> None:
+    mesh = Mesh()
+    flat, quiet = {**ALL, WEB_CART: 0.0}, {**OWN, CART: 0.0}
+    assert WEB_CART not in mesh.poll(flat, quiet), "it was never made"
+    assert mesh.poll(ALL, OWN)[WEB_CART] == 40.0
+    assert mesh.poll(flat, quiet, KNOWN_SECONDS)[WEB_CART] == 0.0
+    assert WEB_CART not in mesh.poll(flat, quiet)
+    assert mesh.poll(ALL, OWN)[WEB_CART] == 40.0
+
+
+def test_known_calls_stay_known_when_keys_are_numbered_again() -> None:
+    mesh = Mesh()
+    mesh.poll(ALL, OWN)
+    mesh.calls, mesh.services = KeyIndex(), KeyIndex()
+    assert mesh.poll({PAY_BANK: 10.0}, OWN) == {**ALL, WEB_CART: 0.0, WEB_PAY: 0.0}
+    assert len(mesh.known.calls.at) == len(mesh.calls) == 3
+
+
+def test_a_call_of_another_name_is_no_longer_known() -> None:
+    mesh = Mesh()
+    mesh.poll(ALL, OWN)
+    mesh.known = mesh.known.forget(np.array([key == WEB_CART for key in mesh.calls.keys]))
+    assert mesh.poll({WEB_PAY: 10.0, PAY_BANK: 10.0}, OWN) == {WEB_PAY: 10.0, PAY_BANK: 10.0}
