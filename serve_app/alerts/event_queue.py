@@ -6,7 +6,7 @@ enough, since each event holds all that is known about its incident, and ``seque
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
@@ -18,6 +18,7 @@ from serve_app.net.http import Reply
 from serve_app.settings.plugins import O, Plugin
 
 log = logging.getLogger(__name__)
+Picture = Callable[[str, str], Awaitable[bytes | None]]  # of mesh and incident: the picture as PNG, if there is one
 SKIPPED = Reply(status=204, detail="the receiver does not want this event")  # delivered, but not counted as sent
 
 
@@ -71,8 +72,8 @@ class EventReceiver(Protocol):
 class PictureReceiver(Protocol):
     """A receiver that shows the picture of an incident."""
 
-    def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
-        """Take the picture of an incident, shortly after its event. There may be none, so no event waits for it."""
+    def use_pictures(self, picture: Picture) -> None:
+        """Take the function that returns pictures; called once, before the first event."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ from model.names import readable
 from serve_app.alerts.annotations import format_time
 
 ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
-PICTURED = frozenset({"opened", "cause_changed"})  # events with a new picture of the incident
 _UNKNOWN_ENDS = frozenset({"unseen", "mesh_silent"})  # reasons of a resolution
 _LINKS = {
     "page_url": "Open the incident",
@@ -71,7 +70,7 @@ def news(event: Mapping[str, Any]) -> str:
             return f"Now part of incident {event['merged_into']}."
         case "resolved":
             return _end(event)
-        case other:  # of a later version, in a state file
+        case other:  # of a later version, in a saved state
             return f"{str(other).replace('_', ' ').capitalize()}."
 
 

@@ -17,7 +17,7 @@ from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import ReceiverPlugin
 from serve_app.alerts.event_text import ENDS, how_it_ended, next_step
 from serve_app.net.http import HttpSender, Reply
-from serve_app.settings.alerting import ReceiverSettings
+from serve_app.settings.receivers import GrafanaSettings
 
 KIND = "grafana"
 PATH = "/api/annotations"
@@ -109,7 +109,7 @@ def _find_id(content: bytes) -> int | None:
 
 
 def grafana_key(url: str) -> str:
-    """The name of a Grafana in the state file."""
+    """The name of a Grafana in the saved state."""
     return f"grafana-{hashlib.blake2b(url.encode(), digest_size=8).hexdigest()}"
 
 
@@ -117,8 +117,8 @@ def _milliseconds(at: datetime) -> int:
     return round(1000 * at.timestamp())
 
 
-def _open(settings: ReceiverSettings, deadline_seconds: float) -> Grafana:
+def _open(settings: GrafanaSettings, deadline_seconds: float) -> Grafana:
     return Grafana(HttpSender(settings.endpoint(settings.url.rstrip("/") + PATH), deadline_seconds))
 
 
-GRAFANA = ReceiverPlugin(options=ReceiverSettings, open=_open)
+GRAFANA = ReceiverPlugin(options=GrafanaSettings, open=_open)

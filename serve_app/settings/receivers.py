@@ -1,10 +1,28 @@
-"""Options of the receivers that settings choose by kind: PagerDuty, a Slack app."""
+"""Options of the receivers that settings choose by kind."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from serve_app.settings.base import AccessSettings, Address, Location
+
+
+class WebhookSettings(AccessSettings):
+    """An HTTP endpoint that receives incidents as JSON. Its URL is used unchanged."""
+
+    url: Address = Field(description="its URL")
+    secret_file: Location | None = Field(
+        None, description="file with the key that signs each request (HMAC-SHA256); none: unsigned"
+    )
+    format: Literal["event", "slack"] = Field(
+        "event", description="event: all that is known, as JSON; slack: a message for an incoming webhook of Slack"
+    )
+
+
+class GrafanaSettings(AccessSettings):
+    """A Grafana that shows incidents as annotations."""
+
+    url: Address = Field(description="its base URL")
 
 
 class PagerDutySettings(AccessSettings):

@@ -10,8 +10,8 @@ from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.annotations import truncate
 from serve_app.alerts.event_text import news, what_happened
 from serve_app.alerts.links import Links
-from serve_app.alerts.transitions import LATE, resolve_all, transition
-from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, notice, verdict
+from serve_app.alerts.transitions import resolve_all
+from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, notice, transition, verdict
 
 MINUTE = timedelta(minutes=1)
 
@@ -247,14 +247,6 @@ def test_the_same_verdict_again_changes_nothing() -> None:
     alerts = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
     again = transition(alerts, "shop", verdict(incident("a")), NOW + MINUTE, PLACE)
     assert again == Transition(replace(alerts, at=NOW + MINUTE))
-
-
-def test_an_overtaken_verdict_changes_nothing() -> None:
-    alerts = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
-    older = verdict(at=NOW - MINUTE)
-    assert transition(alerts, "shop", older, NOW + MINUTE, PLACE) == Transition(alerts)
-    # If no newer verdict comes, the mesh has started again with another clock.
-    assert transition(alerts, "shop", older, NOW + LATE, PLACE).alerts.open == ()
 
 
 def test_a_start_ahead_of_the_clock_is_now() -> None:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from model.verdict import Severity, Verdict
 from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
 from serve_app.alerts.alertmanager import current_alerts, find_problem, split_batches
-from serve_app.alerts.payloads import decode_state, encode_state
-from serve_app.alerts.transitions import transition
-from tests.serve_app.alerts.alerting import NOW, PLACE, incident, verdict
+from serve_app.alerts.storage import decode_state, encode_state
+from tests.serve_app.alerts.alerting import NOW, PLACE, incident, transition, verdict
 
 HOUR = timedelta(hours=1)
 SERVICES = [f"shop/s{i}" for i in range(6)]

@@ -32,6 +32,7 @@ from typer.testing import CliRunner
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
+from serve_app.alerts.storage import AlertStorage
 from serve_app.api.codec import encode_verdict, snapshot_document
 from serve_app.cli import app
 from serve_app.pipeline import Mesh, advance, options
@@ -462,15 +463,14 @@ def test_a_fault_is_an_alert(tmp_path: Path) -> None:
             sidecar.process.send_signal(signal.SIGTERM)
             assert sidecar.process.wait(SECONDS) == 0
     assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
-    assert (tmp_path / "state" / "notify" / "notifications.json").exists()
+    with closing(local_store(tmp_path / "state")) as store:
+        assert AlertStorage(store).read().meshes["mesh"].open
 
 
 @pytest.mark.parametrize(
-    ("setting", "path"),
-    [("[[notify.webhooks]]", "/"), ("[notify.grafana]", "/api/annotations")],
-    ids=["webhook", "grafana"],
+    ("kind", "path"), [("webhook", "/"), ("grafana", "/api/annotations")], ids=["webhook", "grafana"]
 )
-def test_each_receiver_alone_hears_of_a_fault(tmp_path: Path, setting: str, path: str) -> None:
+def test_each_receiver_alone_hears_of_a_fault(tmp_path: Path, kind: str, path: str) -> None:
     posted: queue.Queue[str] = queue.Queue()
 
     def receive(request: Request) -> None:
@@ -480,7 +480,10 @@ def test_each_receiver_alone_hears_of_a_fault(tmp_path: Path, setting: str, path
 
     with standin.start_server(receive) as server:
         config = tmp_path / "tagae.toml"
-        config.write_text(f'store.path = "{tmp_path / "state"}"\n{setting}\nurl = "{standin.url_of(server)}"')
+        config.write_text(
+            f'store.path = "{tmp_path / "state"}"\n[[notify.receivers]]\nkind = "{kind}"\n'
+            f'options.url = "{standin.url_of(server)}"'
+        )
         with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
             for snapshot in record_simulation(SPEC, 45, fault_from=25):
                 push(ask, snapshot)
