@@ -98,9 +98,8 @@ NOTICES_SENT = Metric(
 )
 NOTICES_FAILED = Metric(
     "tagae_notices_failed_total",
-    "Failed attempts to send notifications, by receiver (alertmanager, webhook, grafana; state: the state file; "
-    "notifier: the part of the service that sends them) and reason: unreachable, late, broken, overloaded, failed, "
-    "forbidden, refused, secret, unwritable.",
+    "Failed attempts to send notifications, by receiver (alertmanager, webhook, grafana; state: their state in the "
+    "store) and reason: unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
     ("receiver", "reason"),
 )
 NOTICES_DROPPED = Metric(

@@ -351,7 +351,7 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         (imports_up_or_sideways_in_lab, "lab/simulator/x.py", "from lab.training.meshes import FIRST_SEED"),
         (imports_up_or_sideways_in_lab, "lab/demo/x.py", "def f():\n    from lab import comparison"),
         (imports_up_or_sideways_in_serve_app, "serve_app/api/x.py", "from serve_app.settings import Settings"),
-        (imports_up_or_sideways_in_serve_app, "serve_app/alerts/x.py", "def f():\n    from serve_app import collect"),
+        (imports_up_or_sideways_in_serve_app, "serve_app/alerts/x.py", "def f():\n    from serve_app import web"),
         (imports_up_or_sideways_in_serve_app, "serve_app/metrics.py", "import serve_app.net.http"),
         (
             imports_up_or_sideways_in_deployments,
