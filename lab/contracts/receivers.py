@@ -123,8 +123,8 @@ def _use(choice: ReceiverChoice, use: Callable[[EventReceiver], Awaitable[T]]) -
     """Open a receiver as the service does, use it, and close it."""
 
     async def run() -> T:
-        (open_receiver,) = receivers(Settings(notify=NotifySettings(receivers=(choice,)))).events
-        receiver = open_receiver(DEADLINE_SECONDS)
+        (chosen,) = receivers(Settings(notify=NotifySettings(receivers=(choice,)))).events
+        receiver = chosen.open(DEADLINE_SECONDS)
         try:
             return await use(receiver)
         finally:

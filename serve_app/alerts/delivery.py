@@ -8,7 +8,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import AsyncExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from typing import Any
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
-from serve_app.alerts.event_queue import EventQueue, EventReceiver, PictureReceiver, QueueLimits, ReceiverPlugin
+from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, PictureReceiver, QueueLimits, ReceiverPlugin
 from serve_app.alerts.links import Links
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
@@ -53,13 +53,13 @@ class Receivers:
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        events: opens each receiver of events, with the deadline of one delivery, s.
+        events: the receivers of events.
         timing, queue, backoff: when to send, and how much may wait.
         drain_seconds: for what still waits when the process ends.
     """
 
     alertmanagers: tuple[Endpoint, ...] = ()
-    events: tuple[Callable[[float], EventReceiver], ...] = ()
+    events: tuple[ChosenReceiver, ...] = ()
     _: KW_ONLY
     links: Links = field(default_factory=Links)
     notices: bool = True
@@ -73,10 +73,10 @@ class Receivers:
 def receivers(settings: Settings) -> Receivers:
     """The receivers of the settings."""
     notify = settings.notify
-    events: list[Callable[[float], EventReceiver]] = []
+    events = []
     for one in notify.receivers:
         plugin: ReceiverPlugin[Any] = RECEIVERS.load(one.kind, ReceiverPlugin)
-        events.append(partial(plugin.open, plugin.check_options(one.options)))
+        events.append(ChosenReceiver(partial(plugin.open, plugin.check_options(one.options)), one.notices))
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
         tuple(events),
@@ -118,11 +118,7 @@ class AlertDelivery:
             AlertmanagerReceiver(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
             for one in to.alertmanagers
         ]
-        events = [open_receiver(to.deadline_seconds) for open_receiver in to.events]
-        for one in events:
-            if isinstance(one, PictureReceiver):
-                one.use_pictures(self._picture)
-        self._queues = [EventQueue(one, self._saved, instruments) for one in events]
+        self._queues = [self._open(one) for one in to.events]
         _require_different_keys(self._queues)
         self._receivers: list[Receiver] = [*self._replicas, *self._queues]
         self._loops = [
@@ -133,9 +129,9 @@ class AlertDelivery:
         self._running = False
         self._tidy()
 
-    def known_meshes(self) -> Collection[str]:
+    def known_meshes(self) -> Set[str]:
         """The meshes of which it had a verdict."""
-        return tuple(self._saved.state.meshes)
+        return self._saved.state.meshes.keys()
 
     def newest(self, mesh: str) -> datetime | None:
         """Time of the snapshot of the newest verdict of a mesh that it had."""
@@ -192,6 +188,12 @@ class AlertDelivery:
         else:
             await self._shut_down()
 
+    def _open(self, chosen: ChosenReceiver) -> EventQueue:
+        receiver = chosen.open(self._to.deadline_seconds)
+        if isinstance(receiver, PictureReceiver):
+            receiver.use_pictures(self._picture)
+        return EventQueue(receiver, chosen.notices, self._saved, self._instruments)
+
     async def _deliver(self) -> None:
         """Save and send until closing or taken over. All tasks have ended when it returns."""
         saving = asyncio.create_task(self._saved.run())
@@ -224,7 +226,8 @@ class AlertDelivery:
             await self._saved.flush()
 
     def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
-        state = self._saved.state.apply(mesh, change, [queue.key for queue in self._queues])
+        events = {queue.key: queue.select(change.events) for queue in self._queues}
+        state = self._saved.state.apply(mesh, change, events)
         has_news = bool(change.ended or change.events)
         self._saved.update(self._trim(state, now) if has_news else state, write=has_news)
 

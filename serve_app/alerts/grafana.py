@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverPlugin
+from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
 from serve_app.alerts.event_text import ENDS, how_it_ended, next_step
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import GrafanaSettings
@@ -34,7 +34,7 @@ class Grafana:
     def __init__(self, sender: HttpSender) -> None:
         self._sender = sender
         self.name = sender.endpoint.origin
-        self.key = grafana_key(sender.endpoint.url)
+        self.key = receiver_key(KIND, sender.endpoint.url)
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Add the annotation of the event's incident, or change it."""
@@ -106,11 +106,6 @@ def _find_id(content: bytes) -> int | None:
     if not isinstance(found, list):
         raise TypeError(f"got {type(found).__name__}")
     return int(found[0]["id"]) if found else None
-
-
-def grafana_key(url: str) -> str:
-    """The name of a Grafana in the saved state."""
-    return f"grafana-{hashlib.blake2b(url.encode(), digest_size=8).hexdigest()}"
 
 
 def _milliseconds(at: datetime) -> int:

@@ -70,14 +70,18 @@ class Owner:
             return None
 
     async def _wait_for_silence(self) -> None:
-        """Wait until the owner has written nothing for ``SILENCE_SECONDS``, by the clock of this process alone."""
+        """Wait until the owner has written nothing for ``SILENCE_SECONDS``, by the clock of this process alone, or
+        there is no state to own."""
         known, since = 0, time.monotonic()
         while time.monotonic() - since < SILENCE_SECONDS:
             await asyncio.sleep(WATCH_SECONDS)
             try:
                 revision = await asyncio.to_thread(self._storage.revision)
             except ServeError:  # of a store that is away, nothing is known
-                revision = -1
-            if revision < 0 or revision != known:
+                since = time.monotonic()
+                continue
+            if not revision:
+                break
+            if revision != known:
                 known, since = revision, time.monotonic()
         log.warning("no other process sends notifications any more; this one does again")

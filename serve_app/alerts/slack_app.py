@@ -7,7 +7,6 @@ event first looks for them. Without the permission to read the channel it is sen
 twice after a crash is better than none.
 """
 
-import hashlib
 import json
 import logging
 from collections import OrderedDict
@@ -17,7 +16,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import SKIPPED, Picture, ReceiverPlugin
+from serve_app.alerts.event_queue import Picture, ReceiverPlugin, receiver_key
 from serve_app.alerts.event_text import incident_key, news
 from serve_app.alerts.slack import escape, slack_message
 from serve_app.net.endpoint import Endpoint, check_url
@@ -52,8 +51,7 @@ class SlackApp:
         self._settings = settings
         self._deadline_seconds = deadline_seconds
         self.name = f"{sender.endpoint.origin}/{settings.channel}"
-        identity = f"{sender.endpoint.url}\n{settings.channel}"
-        self.key = f"slack-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+        self.key = receiver_key(KIND, sender.endpoint.url, settings.channel)
         self._messages: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._picture: Picture | None = None
 
@@ -64,8 +62,6 @@ class SlackApp:
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Post or change the message of an event's incident, and tell the news in its thread."""
         document = event.document
-        if not self._settings.notices and document["incident"]["severity"] == "notice":
-            return SKIPPED
         found, message = await self._find_message(document)
         if found.failed:
             return found

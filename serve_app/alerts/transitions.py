@@ -149,7 +149,7 @@ def _annotations(
 
 def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime, links: Links) -> _Step:
     """Report another first suspect than the last event had, if it has led for long enough."""
-    if not alerted.cause or not cause:  # an earlier version stored no cause
+    if not alerted.cause or not cause:  # an incident of traffic may have no service
         return _Step(replace(alerted, cause=cause))
     if cause == alerted.cause:
         return _Step(replace(alerted, next_cause="", next_cause_since=None))

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverPlugin
+from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
 from serve_app.alerts.slack import slack_message
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
@@ -34,7 +34,7 @@ class Webhook:
     ) -> None:
         self.sender = sender
         self.name = sender.endpoint.origin
-        self.key = webhook_key(sender.endpoint.url)
+        self.key = receiver_key(KIND, sender.endpoint.url)
         self.secret_file = secret_file
         self.format = format
 
@@ -68,11 +68,6 @@ def signature(key: str, body: bytes, at: int) -> str:
     """
     digest = hmac.new(key.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
-
-
-def webhook_key(url: str) -> str:
-    """The name of a webhook in the saved state: a hash, since the URL may be a secret."""
-    return hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
 
 
 def _open(settings: WebhookSettings, deadline_seconds: float) -> Webhook:

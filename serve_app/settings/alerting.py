@@ -73,6 +73,7 @@ class ReceiverChoice(SettingsGroup):
     """A receiver of events, of any kind."""
 
     kind: str = Field(description="webhook, grafana, pagerduty, slack, or a kind that an installed package provides")
+    notices: bool = Field(True, description="whether to send notices to it, too")
     options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
 
     @field_validator("kind")

@@ -33,7 +33,6 @@ class PagerDutySettings(AccessSettings):
         description="where events are posted; in the European region https://events.eu.pagerduty.com/v2/enqueue",
     )
     routing_key_file: Location = Field(description="file with the integration key, read again for each event")
-    notices: bool = Field(True, description="whether to send notices too, with the severity info")
 
     @model_validator(mode="after")
     def _logs_in_with_its_key(self) -> Self:
@@ -48,4 +47,3 @@ class SlackSettings(AccessSettings):
     url: Address = Field("https://slack.com/api", description="base URL of the Web API")
     bearer_token_file: Location = Field(description="file with the app's bot token (xoxb-...)")
     channel: str = Field(pattern="^[CG][A-Z0-9]{6,20}$", description="id of the channel, from its details in Slack")
-    notices: bool = Field(True, description="whether to send notices too")

@@ -170,7 +170,6 @@ def in_session(settings: Settings) -> Settings:
     [
         {"alertmanagers": [{"url": "http://127.0.0.1:9"}]},
         {"receivers": [{"kind": "webhook", "options": {"url": "http://127.0.0.1:9"}}]},
-        {"grafana": {"url": "http://127.0.0.1:9"}},
     ],
     ids=lambda notify: next(iter(notify)),
 )

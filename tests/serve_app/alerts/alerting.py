@@ -20,6 +20,7 @@ from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severit
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.delivery import AlertDelivery, Receivers
+from serve_app.alerts.event_queue import ChosenReceiver
 from serve_app.alerts.links import Links
 from serve_app.alerts.storage import NAME, decode_state
 from serve_app.alerts.transitions import transition as transition_of_document
@@ -246,7 +247,10 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
         (
-            *(partial(WEBHOOK.open, WebhookSettings(url=f"{one.url}/hook", **hook)) for one in webhooks),
+            *(
+                ChosenReceiver(partial(WEBHOOK.open, WebhookSettings(url=f"{one.url}/hook", **hook)))
+                for one in webhooks
+            ),
             *more.pop("events", ()),
         ),
         **{"links": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},

@@ -182,6 +182,27 @@ async def test_of_two_notifiers_the_newer_one_sends_until_it_is_gone(
     assert distinct(hook.requests) == [("opened", "a"), ("opened", "b"), ("resolved", "a")]
 
 
+async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
+    store: StateStore, other: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a damaged file of the store was replaced."""
+    monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(owner, "WATCH_SECONDS", 0.01)
+    async with start_endpoints(200) as (hook,):
+        one = Owner(store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()))
+        running = asyncio.create_task(one.run())
+        store_verdict(store, "shop", verdict(incident("a")), 1)
+        await hook.until(lambda requests: len(distinct(requests)) == 1)
+        while (document := other.read_document(NAME)) is not None:
+            with suppress(StoreConflict):
+                other.write_document(NAME, b"", revision=document.revision)
+                break
+        store_verdict(store, "shop", verdict(incident("b", "pay/bank")), 2)
+        await hook.until(lambda requests: ("opened", "b") in distinct(requests))
+        await one.close()
+        await running
+
+
 def distinct(requests: list[Request]) -> list[tuple[str, str]]:
     """Kind and incident of each event. One that was delivered just before a takeover comes again, with the same id."""
     events = {request.json["id"]: request.json for request in requests}

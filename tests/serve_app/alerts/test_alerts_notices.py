@@ -261,7 +261,7 @@ def test_an_incident_that_returns_is_notified_again() -> None:
     assert again.alerts.open[0].alert.labels == opened.alerts.open[0].alert.labels
     assert _kinds(again) == ["opened"]
     assert len({event.id for transition in (opened, over, again) for event in transition.events}) == 3
-    book = AlertState().apply("shop", over, ()).apply("shop", again, ())
+    book = AlertState().apply("shop", over, {}).apply("shop", again, {})
     assert book.ended == ()  # it fires: it must not be reported as ended in the same batch
 
 

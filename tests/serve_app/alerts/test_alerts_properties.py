@@ -39,7 +39,7 @@ def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
         now += timedelta(seconds=seconds)
         seen = Verdict(now, *(getattr(one, name) for name in Verdict.__slots__[1:]))
         transitioned = transition(book.meshes.get("shop", MeshAlerts()), "shop", seen, now, PLACE)
-        book = book.apply("shop", transitioned, ["hook"])
+        book = book.apply("shop", transitioned, {"hook": transitioned.events})
         books.append(book)
     return books
 

@@ -90,11 +90,8 @@ def test_an_end_says_how(reason: str, text: str) -> None:
     assert news(event.document) == text
 
 
-def test_the_state_of_an_earlier_version_is_read() -> None:
-    """A state without causes and ended incidents reports no cause that it does not know."""
-    _, alerts = follow(verdict(incident("a", "shop/cart")))
-    earlier = replace(alerts, open=tuple(replace(one, cause="") for one in alerts.open))
-    other = verdict(incident("a", "shop/db"))
-    change = transition(earlier, "shop", other, NOW + 10 * STEP, PLACE)
-    assert change.events == ()
-    assert change.alerts.open[0].cause == "shop/db"
+def test_the_first_suspect_of_an_incident_that_had_none_is_no_change_of_cause() -> None:
+    nowhere = replace(incident("a"), suspects=(), affected=())
+    events, alerts = follow(verdict(nowhere), *[verdict(incident("a", "shop/db"))] * 12)
+    assert kinds(events) == ["opened"]
+    assert alerts.open[0].cause == "shop/db"

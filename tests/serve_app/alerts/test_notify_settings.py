@@ -59,7 +59,7 @@ def test_receivers_from_a_file(config: Path) -> None:
         "https://am-1/prefix/api/v2/alerts",
     ]
     assert to.alertmanagers[1].bearer_token_file == Path("/token")
-    hook, slack = (open_receiver(1.0) for open_receiver in to.events)
+    hook, slack = (one.open(1.0) for one in to.events)
     assert isinstance(hook, Webhook)
     assert isinstance(slack, Webhook)
     assert (hook.sender.endpoint.url, hook.name, hook.secret_file, hook.format) == (

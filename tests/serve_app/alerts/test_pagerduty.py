@@ -48,8 +48,9 @@ def pagerduty() -> Iterator[StandInPagerDuty]:
 
 
 def to(pagerduty: StandInPagerDuty, key_file: Path, *, notices: bool = True, **more: Any) -> Any:
-    options = {"url": pagerduty.url, "routing_key_file": str(key_file), "notices": notices}
-    settings = Settings.model_validate({"notify": {"receivers": [{"kind": KIND, "options": options}]}})
+    options = {"url": pagerduty.url, "routing_key_file": str(key_file)}
+    receiver = {"kind": KIND, "notices": notices, "options": options}
+    settings = Settings.model_validate({"notify": {"receivers": [receiver]}})
     return receivers(events=configured(settings).events, **more)
 
 

@@ -35,6 +35,14 @@ EVENT: dict[str, Any] = {
         "suspects": [{"service": "shop/cart", "score": 0.6, "reasons": [{"text": "p99 latency 1.2 s"}]}],
         "affected": ["shop/cart", "shop/web"],
         "changes": [],
+        "title": "",
+        "next_step": "",
+        "impact": None,
+        "scope": "",
+        "team": "",
+        "contact": "",
+        "teams": [],
+        "error_budgets": [],
     },
 }
 

@@ -17,7 +17,6 @@ from tests.serve_app.alerts.alerting import (
     eventually,
     incident,
     metric_value,
-    notice,
     receivers,
     start_notifier,
     verdict,
@@ -132,12 +131,6 @@ async def test_a_wrong_token_is_retried_and_not_logged(
         token.write_text(BOT_TOKEN)  # it is read again
         await eventually(lambda: len(slack.messages) == 1)
     assert "s3cret" not in caplog.text
-
-
-async def test_notices_are_a_setting(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
-    async with start_notifier(to(slack, token, {"notices": False}), tmp_path) as (notifier, _):
-        accept(notifier, "shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
-    assert [title(one) for one in slack.roots()] == ["Minor incident in shop: bank/ledger"]
 
 
 async def test_the_picture_is_in_the_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:

@@ -40,33 +40,27 @@ def reading(place: StoreSettings) -> Iterator[StateStore]:
         yield opened
 
 
-class Memory:
-    """Remembers what it was handed."""
+class Memory(AlertDelivery):
+    """A delivery to no one, which remembers what it was handed."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: StateStore) -> None:
+        super().__init__(receivers(), store, PrometheusInstruments())
         self.had: list[tuple[str, int]] = []
         self.times: list[datetime] = []
         self.gone: list[str] = []
-        self._newest: dict[str, datetime] = {}
-
-    def known_meshes(self) -> list[str]:
-        return list(self._newest)
-
-    def newest(self, mesh: str) -> datetime | None:
-        return self._newest.get(mesh)
 
     def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
+        super().accept_verdict(mesh, verdict, now)
         self.had.append((mesh, verdict.sequence))
         self.times.append(now)
-        self._newest[mesh] = verdict.observed_at
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
+        super().forget_mesh(mesh, now)
         self.gone.append(mesh)
-        del self._newest[mesh]
 
 
 async def test_each_verdict_comes_once_and_in_order(store: StateStore, reading: StateStore) -> None:
-    feed, memory = VerdictFeed(reading), Memory()
+    feed, memory = VerdictFeed(reading), Memory(reading)
     store_verdict(store, "shop", verdict(), 1)
     await feed.hand_on(memory)
     for sequence in (2, 3, 4):  # while the notifier did something else
@@ -83,27 +77,27 @@ async def test_of_a_mesh_that_is_new_to_it_only_the_newest_verdict_comes(
 ) -> None:
     for sequence in (1, 2, 3):
         store_verdict(store, "shop", verdict(), sequence)
-    memory = Memory()
+    memory = Memory(reading)
     await VerdictFeed(reading).hand_on(memory)
     assert memory.had == [("shop", 3)]
 
 
 async def test_a_verdict_keeps_the_time_when_it_was_made(store: StateStore, reading: StateStore) -> None:
-    made_at, memory = datetime.now(UTC) - timedelta(minutes=30), Memory()
+    made_at, memory = datetime.now(UTC) - timedelta(minutes=30), Memory(reading)
     store_verdict(store, "shop", verdict(), 1, made_at=made_at)
     await VerdictFeed(reading).hand_on(memory)
     assert memory.times == [made_at]
 
 
 async def test_no_one_is_notified_of_yesterday(store: StateStore, reading: StateStore) -> None:
-    memory = Memory()
+    memory = Memory(reading)
     store_verdict(store, "shop", verdict(), 1, made_at=datetime.now(UTC) - timedelta(hours=25))
     await VerdictFeed(reading).hand_on(memory)
     assert memory.had == []
 
 
 async def test_a_change_without_a_snapshot_is_no_verdict(store: StateStore, reading: StateStore) -> None:
-    feed, memory = VerdictFeed(reading), Memory()
+    feed, memory = VerdictFeed(reading), Memory(reading)
     revision = store_verdict(store, "shop", verdict(), 1)
     await feed.hand_on(memory)
     store.replace("shop", b"feedback", revision=revision)
@@ -112,7 +106,7 @@ async def test_a_change_without_a_snapshot_is_no_verdict(store: StateStore, read
 
 
 async def test_a_mesh_that_begins_again_at_an_earlier_time_is_followed(store: StateStore, reading: StateStore) -> None:
-    feed, memory = VerdictFeed(reading), Memory()
+    feed, memory = VerdictFeed(reading), Memory(reading)
     store_verdict(store, "shop", verdict(), 1)
     await feed.hand_on(memory)
     store.delete("shop")
@@ -126,7 +120,7 @@ async def test_a_mesh_that_begins_again_at_an_earlier_time_is_followed(store: St
 async def test_a_deleted_mesh_is_forgotten_and_one_that_was_set_aside_is_not(
     store: StateStore, reading: StateStore
 ) -> None:
-    feed, memory = VerdictFeed(reading), Memory()
+    feed, memory = VerdictFeed(reading), Memory(reading)
     revisions = {mesh: store_verdict(store, mesh, verdict(), 1) for mesh in ("shop", "pay")}
     await feed.hand_on(memory)
     store.delete("shop")
@@ -141,7 +135,7 @@ async def test_a_deleted_mesh_is_forgotten_and_one_that_was_set_aside_is_not(
 async def test_a_damaged_mesh_holds_up_no_other(
     store: StateStore, reading: StateStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    feed, memory = VerdictFeed(reading), Memory()
+    feed, memory = VerdictFeed(reading), Memory(reading)
     store_verdict(store, "pay", verdict(), 1)
     (found,) = store.database.read("pay", under(rows.VERDICT))
     store.database.write("pay", Change(puts=[(found[0][0], b"damaged")]))
@@ -160,7 +154,7 @@ async def test_one_verdict_that_cannot_be_used_holds_up_no_other(
                 raise ZeroDivisionError
             super().accept_verdict(mesh, verdict, now)
 
-    feed, memory = VerdictFeed(reading), Picky()
+    feed, memory = VerdictFeed(reading), Picky(reading)
     store_verdict(store, "shop", verdict(), 1)
     await feed.hand_on(memory)
     for sequence in (2, 3):
@@ -174,7 +168,7 @@ async def test_a_store_that_comes_back_is_read_on(
     store: StateStore, reading: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(verdict_feed, "LOOK_SECONDS", 0.01)
-    memory, tries = Memory(), 0
+    memory, tries = Memory(reading), 0
 
     def fail(*_: object) -> Any:
         nonlocal tries
