@@ -1,6 +1,7 @@
 """The state of notifications as a document of the state store. It has one writer: the last process that has read it."""
 
 import logging
+import uuid
 from datetime import datetime
 
 import msgspec
@@ -26,6 +27,7 @@ class AlertStorage:
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
+        self._owner = uuid.uuid4().hex.encode()  # the first line of the document: who writes it
         self._revision = 0  # of the document as this process has read or written it
 
     @property
@@ -36,12 +38,12 @@ class AlertStorage:
     def read(self) -> AlertState:
         """The stored state, of which this process is the writer from now on. It is empty if there is none, or if it is
         damaged: it is then set aside."""
-        content = self._claim()
+        state = self._claim()
         try:
-            return decode_state(content)
+            return AlertState() if state is None else decode_state(state)
         except CorruptState as error:
             before = self._store.read_document(ASIDE)
-            self._store.write_document(ASIDE, content, revision=before.revision if before else 0)
+            self._store.write_document(ASIDE, state or b"", revision=before.revision if before else 0)
             log.error("%s; set aside in %s; the next verdict sends open incidents again", error, self.name)
             return AlertState()
 
@@ -51,28 +53,39 @@ class AlertStorage:
         Raises:
             StoreConflict: another process has taken over. Send nothing more.
         """
+        content = encode_state(state)
         try:
-            self._revision = self._store.write_document(NAME, encode_state(state), revision=self._revision)
+            self._write(content)
         except StoreConflict as error:
-            raise StoreConflict(
-                f"{self.name}: expected to be its writer, got another process that has taken over; nothing was changed"
-            ) from error
+            kept = self._store.read_document(NAME)
+            if kept is None or not kept.content.startswith(self._owner):
+                raise StoreConflict(
+                    f"{self.name}: expected to be its writer, got another process that has taken over; nothing was "
+                    "changed"
+                ) from error
+            self._revision = kept.revision  # an earlier write of this process, whose answer was lost
+            self._write(content)
 
     def revision(self) -> int:
         """The revision that the store has, which the writer changes at least every minute; 0: there is no state."""
         found = self._store.read_document(NAME)
         return 0 if found is None else found.revision
 
-    def _claim(self) -> bytes:
-        """Write the document again, so that the process that wrote it before cannot any more. Returns its content."""
+    def _claim(self) -> bytes | None:
+        """Write the document again, so that the process that wrote it before cannot any more. Returns the stored state;
+        None if there is none."""
         while True:
             kept = self._store.read_document(NAME)
-            content = kept.content if kept else encode_state(AlertState())
+            state = kept.content.partition(b"\n")[2] if kept else None
+            self._revision = kept.revision if kept else 0
             try:
-                self._revision = self._store.write_document(NAME, content, revision=kept.revision if kept else 0)
+                self._write(encode_state(AlertState()) if state is None else state)
             except StoreConflict:
                 continue
-            return content
+            return state
+
+    def _write(self, state: bytes) -> None:
+        self._revision = self._store.write_document(NAME, self._owner + b"\n" + state, revision=self._revision)
 
 
 class _StoredState(msgspec.Struct):
@@ -81,7 +94,7 @@ class _StoredState(msgspec.Struct):
 
 
 def encode_state(state: AlertState) -> bytes:
-    """The content of the document."""
+    """The content of the document, after the line of its owner."""
     return msgspec.json.encode(_StoredState(VERSION, state))
 
 

@@ -276,8 +276,13 @@ async def start_notifier(
 def saved(directory: Path) -> AlertState:
     """Return the state of notifications in a directory, as another process reads it."""
     with closing(open_store(StoreSettings(path=directory))) as store:
-        document = store.read_document(NAME)
-        return AlertState() if document is None else decode_state(document.content)
+        return stored_state(store)
+
+
+def stored_state(store: StateStore) -> AlertState:
+    """Return the state of notifications in a store, without becoming its owner."""
+    document = store.read_document(NAME)
+    return AlertState() if document is None else decode_state(document.content.partition(b"\n")[2])
 
 
 def resend_after(seconds: float = 0.05) -> PostTiming:

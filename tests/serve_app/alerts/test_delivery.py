@@ -16,7 +16,7 @@ from serve_app.alerts import saved_state
 from serve_app.alerts.alert import AlertState
 from serve_app.alerts.delivery import FORGET_AFTER, AlertDelivery
 from serve_app.alerts.delivery import receivers as configured
-from serve_app.alerts.storage import NAME, decode_state, encode_state
+from serve_app.alerts.storage import decode_state, encode_state
 from serve_app.errors import BadSettings, CorruptState, StoreFull
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings, StoreSettings
@@ -39,6 +39,7 @@ from tests.serve_app.alerts.alerting import (
     saved,
     start_endpoints,
     start_notifier,
+    stored_state,
     until_counted,
     verdict,
 )
@@ -48,11 +49,6 @@ from tests.serve_app.alerts.alerting import (
 def store(tmp_path: Path) -> Iterator[StateStore]:
     with closing(open_store(StoreSettings(path=tmp_path))) as opened:
         yield opened
-
-
-def stored(store: StateStore) -> AlertState:
-    document = store.read_document(NAME)
-    return AlertState() if document is None else decode_state(document.content)
 
 
 async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:
@@ -177,7 +173,7 @@ async def test_a_store_that_refuses_prevents_no_notification(
         await hook.until(lambda requests: len(requests) == 1)
         assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
         monkeypatch.undo()  # as soon as there is room again
-        await eventually(lambda: bool(stored(store).meshes))
+        await eventually(lambda: bool(stored_state(store).meshes))
         await notifier.close()
         await running
     assert "still sent" in caplog.text
@@ -215,7 +211,7 @@ async def test_a_store_that_hangs_delays_no_notification(tmp_path: Path, monkeyp
             assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
             database.holds = False
             database.may_continue.set()
-            await eventually(lambda: bool(stored(store).meshes))
+            await eventually(lambda: bool(stored_state(store).meshes))
             await notifier.close()
             await running
     assert [alert.labels["incident"] for alert in saved(tmp_path).firing_alerts()] == ["a"]
@@ -231,7 +227,7 @@ async def test_a_delivery_that_is_cancelled_while_it_ends_closes_its_connections
         for hook in hooks:
             await hook.until(lambda requests: len(requests) == 1)
         # Both answers are saved, so that the next write is the one at the end.
-        await eventually(lambda: bool(stored(store).meshes) and not any(stored(store).events.values()))
+        await eventually(lambda: bool(stored_state(store).meshes) and not any(stored_state(store).events.values()))
         assert [hook.connections for hook in hooks] == [1, 1]
         storage.holds = True
         running.cancel()

@@ -10,7 +10,6 @@ import pytest
 
 from serve_app.alerts import verdict_feed
 from serve_app.alerts.delivery import AlertDelivery
-from serve_app.alerts.storage import NAME, decode_state
 from serve_app.alerts.verdict_feed import VerdictFeed
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import StoreFull, StoreGone
@@ -29,6 +28,7 @@ from tests.serve_app.alerts.alerting import (
     receivers,
     start_endpoints,
     store_verdict,
+    stored_state,
     verdict,
 )
 
@@ -196,7 +196,9 @@ async def test_a_restart_loses_no_incident_and_repeats_an_event_only_with_its_id
             async with notifying(hook, opened) as (notifier, feed):
                 await feed.hand_on(notifier)
                 await hook.until(lambda requests: len(requests) == 1)
-                await eventually(lambda: saved_events(store) == 0)
+                await eventually(
+                    lambda: bool(stored_state(store).events) and not any(stored_state(store).events.values())
+                )
                 store_verdict(store, "shop", verdict(incident("a"), incident("b", "pay/bank")), 2)
                 monkeypatch.setattr(opened.database, "write", refuse)
                 await feed.hand_on(notifier)
@@ -228,9 +230,3 @@ async def notifying(hook: StandIn, store: StateStore) -> AsyncIterator[tuple[Ale
 
 def refuse(*_: object, **__: object) -> NoReturn:
     raise StoreFull("full")
-
-
-def saved_events(store: StateStore) -> int:
-    """How many events wait in the saved state."""
-    document = store.read_document(NAME)
-    return -1 if document is None else sum(map(len, decode_state(document.content).events.values()))
