@@ -5,8 +5,9 @@
 It needs only Python's standard library. Replace :meth:`Events.handle` with what your team uses: a ticket, a message.
 The settings of TAGAE that go with it::
 
-    [notify]
-    webhooks = [{ url = "http://127.0.0.1:9200/", secret_file = "secrets/webhook" }]
+    [[notify.receivers]]
+    kind = "webhook"
+    options = { url = "http://127.0.0.1:9200/", secret_file = "secrets/webhook" }
 """
 
 import argparse

@@ -98,9 +98,6 @@ def application(settings: Settings) -> Application:
     if place != "session":
         scorer = _scorer(settings, device, place).bind(settings, device)
         meta = _meta(settings, place).bind(settings)
-    notifier = None
-    if settings.notify.has_receivers:
-        notifier = _light(Notifier, max_ongoing_requests=front.max_ongoing_requests).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
         MeshSession,
@@ -109,7 +106,8 @@ def application(settings: Settings) -> Application:
         max_queued_requests=front.max_queued_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-    ).bind(settings, place, scorer, meta, notifier)
+    ).bind(settings, place, scorer, meta)
+    notifier = _light(Notifier).bind(settings) if settings.notify.has_receivers else None
     collector = None
     if settings.collected:
         collector = _light(
@@ -125,7 +123,7 @@ def application(settings: Settings) -> Application:
         max_queued_requests=passing,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=RETRY_AFTER_SECONDS),
-    ).bind(settings, session, collector)
+    ).bind(settings, session, collector, notifier)
 
 
 def start(

@@ -98,9 +98,8 @@ NOTICES_SENT = Metric(
 )
 NOTICES_FAILED = Metric(
     "tagae_notices_failed_total",
-    "Failed attempts to send notifications, by receiver (as above; state: the stored notifications; "
-    "notifier: the part of the service that sends them) and reason: unreachable, late, broken, overloaded, failed, "
-    "forbidden, refused, secret, unwritable.",
+    "Failed attempts to send notifications, by receiver (as above; state: their state in the store) and reason: "
+    "unreachable, late, broken, overloaded, failed, forbidden, refused, secret, unwritable.",
     ("receiver", "reason"),
 )
 NOTICES_DROPPED = Metric(

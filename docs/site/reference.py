@@ -22,7 +22,7 @@ from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes import ROUTERS
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import METRICS, MeshGauges, Metric, Objective, ObjectiveStatus, ServiceLevel
-from serve_app.settings import PLAIN_NAMES, NotifySettings, Settings
+from serve_app.settings import PLAIN_NAMES, Settings
 from serve_app.settings.base import AccessSettings
 from serve_app.settings.plugins import RECEIVERS
 
@@ -96,8 +96,6 @@ def settings_page() -> str:
             sections.append(_section(name + place, plain(group.__doc__), rows))
     for kind in RECEIVERS.own:
         options = RECEIVERS.load_own(kind).options
-        if kind in NotifySettings.model_fields or f"{kind}s" in NotifySettings.model_fields:
-            continue  # a table of its own has the same settings
         rows = [row for key in options.model_fields for row in _settings(options, key, f"{kind}: {key}")]
         sections.append(_section(f"notify.receivers[].options of the kind {kind}", plain(options.__doc__), rows))
     short = " and ".join(f"`{name}` (`{'.'.join(path)}`)" for name, path in PLAIN_NAMES.items())

@@ -27,6 +27,7 @@ from serve_app.alerts.delivery import receivers
 from serve_app.alerts.event_queue import EventReceiver
 from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import resolve_all, transition
+from serve_app.api.codec import encode_verdict
 from serve_app.net.http import Reply
 from serve_app.settings import NotifySettings, Settings
 from serve_app.settings.alerting import ReceiverChoice
@@ -50,7 +51,7 @@ def events() -> tuple[IncidentEvent, ...]:
     )
     verdict = Verdict(START, 20, Status.ANOMALOUS, 7.5, 4.0, 0.9, (), (incident,), 1.0, ())
     links = Links("eu-1", "https://tagae.example")
-    opened = transition(MeshAlerts(), "shop", verdict, START, links)
+    opened = transition(MeshAlerts(), "shop", encode_verdict(verdict), START, links)
     ended = resolve_all(opened.alerts, "shop", START + timedelta(minutes=9), links, "mesh_deleted")
     return (*opened.events, *ended.events)
 
@@ -122,8 +123,8 @@ def _use(choice: ReceiverChoice, use: Callable[[EventReceiver], Awaitable[T]]) -
     """Open a receiver as the service does, use it, and close it."""
 
     async def run() -> T:
-        (open_receiver,) = receivers(Settings(notify=NotifySettings(receivers=(choice,)))).events
-        receiver = open_receiver(DEADLINE_SECONDS)
+        (chosen,) = receivers(Settings(notify=NotifySettings(receivers=(choice,)))).events
+        receiver = chosen.open(DEADLINE_SECONDS)
         try:
             return await use(receiver)
         finally:

@@ -1,6 +1,6 @@
 """The state of alerting: what has been sent, kept between verdicts and across restarts. All values are frozen."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -39,7 +39,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class AlertedIncident:
-    """An open incident as of its last notification. The state file holds the names of the fields.
+    """An open incident as of its last notification.
 
     Attributes:
         opened_at: time of the first notification. An id that comes back later opens another alert.
@@ -94,7 +94,7 @@ class MeshAlerts:
 
 @dataclass(frozen=True, slots=True)
 class IncidentEvent:
-    """Something that happened to an incident, for webhooks. Every attempt to send it has the same ``id``."""
+    """Something that happened to an incident, for receivers of events. Every attempt to send it has the same ``id``."""
 
     id: str
     at: datetime
@@ -116,7 +116,7 @@ class AlertState:
 
     Attributes:
         ended: resolved alerts that an Alertmanager may not have received yet, oldest first.
-        events: by webhook, the events that it has not acknowledged, oldest first.
+        events: by receiver, the events that it has not acknowledged, oldest first.
     """
 
     meshes: dict[str, MeshAlerts] = field(default_factory=dict)
@@ -127,13 +127,14 @@ class AlertState:
         """The firing alerts of all meshes, however old their newest verdict is."""
         return (incident.alert for alerts in self.meshes.values() for incident in alerts.open)
 
-    def apply(self, mesh: str, change: Transition, webhooks: Iterable[str]) -> "AlertState":
-        """The state after a transition of a mesh. An alert that fires again is removed from ``ended``."""
+    def apply(self, mesh: str, change: Transition, events: Mapping[str, tuple[IncidentEvent, ...]]) -> "AlertState":
+        """The state after a transition of a mesh, with its events for each receiver. An alert that fires again is
+        removed from ``ended``."""
         meshes = {**self.meshes, mesh: change.alerts}
-        events = {key: (*self.events.get(key, ()), *change.events) for key in webhooks}
+        waiting = {key: (*self.events.get(key, ()), *new) for key, new in events.items()}
         firing = {incident.alert.label_set for incident in change.alerts.open}
         ended = tuple(alert for alert in (*self.ended, *change.ended) if alert.label_set not in firing)
-        return AlertState(meshes, ended, events)
+        return AlertState(meshes, ended, waiting)
 
     def without(self, mesh: str) -> "AlertState":
         """The state without a mesh. Its ended alerts stay until they are delivered."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
+import msgspec
+
 from serve_app.alerts.alert import Alert, AlertState, LabelSet
-from serve_app.alerts.payloads import encode_alerts
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.http import HttpSender, Reply
@@ -169,6 +170,22 @@ def current_alerts(state: AlertState, now: datetime, lapse: timedelta) -> list[A
     """The alerts to post: firing alerts of meshes with a recent verdict, and ended alerts."""
     recent = [alerts for alerts in state.meshes.values() if alerts.at is not None and now - alerts.at < lapse]
     return [*(incident.alert for alerts in recent for incident in alerts.open), *state.ended]
+
+
+def encode_alerts(alerts: Iterable[tuple[Alert, datetime]]) -> bytes:
+    """The body of ``POST /api/v2/alerts``: each alert with its ``endsAt``."""
+    return msgspec.json.encode(
+        [
+            {
+                "labels": alert.labels,
+                "annotations": alert.annotations,
+                "startsAt": alert.starts_at,
+                "endsAt": ends_at,
+                **({"generatorURL": alert.url} if alert.url else {}),
+            }
+            for alert, ends_at in alerts
+        ]
+    )
 
 
 def split_batches(alerts: Sequence[Alert], limit: int = BATCH) -> Iterator[list[Alert]]:

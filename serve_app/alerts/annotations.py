@@ -3,13 +3,10 @@
 from datetime import datetime
 
 from model.names import list_first, readable
-from model.verdict import Incident, IncidentKind, Reason, Severity, Suspect, Verdict
+from model.verdict import IncidentKind, Severity
 from serve_app.alerts.links import Links, incident_subject
-from serve_app.api.headline import headline
-from serve_app.api.next_step import next_step
 from serve_app.api.number_text import score_text, share_text
-from serve_app.api.reason_text import change_text, event_text, reads_as_expected, reason_text
-from serve_app.api.subject import likely_suspects, title
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
@@ -19,7 +16,7 @@ UNSEEN = "Its first suspect sends no telemetry, so its state is unknown."
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 5  # the page shows the rest
 
 
-def labels(links: Links, mesh: str, incident: Incident) -> dict[str, str]:
+def labels(links: Links, mesh: str, incident: IncidentDocument) -> dict[str, str]:
     """Labels of the first notification; only ``severity`` may change later. Empty values are omitted, since
     Alertmanager treats an empty label as a missing one."""
     namespace, _, service = readable(first_service(incident)).partition("/")
@@ -30,39 +27,39 @@ def labels(links: Links, mesh: str, incident: Incident) -> dict[str, str]:
         "incident": incident.id,
         "namespace": namespace,
         "service": service,
-        "severity": incident.severity.value,
-        "team": incident.owner.team if incident.owner else "",
+        "severity": incident.severity,
+        "team": incident.team,
     }
     return {name: text for name, value in found.items() if (text := truncate(value, LABEL_LENGTH))}
 
 
-def first_service(incident: Incident) -> str:
+def first_service(incident: IncidentDocument) -> str:
     """The first suspect, or the first affected service if there is no suspect; empty if there is neither."""
     services = [*(suspect.service for suspect in incident.suspects), *incident.affected]
     return services[0] if services else ""
 
 
-def annotations(links: Links, mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> dict[str, str]:
+def annotations(
+    links: Links, mesh: str, incident: IncidentDocument, severity: Severity, verdict: VerdictDocument
+) -> dict[str, str]:
     """The current facts about an incident, and links."""
     urls = links.urls(
-        incident_subject(
-            mesh, incident.id, first_service(incident), incident.kind.value, incident.since, verdict.observed_at
-        )
+        incident_subject(mesh, incident.id, first_service(incident), incident.kind, incident.since, verdict.observed_at)
     )
     urls.pop("verdict_url", None)  # it is the alert's own URL
     found = {
-        "summary": readable(headline(incident, verdict.alerts)),
-        "title": readable(title(incident)),
-        "next_step": readable(next_step(incident, verdict.alerts)),
-        "description": description(mesh, incident, severity, verdict),
-        "kind": incident.kind.value,  # no label: it may change while the alert fires
+        "summary": readable(incident.headline),
+        "title": readable(incident.title),
+        "next_step": readable(incident.next_step),
+        "description": description(mesh, incident, severity),
+        "kind": incident.kind,  # no label: it may change while the alert fires
     }
-    if incident.owner and incident.owner.contact:
-        found["contact"] = incident.owner.contact
+    if incident.contact:
+        found["contact"] = incident.contact
     return {name: truncate(text, TEXT_LENGTH) for name, text in (found | urls).items()}
 
 
-def description(mesh: str, incident: Incident, severity: Severity, verdict: Verdict) -> str:
+def description(mesh: str, incident: IncidentDocument, severity: Severity) -> str:
     """One line each: what to do, ranked suspects with score and reasons, affected services, planned changes and
     Kubernetes events."""
     since = f"in mesh {mesh} since {format_time(incident.since)}."
@@ -71,24 +68,19 @@ def description(mesh: str, incident: Incident, severity: Severity, verdict: Verd
     else:
         lines = [f"{severity.value.capitalize()} incident {since}"]
     if incident.recovering:
-        lines.append(UNSEEN if incident.kind is IncidentKind.TELEMETRY_MISSING else RECOVERING)
-    lines.append(f"What to do: {next_step(incident, verdict.alerts)}")
+        lines.append(UNSEEN if incident.kind == IncidentKind.TELEMETRY_MISSING else RECOVERING)
+    lines.append(f"What to do: {incident.next_step}")
     for rank, suspect in enumerate(incident.suspects[:MAX_SUSPECTS], 1):
-        reasons = _telling_reasons(suspect)[:MAX_REASONS]
-        why = "; ".join(reason_text(reason, suspect.service, verdict.observed_at) for reason in reasons)
+        why = "; ".join(reason.text for reason in suspect.reasons[:MAX_REASONS])
         lines.append(f"{rank}. {suspect.service} ({score_text(suspect.score)}){': ' + why if why else ''}")
     if incident.affected:
         lines.append(f"Affected: {list_first(incident.affected, MAX_AFFECTED)}.")
-    suspected = likely_suspects(incident)
-    lines += [
-        f"Planned: {change_text(near, incident.since, of_suspect=near.change.service in suspected)}."
-        for near in incident.changes[:MAX_CHANGES]
-    ]
-    lines += [f"Kubernetes: {event_text(event, incident.since)}." for event in incident.events[:MAX_EVENTS]]
+    lines += [f"Planned: {change.text}." for change in incident.changes[:MAX_CHANGES]]
+    lines += [f"Kubernetes: {event.text}." for event in incident.events[:MAX_EVENTS]]
     return readable("\n".join(lines))
 
 
-def mark_unseen(description: str, verdict: Verdict) -> str:
+def mark_unseen(description: str, verdict: VerdictDocument) -> str:
     """Add a line to the description of an incident that this verdict could not confirm or end."""
     before = description.split("\nNot seen")[0]
     is_partial = verdict.coverage < 1 or verdict.missing_parts
@@ -108,7 +100,3 @@ def truncate(text: str, length: int) -> str:
     """At most ``length`` characters; characters that UTF-8 cannot encode are replaced."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= length else f"{text[: length - 3]}..."
-
-
-def _telling_reasons(suspect: Suspect) -> list[Reason]:
-    return [reason for reason in suspect.reasons if not reads_as_expected(reason)]

@@ -1,6 +1,6 @@
 """Sends incidents to people: verdicts in, alerts and events out.
 
-    accept_verdict(mesh, verdict) -> state -> storage -> a send loop for each Alertmanager, webhook and Grafana
+    accept_verdict(mesh, verdict) -> state -> storage -> a send loop for each receiver
 
 ``accept_verdict`` only computes. :meth:`AlertDelivery.run` stores and sends, each endpoint independently.
 """
@@ -8,38 +8,37 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Set
 from contextlib import AsyncExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from model.verdict import Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
-from serve_app.alerts.event_queue import EventQueue, EventReceiver, PictureReceiver, QueueLimits, ReceiverPlugin
-from serve_app.alerts.event_text import PICTURED
+from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, PictureReceiver, QueueLimits, ReceiverPlugin
 from serve_app.alerts.links import Links
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
 from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.alerts.webhook import KIND as WEBHOOK
+from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.drawing.raster import render_png
 from serve_app.errors import BadSettings
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
-from serve_app.settings import NotifySettings, Settings
-from serve_app.settings.alerting import ReceiverSettings
+from serve_app.settings import Settings
 from serve_app.settings.plugins import RECEIVERS
+from serve_app.stores.state_store import StateStore
 
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved
 MAX_ENDED = 2000  # resolved alerts that wait for replicas that are down
-PICTURE_SECONDS, PICTURE_WIDTH = 4.0, 1200  # for drawing one; pixels
+PICTURE_SECONDS, PICTURE_WIDTH = 5.0, 1200  # for drawing one, which takes about one; pixels
 MEASURE_SECONDS = 2.0  # Ray drops a gauge that was not set for two of its reports, 20 s
 log = logging.getLogger(__name__)
 
@@ -54,13 +53,13 @@ class Receivers:
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        events: opens each receiver of events, with the deadline of one delivery, s.
+        events: the receivers of events.
         timing, queue, backoff: when to send, and how much may wait.
         drain_seconds: for what still waits when the process ends.
     """
 
     alertmanagers: tuple[Endpoint, ...] = ()
-    events: tuple[Callable[[float], EventReceiver], ...] = ()
+    events: tuple[ChosenReceiver, ...] = ()
     _: KW_ONLY
     links: Links = field(default_factory=Links)
     notices: bool = True
@@ -74,57 +73,52 @@ class Receivers:
 def receivers(settings: Settings) -> Receivers:
     """The receivers of the settings."""
     notify = settings.notify
+    events = []
+    for one in notify.receivers:
+        plugin: ReceiverPlugin[Any] = RECEIVERS.load(one.kind, ReceiverPlugin)
+        events.append(ChosenReceiver(partial(plugin.open, plugin.check_options(one.options)), one.notices))
     return Receivers(
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
-        tuple(_event_receivers(notify)),
+        tuple(events),
         links=Links.from_settings(settings),
         notices=notify.notices,
     )
-
-
-def _event_receivers(notify: NotifySettings) -> Iterator[Callable[[float], EventReceiver]]:
-    """Yield the function that opens each receiver of events. Webhooks and Grafana have tables of their own, too."""
-    own: list[tuple[str, ReceiverSettings]] = [("webhook", options) for options in notify.webhooks]
-    if notify.grafana is not None:
-        own.append(("grafana", notify.grafana))
-    for name, options in own:
-        yield partial(_plugin(name).open, options)
-    for one in notify.receivers:
-        plugin = _plugin(one.kind)
-        yield partial(plugin.open, plugin.check_options(one.options))
-
-
-def _plugin(name: str) -> ReceiverPlugin[Any]:
-    return RECEIVERS.load(name, ReceiverPlugin)
 
 
 class AlertDelivery:
     """Sends the alerts and events of one process. Use it from one event loop.
 
     Args:
-        storage: for the state, which outlives the process.
+        to: the receivers.
+        store: for the state, which outlives the process.
+        instruments: count what is sent, and what is not.
         clock: UTC now.
+        draw: draws the picture of an open incident of a mesh, as SVG; None: there are no pictures.
 
     Raises:
-        BadSettings: the storage cannot be written, or certificates cannot be read.
-        StoreGone: the storage is unavailable.
+        BadSettings: certificates cannot be read.
+        StoreGone: the store is unavailable.
     """
 
     def __init__(
-        self, to: Receivers, storage: AlertStorage, instruments: Instruments, clock: Callable[[], datetime] = utc_now
+        self,
+        to: Receivers,
+        store: StateStore,
+        instruments: Instruments,
+        clock: Callable[[], datetime] = utc_now,
+        draw: Callable[[str, str], str] | None = None,
     ) -> None:
         self._to = to
         self._instruments = instruments
         self._clock = clock
+        self._draw = draw
         self._began = clock()
-        self._saved = SavedState(storage, instruments)
+        self._saved = SavedState(AlertStorage(store), instruments)
         self._replicas = [
             AlertmanagerReceiver(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
             for one in to.alertmanagers
         ]
-        events = [open_receiver(to.deadline_seconds) for open_receiver in to.events]
-        self._queues = [EventQueue(one, self._saved, instruments) for one in events]
-        self._illustrated = [one for one in events if isinstance(one, PictureReceiver)]
+        self._queues = [self._open(one) for one in to.events]
         _require_different_keys(self._queues)
         self._receivers: list[Receiver] = [*self._replicas, *self._queues]
         self._loops = [
@@ -135,34 +129,24 @@ class AlertDelivery:
         self._running = False
         self._tidy()
 
-    def accept_verdict(self, mesh: str, verdict: Verdict, now: datetime) -> list[str]:
-        """Update the alerts of a mesh from its newest verdict; returns at once. ``now`` is UTC.
+    def known_meshes(self) -> Set[str]:
+        """The meshes of which it had a verdict."""
+        return self._saved.state.meshes.keys()
 
-        Returns:
-            Ids of the incidents of which a receiver shows a picture, if :meth:`accept_picture` gets one now.
-        """
+    def newest(self, mesh: str) -> datetime | None:
+        """Time of the snapshot of the newest verdict of a mesh that it had."""
+        return self._saved.state.meshes.get(mesh, MeshAlerts()).observed_at
+
+    def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
+        """Update the alerts of a mesh from its next verdict, which was made ``now`` (UTC); returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
-        sent = verdict if self._to.notices else replace(verdict, incidents=verdict.alerts)
-        change = transition(before, mesh, sent, now, self._to.links)
-        self._apply(mesh, change, now)
-        documents = [event.document for event in change.events] if self._illustrated else []
-        return [one["incident"]["id"] for one in documents if one["event"] in PICTURED]
-
-    async def accept_picture(self, mesh: str, incident: str, svg: str) -> None:
-        """Hand the picture of an incident to the receivers that show it, as PNG. Drawing it has ``PICTURE_SECONDS``."""
-        try:
-            async with asyncio.timeout(PICTURE_SECONDS):
-                png = await asyncio.to_thread(render_png, svg, PICTURE_WIDTH)
-        except TimeoutError:
-            log.warning("the picture of incident %s took longer than %g s, and is omitted", incident, PICTURE_SECONDS)
-            return
-        if png is not None:
-            for receiver in self._illustrated:
-                receiver.add_picture(mesh, incident, png)
+        sent = verdict if self._to.notices else verdict.model_copy(update={"incidents": verdict.alerts})
+        self._apply(mesh, transition(before, mesh, sent, now, self._to.links), now)
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
         """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""
         self._resolve_all(mesh, now, "mesh_deleted")
+        self._saved.update(self._saved.state.without(mesh))
 
     def firing_alerts(self, mesh: str) -> tuple[Alert, ...]:
         """The alerts that fire for a mesh."""
@@ -204,6 +188,12 @@ class AlertDelivery:
         else:
             await self._shut_down()
 
+    def _open(self, chosen: ChosenReceiver) -> EventQueue:
+        receiver = chosen.open(self._to.deadline_seconds)
+        if isinstance(receiver, PictureReceiver):
+            receiver.use_pictures(self._picture)
+        return EventQueue(receiver, chosen.notices, self._saved, self._instruments)
+
     async def _deliver(self) -> None:
         """Save and send until closing or taken over. All tasks have ended when it returns."""
         saving = asyncio.create_task(self._saved.run())
@@ -236,14 +226,14 @@ class AlertDelivery:
             await self._saved.flush()
 
     def _apply(self, mesh: str, change: Transition, now: datetime) -> None:
-        state = self._saved.state.apply(mesh, change, [queue.key for queue in self._queues])
+        events = {queue.key: queue.select(change.events) for queue in self._queues}
+        state = self._saved.state.apply(mesh, change, events)
         has_news = bool(change.ended or change.events)
         self._saved.update(self._trim(state, now) if has_news else state, write=has_news)
 
     def _resolve_all(self, mesh: str, now: datetime, why: str) -> None:
         if alerts := self._saved.state.meshes.get(mesh):
             self._apply(mesh, resolve_all(alerts, mesh, now, self._to.links, why), now)
-            self._saved.update(self._saved.state.without(mesh))
 
     async def _tidy_regularly(self) -> None:
         while True:
@@ -254,16 +244,28 @@ class AlertDelivery:
             await asyncio.sleep(self._to.timing.resend.total_seconds())
 
     def _tidy(self) -> None:
-        """Resolve silent meshes, drop what needs no delivery, and save the state while alerts fire."""
+        """Resolve silent meshes, drop what needs no delivery, and save the state, which also tells other processes that
+        this one is the owner."""
         now = self._clock()
         for mesh, alerts in self._saved.state.meshes.items():
-            if now - max(alerts.at or self._began, self._began) > FORGET_AFTER:
+            if alerts.open and now - max(alerts.at or self._began, self._began) > FORGET_AFTER:
                 log.warning("mesh %s: no verdict for %s; its alerts are resolved", mesh, FORGET_AFTER)
                 self._resolve_all(mesh, now, "mesh_silent")
-        before = self._saved.state
-        state = self._trim(before, now)
-        if state != before or any(True for _ in state.firing_alerts()):
-            self._saved.update(state)
+        self._saved.update(self._trim(self._saved.state, now))
+
+    async def _picture(self, mesh: str, incident: str) -> bytes | None:
+        """The picture of an open incident, as PNG; None if there is none. A message without one is still a message."""
+        if self._draw is None:
+            return None
+        try:
+            async with asyncio.timeout(PICTURE_SECONDS):
+                svg = await asyncio.to_thread(self._draw, mesh, incident)
+                return await asyncio.to_thread(render_png, svg, PICTURE_WIDTH)
+        except TimeoutError:
+            log.warning("the picture of incident %s took longer than %g s, and is omitted", incident, PICTURE_SECONDS)
+        except Exception as error:  # whatever drawing may raise
+            log.warning("mesh %s: no picture of incident %s: %s", mesh, incident, error)
+        return None
 
     async def _measure(self) -> None:
         """Set the gauge repeatedly: Ray drops a gauge that is not set, and with it any alert on the gauge."""

@@ -5,12 +5,14 @@ opened the incident. The queue is bounded. Beyond ``max_events`` the oldest are 
 enough, since each event holds all that is known about its incident, and ``sequence`` shows the gap.
 """
 
+import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
+from model.verdict import Severity
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
@@ -18,7 +20,7 @@ from serve_app.net.http import Reply
 from serve_app.settings.plugins import O, Plugin
 
 log = logging.getLogger(__name__)
-SKIPPED = Reply(status=204, detail="the receiver does not want this event")  # delivered, but not counted as sent
+Picture = Callable[[str, str], Awaitable[bytes | None]]  # of mesh and incident: the picture as PNG, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,7 @@ class EventReceiver(Protocol):
         """Try once to deliver an event. The same event may be delivered again: compare ``event.id``.
 
         Returns:
-            Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated. ``SKIPPED`` says
-            that the settings of the receiver leave this event out.
+            Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.
         """
 
     async def close(self) -> None:
@@ -71,8 +72,8 @@ class EventReceiver(Protocol):
 class PictureReceiver(Protocol):
     """A receiver that shows the picture of an incident."""
 
-    def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
-        """Take the picture of an incident, shortly after its event. There may be none, so no event waits for it."""
+    def use_pictures(self, picture: Picture) -> None:
+        """Take the function that returns pictures; called once, before the first event."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +87,44 @@ class ReceiverPlugin(Plugin[O]):
     open: Callable[[O, float], EventReceiver]
 
 
-class EventQueue:
-    """The events that wait for one receiver."""
+def receiver_key(kind: str, *identity: str) -> str:
+    """A receiver's name in the saved state: with a hash of what identifies it, since a URL may be a secret."""
+    return f"{kind}-{hashlib.blake2b(chr(10).join(identity).encode(), digest_size=8).hexdigest()}"
 
-    def __init__(self, receiver: EventReceiver, saved: SavedState, instruments: Instruments) -> None:
+
+@dataclass(frozen=True, slots=True)
+class ChosenReceiver:
+    """A receiver that the settings name.
+
+    Attributes:
+        open: opens it, with the deadline of one delivery, s.
+        notices: whether it gets notices, too.
+    """
+
+    open: Callable[[float], EventReceiver]
+    notices: bool = True
+
+
+class EventQueue:
+    """The events that wait for one receiver.
+
+    Args:
+        receiver: that gets them.
+        notices: whether it gets notices, too.
+        saved: the state with the events.
+        instruments: count what is sent.
+    """
+
+    def __init__(self, receiver: EventReceiver, notices: bool, saved: SavedState, instruments: Instruments) -> None:
         self.kind, self.name, self.key = receiver.kind, receiver.name, receiver.key
         self._receiver = receiver
+        self._notices = notices
         self._saved = saved
         self._instruments = instruments
+
+    def select(self, events: Iterable[IncidentEvent]) -> tuple[IncidentEvent, ...]:
+        """The events that the receiver gets."""
+        return tuple(one for one in events if self._notices or one.document["incident"]["severity"] != Severity.NOTICE)
 
     def count_waiting(self) -> int:
         """How many events it has not acknowledged."""
@@ -115,7 +146,7 @@ class EventQueue:
             log.error("%s: event %s was refused and is not retried: %s", self.name, event.id, reply.detail)
         elif reply.failed:
             return reply
-        elif reply is not SKIPPED:
+        else:
             self._instruments.count(NOTICES_SENT, receiver=self.kind)
         self._saved.acknowledge(self.key, event.id)
         return Reply(status=reply.status)

@@ -9,7 +9,6 @@ from model.names import readable
 from serve_app.alerts.annotations import format_time
 
 ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
-PICTURED = frozenset({"opened", "cause_changed"})  # events with a new picture of the incident
 _UNKNOWN_ENDS = frozenset({"unseen", "mesh_silent"})  # reasons of a resolution
 _LINKS = {
     "page_url": "Open the incident",
@@ -37,7 +36,7 @@ def incident_key(event: Mapping[str, Any], longest: int) -> str:
 
 def event_title(event: Mapping[str, Any]) -> str:
     """Return what happened, in one line, and at which service, calls or requests."""
-    subject = event["incident"].get("title")  # events that an earlier version stored have none
+    subject = event["incident"]["title"]
     return f"{what_happened(event)}: {readable(subject)}" if subject else what_happened(event)
 
 
@@ -69,10 +68,8 @@ def news(event: Mapping[str, Any]) -> str:
             return _cause(event)
         case "merged":
             return f"Now part of incident {event['merged_into']}."
-        case "resolved":
+        case _:
             return _end(event)
-        case other:  # of a later version, in a state file
-            return f"{str(other).replace('_', ' ').capitalize()}."
 
 
 def how_it_ended(event: Mapping[str, Any]) -> str:
@@ -92,8 +89,8 @@ def first_suspect(event: Mapping[str, Any]) -> str:
 
 
 def next_step(event: Mapping[str, Any]) -> str:
-    """Return what to do; empty if the incident is over, or an earlier version stored the event."""
-    return "" if event["event"] in ENDS else readable(event["incident"].get("next_step", ""))
+    """Return what to do; empty if the incident is over."""
+    return "" if event["event"] in ENDS else readable(event["incident"]["next_step"])
 
 
 def named_links(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

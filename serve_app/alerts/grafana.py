@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverPlugin
+from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
 from serve_app.alerts.event_text import ENDS, how_it_ended, next_step
 from serve_app.net.http import HttpSender, Reply
-from serve_app.settings.alerting import ReceiverSettings
+from serve_app.settings.receivers import GrafanaSettings
 
 KIND = "grafana"
 PATH = "/api/annotations"
@@ -34,7 +34,7 @@ class Grafana:
     def __init__(self, sender: HttpSender) -> None:
         self._sender = sender
         self.name = sender.endpoint.origin
-        self.key = grafana_key(sender.endpoint.url)
+        self.key = receiver_key(KIND, sender.endpoint.url)
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Add the annotation of the event's incident, or change it."""
@@ -108,17 +108,12 @@ def _find_id(content: bytes) -> int | None:
     return int(found[0]["id"]) if found else None
 
 
-def grafana_key(url: str) -> str:
-    """The name of a Grafana in the state file."""
-    return f"grafana-{hashlib.blake2b(url.encode(), digest_size=8).hexdigest()}"
-
-
 def _milliseconds(at: datetime) -> int:
     return round(1000 * at.timestamp())
 
 
-def _open(settings: ReceiverSettings, deadline_seconds: float) -> Grafana:
+def _open(settings: GrafanaSettings, deadline_seconds: float) -> Grafana:
     return Grafana(HttpSender(settings.endpoint(settings.url.rstrip("/") + PATH), deadline_seconds))
 
 
-GRAFANA = ReceiverPlugin(options=ReceiverSettings, open=_open)
+GRAFANA = ReceiverPlugin(options=GrafanaSettings, open=_open)

@@ -2,46 +2,41 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from serve_app.alerts.delivery import AlertDelivery
-from serve_app.errors import StoreGone
+from serve_app.alerts.storage import AlertStorage
+from serve_app.alerts.verdict_feed import VerdictFeed
+from serve_app.errors import ServeError, StoreGone
+from serve_app.stores.state_store import StateStore
 
 RETRY_SECONDS = 0.5
+# Time without a write of the owner, which writes every minute, after which another process takes over: before the
+# alerts of Alertmanager expire, 4 minutes after the last post.
+SILENCE_SECONDS, WATCH_SECONDS = 150.0, 5.0
 log = logging.getLogger(__name__)
 
 
 class Owner:
-    """Opens the delivery, and opens it again when a verdict arrives after another process took over the state.
+    """Opens the delivery of the verdicts of a store, and opens it again when the process that took it over is gone.
 
-    So if there are two clusters, as during an upgrade, the one with the traffic sends. A verdict is refused while this
-    process does not own the state; the next one has the same alerts.
+    The process that starts last sends. If there are two clusters, as during an upgrade, that is the new one. The other
+    one takes over again if the new one has written nothing for a while.
 
     Args:
+        store: of the sessions.
         open_delivery: reads the state and becomes its owner; :class:`AlertDelivery` raises its errors.
 
     Raises:
         BadSettings: see :class:`AlertDelivery`.
     """
 
-    def __init__(self, open_delivery: Callable[[], AlertDelivery]) -> None:
+    def __init__(self, store: StateStore, open_delivery: Callable[[], AlertDelivery]) -> None:
+        self._storage, self._feed = AlertStorage(store), VerdictFeed(store)
         self._open_delivery = open_delivery
-        self._verdict_came = asyncio.Event()
         self._delivery = self._open()
-
-    def delivery(self) -> AlertDelivery:
-        """The delivery.
-
-        Raises:
-            StoreGone: this process does not own the state.
-        """
-        if self._delivery is None or self._delivery.is_taken_over:
-            self._verdict_came.set()
-            raise StoreGone(
-                "notifier: expected the saved state of alerts, got none: Redis is unreachable, or another notifier has "
-                "taken over; the next verdict repeats these alerts"
-            )
-        return self._delivery
 
     async def run(self) -> None:
         """Deliver until :meth:`close`."""
@@ -49,12 +44,17 @@ class Owner:
             while self._delivery is None:
                 await asyncio.sleep(RETRY_SECONDS)
                 self._delivery = await asyncio.to_thread(self._open)
-            await self._delivery.run()
+            following = asyncio.create_task(self._feed.follow(self._delivery))
+            try:
+                await self._delivery.run()
+            finally:
+                following.cancel()
+                with suppress(asyncio.CancelledError):
+                    await following
             if not self._delivery.is_taken_over:
                 return
             self._delivery = None
-            self._verdict_came.clear()
-            await self._verdict_came.wait()
+            await self._wait_for_silence()
 
     async def close(self) -> None:
         """Deliver waiting alerts, within their deadline."""
@@ -68,3 +68,20 @@ class Owner:
         except StoreGone as error:
             log.warning("alerts wait for the store: %s", error)
             return None
+
+    async def _wait_for_silence(self) -> None:
+        """Wait until the owner has written nothing for ``SILENCE_SECONDS``, by the clock of this process alone, or
+        there is no state to own."""
+        known, since = 0, time.monotonic()
+        while time.monotonic() - since < SILENCE_SECONDS:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                revision = await asyncio.to_thread(self._storage.revision)
+            except ServeError:  # of a store that is away, nothing is known
+                since = time.monotonic()
+                continue
+            if not revision:
+                break
+            if revision != known:
+                known, since = revision, time.monotonic()
+        log.warning("no other process sends notifications any more; this one does again")

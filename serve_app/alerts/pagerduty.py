@@ -6,7 +6,6 @@ will never accept it.
 """
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 from model.names import list_first, readable
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.annotations import truncate
-from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
+from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
 from serve_app.alerts.event_text import (
     ENDS,
     event_title,
@@ -47,13 +46,10 @@ class PagerDuty:
         self._sender = sender
         self._settings = settings
         self.name = sender.endpoint.origin
-        identity = f"{sender.endpoint.url}\n{settings.routing_key_file}"
-        self.key = f"pagerduty-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+        self.key = receiver_key(KIND, sender.endpoint.url, str(settings.routing_key_file))
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Post an event. PagerDuty accepts a repeated one without an effect."""
-        if not self._settings.notices and event.document["incident"]["severity"] == "notice":
-            return SKIPPED
         try:
             key = await asyncio.to_thread(_read_key, self._settings)
         except SecretUnreadable as error:
@@ -93,7 +89,7 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
         "timestamp": event["at"],
         "component": truncate(service, MAX_FIELD),
         "group": truncate(event["mesh"], MAX_FIELD),
-        "class": incident.get("kind", ""),
+        "class": incident["kind"],
         "custom_details": details(event),
     }
     return {
@@ -109,7 +105,7 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
 def details(event: Mapping[str, Any]) -> dict[str, str]:
     """Return what a person on call needs to know, by name."""
     incident = event["incident"]
-    impact, budget = incident.get("impact"), incident.get("error_budgets")
+    impact = incident["impact"]
     found = {
         "incident": incident["id"],
         "continues": event.get("continues", ""),
@@ -120,7 +116,7 @@ def details(event: Mapping[str, Any]) -> dict[str, str]:
         "affected": readable(list_first(incident["affected"], MAX_AFFECTED)),
         "impact": impact["text"] if impact else "",
         "changes": readable("\n".join(change["text"] for change in incident["changes"])),
-        "error budget": readable("\n".join(one["text"] for one in budget or ())),
+        "error budget": readable("\n".join(one["text"] for one in incident["error_budgets"])),
     }
     return {name: truncate(text, MAX_DETAIL) for name, text in found.items() if text}
 

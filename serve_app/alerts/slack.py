@@ -24,9 +24,9 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         escape(news(event)) if _needs_news(event) else "",
         _bold("Summary", escape(event["summary"])),
         _bold("What to do", escape(next_step(event))),
-        _bold("Entry points" if incident.get("scope") else "Cause", _causes(incident)),
+        _bold("Entry points" if incident["scope"] else "Cause", _causes(incident)),
         _bold("Impact", _impact(incident)),
-        _bold("Error budget", "\n".join(escape(one["text"]) for one in incident.get("error_budgets", ()))),
+        _bold("Error budget", "\n".join(escape(one["text"]) for one in incident["error_budgets"])),
         _bold("Team", _team(incident)),
         _bold("Changes", "\n".join(escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
     ]
@@ -60,14 +60,14 @@ def _impact(incident: Mapping[str, Any]) -> str:
     if not affected:
         return ""
     count = f"{len(affected)} service{'' if len(affected) == 1 else 's'} affected"
-    known = incident.get("impact")  # events that an earlier version stored have none
+    known = incident["impact"]
     return f"{escape(known['text']) if known else count}: {escape(list_first(affected, MAX_AFFECTED))}"
 
 
 def _team(incident: Mapping[str, Any]) -> str:
-    """The team that the incident belongs to, and how to reach it; events of an earlier version have none."""
-    known = [escape(text) for name in ("team", "contact") if (text := incident.get(name))]
-    others = ", ".join(escape(team) for team in incident.get("teams", ()) if team != incident.get("team"))
+    """The team that the incident belongs to, and how to reach it."""
+    known = [escape(text) for name in ("team", "contact") if (text := incident[name])]
+    others = ", ".join(escape(team) for team in incident["teams"] if team != incident["team"])
     return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))
 
 

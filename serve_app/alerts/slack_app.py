@@ -7,8 +7,6 @@ event first looks for them. Without the permission to read the channel it is sen
 twice after a crash is better than none.
 """
 
-import asyncio
-import hashlib
 import json
 import logging
 from collections import OrderedDict
@@ -18,8 +16,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import SKIPPED, ReceiverPlugin
-from serve_app.alerts.event_text import PICTURED, incident_key, news
+from serve_app.alerts.event_queue import Picture, ReceiverPlugin, receiver_key
+from serve_app.alerts.event_text import incident_key, news
 from serve_app.alerts.slack import escape, slack_message
 from serve_app.net.endpoint import Endpoint, check_url
 from serve_app.net.http import Failure, HttpSender, Reply
@@ -31,9 +29,8 @@ MAX_KEY = 512  # characters
 PAGE, MAX_PAGES = 200, 5  # messages of the channel that are read to find the one of an incident
 LOOK_BACK = timedelta(minutes=1)  # before the incident opened, for clocks that differ
 MAX_KNOWN = 200  # incidents whose messages are remembered
-PICTURE_SECONDS = 5.0  # to wait for a picture; it takes about one
+PICTURED = frozenset({"opened", "cause_changed"})  # events with a new picture of the incident
 YOUNG = timedelta(seconds=30)  # an older event waits for no picture: it was sent before a restart, if at all
-MAX_PICTURES = 16
 _MAX_BYTES = 4 << 20  # of an answer
 _JSON, _FORM, _PNG = "application/json; charset=utf-8", "application/x-www-form-urlencoded", "image/png"
 _OVERLOADED = frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"})
@@ -54,24 +51,17 @@ class SlackApp:
         self._settings = settings
         self._deadline_seconds = deadline_seconds
         self.name = f"{sender.endpoint.origin}/{settings.channel}"
-        identity = f"{sender.endpoint.url}\n{settings.channel}"
-        self.key = f"slack-{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}"
+        self.key = receiver_key(KIND, sender.endpoint.url, settings.channel)
         self._messages: OrderedDict[tuple[str, str], str] = OrderedDict()
-        self._pictures: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._picture_came = asyncio.Event()
+        self._picture: Picture | None = None
 
-    def add_picture(self, mesh: str, incident: str, png: bytes) -> None:
-        """Keep the picture of an incident until its event is sent."""
-        self._pictures[mesh, incident] = png
-        while len(self._pictures) > MAX_PICTURES:
-            self._pictures.popitem(last=False)
-        self._picture_came.set()
+    def use_pictures(self, picture: Picture) -> None:
+        """Show the pictures that this function returns."""
+        self._picture = picture
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Post or change the message of an event's incident, and tell the news in its thread."""
         document = event.document
-        if not self._settings.notices and document["incident"]["severity"] == "notice":
-            return SKIPPED
         found, message = await self._find_message(document)
         if found.failed:
             return found
@@ -161,22 +151,12 @@ class SlackApp:
 
     async def _show_picture(self, event: IncidentEvent, message: str) -> None:
         """Add the picture to the thread, if there is one in time. A message without it is still a message."""
-        if datetime.now(UTC) - event.at > YOUNG:
+        if self._picture is None or datetime.now(UTC) - event.at > YOUNG:
             return
-        png = await self._wait_for_picture(event.document["mesh"], event.document["incident"]["id"])
+        png = await self._picture(event.document["mesh"], event.document["incident"]["id"])
         reply = Reply(status=200) if png is None else await self._upload(png, event.document, message)
         if reply.failed:
             log.warning("slack %s: the picture of an incident could not be added: %s", self.name, reply.detail)
-
-    async def _wait_for_picture(self, mesh: str, incident: str) -> bytes | None:
-        try:
-            async with asyncio.timeout(PICTURE_SECONDS):
-                while (mesh, incident) not in self._pictures:
-                    self._picture_came.clear()
-                    await self._picture_came.wait()
-        except TimeoutError:
-            return None
-        return self._pictures.pop((mesh, incident))
 
     async def _upload(self, png: bytes, event: Mapping[str, Any], message: str) -> Reply:
         name = f"{event['incident']['id']}.png"

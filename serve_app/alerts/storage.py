@@ -1,85 +1,125 @@
-"""Where the state of notifications is stored: in a file of one node, or in the store's Redis (``stores``)."""
+"""The state of notifications as a document of the state store. It has one writer: the last process that has read it."""
 
 import logging
-import os
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Protocol
+import uuid
+from datetime import datetime
+
+import msgspec
 
 from serve_app.alerts.alert import AlertState
-from serve_app.alerts.payloads import decode_state, encode_state
-from serve_app.errors import BadSettings, CorruptState
-from serve_app.settings import Settings
+from serve_app.errors import CorruptState, StoreConflict
+from serve_app.stores.state_store import StateStore
 
-FILE_NAME = "notifications.json"
-DIRECTORY = "notify"
+NAME, ASIDE = "notifications", "notifications-aside"
+VERSION = 1
 log = logging.getLogger(__name__)
 
 
-class AlertStorage(Protocol):
-    """Stores the state of one process that sends notifications. It needs two methods: ``read`` is called once, at the
-    start, and ``write`` whenever an alert begins, changes or ends, with a few KB; it may block its thread."""
+class AlertStorage:
+    """The state of notifications in a store.
+
+    A notifier that Serve starts, on this node or another, continues where the lost one was. If the lost one still runs,
+    without a connection to Ray, its next write fails and it sends nothing more.
+
+    Args:
+        store: with the document. It raises its errors.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._owner = uuid.uuid4().hex.encode()  # the first line of the document: who writes it
+        self._revision = 0  # of the document as this process has read or written it
+
+    @property
+    def name(self) -> str:
+        """The store and the name of the document."""
+        return f"{self._store.name}, document {NAME}"
 
     def read(self) -> AlertState:
-        """The stored state; an empty one if there is none, or if it is damaged: it is then set aside.
-
-        Raises:
-            BadSettings: there is no access to it.
-            StoreGone: Redis is unreachable.
-        """
+        """The stored state, of which this process is the writer from now on. It is empty if there is none, or if it is
+        damaged: it is then set aside."""
+        state = self._claim()
+        try:
+            return AlertState() if state is None else decode_state(state)
+        except CorruptState as error:
+            before = self._store.read_document(ASIDE)
+            self._store.write_document(ASIDE, state or b"", revision=before.revision if before else 0)
+            log.error("%s; set aside in %s; the next verdict sends open incidents again", error, self.name)
+            return AlertState()
 
     def write(self, state: AlertState) -> None:
         """Replace the stored state.
 
         Raises:
             StoreConflict: another process has taken over. Send nothing more.
-            OSError, ServeError: nothing changed, or it is unknown whether anything did.
         """
+        content = encode_state(state)
+        try:
+            self._write(content)
+        except StoreConflict as error:
+            kept = self._store.read_document(NAME)
+            if kept is None or not kept.content.startswith(self._owner):
+                raise StoreConflict(
+                    f"{self.name}: expected to be its writer, got another process that has taken over; nothing was "
+                    "changed"
+                ) from error
+            self._revision = kept.revision  # an earlier write of this process, whose answer was lost
+            self._write(content)
+
+    def revision(self) -> int:
+        """The revision that the store has, which the writer changes at least every minute; 0: there is no state."""
+        found = self._store.read_document(NAME)
+        return 0 if found is None else found.revision
+
+    def _claim(self) -> bytes | None:
+        """Write the document again, so that the process that wrote it before cannot any more. Returns the stored state;
+        None if there is none."""
+        while True:
+            kept = self._store.read_document(NAME)
+            state = kept.content.partition(b"\n")[2] if kept else None
+            self._revision = kept.revision if kept else 0
+            try:
+                self._write(encode_state(AlertState()) if state is None else state)
+            except StoreConflict:
+                continue
+            return state
+
+    def _write(self, state: bytes) -> None:
+        self._revision = self._store.write_document(NAME, self._owner + b"\n" + state, revision=self._revision)
 
 
-def open_file(settings: Settings) -> "FileStorage":
-    """A file beside the local store."""
-    return FileStorage(settings.store.path / DIRECTORY)
+class _StoredState(msgspec.Struct):
+    version: int
+    state: AlertState
 
 
-class FileStorage:
-    """A small file, replaced as a whole (written to a new file, synced, renamed): a crash leaves the old content or the
-    new content, never a mixture.
+def encode_state(state: AlertState) -> bytes:
+    """The content of the document, after the line of its owner."""
+    return msgspec.json.encode(_StoredState(VERSION, state))
 
-    Args:
-        directory: for the file. No other process may use it.
+
+def decode_state(content: bytes) -> AlertState:
+    """Read what :func:`encode_state` wrote.
+
+    Raises:
+        CorruptState: the content is something else, or of another version.
     """
+    try:
+        stored = msgspec.json.decode(content, type=_StoredState)
+    except msgspec.MsgspecError as error:
+        raise CorruptState(f"notifications: expected the state of this service, got {error}") from None
+    if stored.version != VERSION:
+        raise CorruptState(f"notifications: expected version {VERSION}, got {stored.version}")
+    if not all(at.tzinfo for at in _find_times(stored.state)):
+        raise CorruptState("notifications: expected times with a time zone, got one without")
+    return stored.state
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
 
-    def read(self) -> AlertState:
-        path = self._directory / FILE_NAME
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            content = path.read_bytes() if path.exists() else None
-            if not os.access(self._directory, os.W_OK):
-                raise PermissionError(f"no permission to write {self._directory}")
-            return AlertState() if content is None else decode_state(content)
-        except CorruptState as error:
-            aside = path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-            path.rename(aside)
-            log.error("%s; renamed to %s; the next verdict sends open incidents again", error, aside)
-            return AlertState()
-        except OSError as error:
-            raise BadSettings(
-                f"store.path: the state of notifications cannot be written: {error}; make the directory writable"
-            ) from error
-
-    def write(self, state: AlertState) -> None:
-        path, new = self._directory / FILE_NAME, self._directory / f"{FILE_NAME}.new"
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(encode_state(state))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        folder = os.open(self._directory, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+def _find_times(state: AlertState) -> list[datetime]:
+    alerts = [*state.firing_alerts(), *state.ended]
+    found = [at for mesh in state.meshes.values() for at in (mesh.at, mesh.observed_at)]
+    found += [at for alert in alerts for at in (alert.starts_at, alert.ends_at)]
+    found += [at for mesh in state.meshes.values() for one in mesh.open for at in (one.opened_at, one.next_cause_since)]
+    found += [one.at for mesh in state.meshes.values() for one in mesh.ended]
+    found += [event.at for events in state.events.values() for event in events]
+    return [at for at in found if at is not None]

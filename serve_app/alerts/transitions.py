@@ -17,14 +17,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from model.verdict import Incident, MuteInForce, Severity, Status, Verdict
+from model.verdict import Severity, Status
 from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
 from serve_app.alerts.annotations import annotations, first_service, labels, mark_unseen
+from serve_app.alerts.events import build_event, incident_json
 from serve_app.alerts.links import Links
-from serve_app.alerts.payloads import build_event, incident_document
+from serve_app.api.schemas.verdict import IncidentDocument, MuteInForceDocument, VerdictDocument
 
-# A verdict older than the newest is out of order, unless no verdict came for this long: then the mesh has a new clock.
-LATE = timedelta(minutes=5)
 CAUSE_HOLDS = timedelta(minutes=1)
 CONTINUES = timedelta(hours=1)
 MAX_ENDED = 20  # of a mesh that are remembered
@@ -39,15 +38,16 @@ class _Step(NamedTuple):
     events: tuple[IncidentEvent, ...] = ()
 
 
-def transition(alerts: MeshAlerts, mesh: str, verdict: Verdict, now: datetime, links: Links) -> Transition:
+def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: datetime, links: Links) -> Transition:
     """Return the changes that a verdict makes.
 
     Args:
-        verdict: of this mesh; one that is out of order changes nothing.
-        now: UTC, by this service's clock.
+        alerts: of the mesh before it.
+        mesh: its name.
+        verdict: of this mesh, the next one that it stored.
+        now: when it was made, UTC.
+        links: for the texts.
     """
-    if _is_out_of_order(alerts, verdict, now):
-        return Transition(alerts)
     listed = {incident.id: incident for incident in verdict.incidents}
     known = {alerted.incident: alerted for alerted in alerts.open}
     steps = [
@@ -81,28 +81,24 @@ def _combine(before: MeshAlerts, observed_at: datetime | None, now: datetime, st
     )
 
 
-def _is_out_of_order(alerts: MeshAlerts, verdict: Verdict, now: datetime) -> bool:
-    if alerts.at is None or alerts.observed_at is None:
-        return False
-    return verdict.observed_at < alerts.observed_at and abs(now - alerts.at) < LATE
-
-
-def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links, continues: str) -> _Step:
+def _open(
+    mesh: str, incident: IncidentDocument, verdict: VerdictDocument, now: datetime, links: Links, continues: str
+) -> _Step:
+    severity = Severity(incident.severity)
     alert = Alert(
         labels(links, mesh, incident),
-        _annotations(links, mesh, incident, incident.severity, verdict, continues),
+        _annotations(links, mesh, incident, severity, verdict, continues),
         min(incident.since, now),  # the telemetry's clock may be ahead of this one
         url=links.verdict_url(mesh),
     )
-    document = incident_document(incident, verdict)
     alerted = AlertedIncident(
         incident.id,
-        incident.severity,
+        severity,
         now,
         1,
         _services(incident),
         alert,
-        document,
+        incident_json(incident),
         cause=first_service(incident),
         continues=continues,
     )
@@ -110,14 +106,19 @@ def _open(mesh: str, incident: Incident, verdict: Verdict, now: datetime, links:
 
 
 def _update(
-    alerted: AlertedIncident, mesh: str, incident: Incident, verdict: Verdict, now: datetime, links: Links
+    alerted: AlertedIncident,
+    mesh: str,
+    incident: IncidentDocument,
+    verdict: VerdictDocument,
+    now: datetime,
+    links: Links,
 ) -> _Step:
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one. Its
     event tells another cause, too."""
-    severity = max(alerted.severity, incident.severity, key=_RANK.index)
+    severity = max(alerted.severity, Severity(incident.severity), key=_RANK.index)
     texts = _annotations(links, mesh, incident, severity, verdict, alerted.continues)
     alert = replace(alerted.alert, annotations=texts)
-    document = {**incident_document(incident, verdict), "severity": severity.value}
+    document = {**incident_json(incident), "severity": severity.value}
     updated = replace(alerted, services=_services(incident), alert=alert, document=document)
     if severity is alerted.severity:
         return _follow_cause(updated, first_service(incident), mesh, now, links)
@@ -139,7 +140,7 @@ def _update(
 
 
 def _annotations(
-    links: Links, mesh: str, incident: Incident, severity: Severity, verdict: Verdict, continues: str
+    links: Links, mesh: str, incident: IncidentDocument, severity: Severity, verdict: VerdictDocument, continues: str
 ) -> dict[str, str]:
     """The annotations of an alert, with the incident that it continues."""
     texts = annotations(links, mesh, incident, severity, verdict)
@@ -148,7 +149,7 @@ def _annotations(
 
 def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime, links: Links) -> _Step:
     """Report another first suspect than the last event had, if it has led for long enough."""
-    if not alerted.cause or not cause:  # an earlier version stored no cause
+    if not alerted.cause or not cause:  # an incident of traffic may have no service
         return _Step(replace(alerted, cause=cause))
     if cause == alerted.cause:
         return _Step(replace(alerted, next_cause="", next_cause_since=None))
@@ -163,8 +164,8 @@ def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime
 def _leave(
     alerted: AlertedIncident,
     mesh: str,
-    verdict: Verdict,
-    successor: Incident | None,
+    verdict: VerdictDocument,
+    successor: IncidentDocument | None,
     now: datetime,
     links: Links,
 ) -> _Step:
@@ -191,13 +192,15 @@ def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, w
     return _Step(None, (alerted.alert.resolve(now, **more),), (event,))
 
 
-def _find_mute(alerted: AlertedIncident, verdict: Verdict) -> MuteInForce | None:
+def _find_mute(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForceDocument | None:
     """The mute that hides an incident: some of its services would be part of one now. It is not over."""
     services = set(alerted.services)
     return next((mute for mute in verdict.muted if not services.isdisjoint(mute.hides)), None)
 
 
-def _find_successor(alerted: AlertedIncident, listed: Iterable[Incident], known: Iterable[str]) -> Incident | None:
+def _find_successor(
+    alerted: AlertedIncident, listed: Iterable[IncidentDocument], known: Iterable[str]
+) -> IncidentDocument | None:
     """The incident that an unlisted one was merged into: the one with most of its services. Only incidents with an
     alert, or that began no later, count: a merge keeps the oldest, and what begins after an end is a new incident. An
     alert is not merged into a notice. One that was recovering has ended, though another fault may be at its
@@ -210,23 +213,23 @@ def _find_successor(alerted: AlertedIncident, listed: Iterable[Incident], known:
         (len(services.intersection(_services(incident))), incident)
         for incident in listed
         if (incident.id in known or incident.since <= alerted.alert.starts_at)
-        and _RANK.index(incident.severity) >= least
+        and _RANK.index(Severity(incident.severity)) >= least
     ]
     best = min(shared, key=lambda row: (-row[0], row[1].since, row[1].id), default=None)
     return best[1] if best and best[0] else None
 
 
-def _find_continued(ended: Sequence[EndedIncident], incident: Incident, now: datetime) -> str:
+def _find_continued(ended: Sequence[EndedIncident], incident: IncidentDocument, now: datetime) -> str:
     """The id of the newest incident that ended a short time ago at the same first suspect; empty: there is none."""
     cause = first_service(incident)
     same = [one.incident for one in ended if cause and one.cause == cause and now - one.at < CONTINUES]
     return next((name for name in reversed(same) if name != incident.id), "")
 
 
-def _sees_all(verdict: Verdict) -> bool:
+def _sees_all(verdict: VerdictDocument) -> bool:
     """Whether an incident that is not listed is over: all was scored, and the mesh is not being learned again."""
     return verdict.status in (Status.NORMAL, Status.ANOMALOUS) and verdict.coverage >= 1 and not verdict.missing_parts
 
 
-def _services(incident: Incident) -> tuple[str, ...]:
+def _services(incident: IncidentDocument) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(suspect.service for suspect in incident.suspects), *incident.affected)))

@@ -7,15 +7,16 @@ import time
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverPlugin
-from serve_app.alerts.payloads import encode_event, encode_slack
+from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
+from serve_app.alerts.slack import slack_message
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
-from serve_app.settings.alerting import WebhookSettings
+from serve_app.settings.receivers import WebhookSettings
 
 KIND = "webhook"
-_ENCODE = {"event": encode_event, "slack": encode_slack}
 
 
 class Webhook:
@@ -33,13 +34,14 @@ class Webhook:
     ) -> None:
         self.sender = sender
         self.name = sender.endpoint.origin
-        self.key = webhook_key(sender.endpoint.url)
+        self.key = receiver_key(KIND, sender.endpoint.url)
         self.secret_file = secret_file
         self.format = format
 
     async def deliver(self, event: IncidentEvent) -> Reply:
-        """Post an event."""
-        body = _ENCODE[self.format](event)
+        """Post an event. Every attempt sends the same bytes."""
+        document = slack_message(event.document) if self.format == "slack" else event.document
+        body = msgspec.json.encode(document)
         headers = {"idempotency-key": event.id, "tagae-event": str(event.document.get("event", ""))}
         try:
             return await self.sender.post(body, headers | await self._sign(body))
@@ -66,11 +68,6 @@ def signature(key: str, body: bytes, at: int) -> str:
     """
     digest = hmac.new(key.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={at},v1={digest}"
-
-
-def webhook_key(url: str) -> str:
-    """The name of a webhook in the state file: a hash, since the URL may be a secret."""
-    return hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
 
 
 def _open(settings: WebhookSettings, deadline_seconds: float) -> Webhook:

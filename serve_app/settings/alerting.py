@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.incidents.policy import AlertPolicy
-from serve_app.settings.base import AccessSettings, Address, Location, SettingsGroup
+from serve_app.settings.base import AccessSettings, Address, SettingsGroup
 from serve_app.settings.plugins import RECEIVERS
 
 
@@ -63,27 +63,17 @@ class AlertSettings(SettingsGroup):
         return AlertPolicy(self.false_pages_per_day).budget(services)
 
 
-class ReceiverSettings(AccessSettings):
-    """A receiver of notifications."""
+class AlertmanagerSettings(AccessSettings):
+    """An Alertmanager."""
 
-    url: Address = Field(description="its URL")
-
-
-class WebhookSettings(ReceiverSettings):
-    """A webhook. Its URL is used unchanged."""
-
-    secret_file: Location | None = Field(
-        None, description="file with the key that signs each request (HMAC-SHA256); none: unsigned"
-    )
-    format: Literal["event", "slack"] = Field(
-        "event", description="event: all that is known, as JSON; slack: a message for an incoming webhook of Slack"
-    )
+    url: Address = Field(description="its base URL")
 
 
 class ReceiverChoice(SettingsGroup):
     """A receiver of events, of any kind."""
 
     kind: str = Field(description="webhook, grafana, pagerduty, slack, or a kind that an installed package provides")
+    notices: bool = Field(True, description="whether to send notices to it, too")
     options: dict[str, Any] = Field(default_factory=dict, description="its settings, which depend on the kind")
 
     @field_validator("kind")
@@ -102,15 +92,9 @@ class ReceiverChoice(SettingsGroup):
 class NotifySettings(SettingsGroup):
     """Who is notified of incidents, and how."""
 
-    alertmanagers: tuple[ReceiverSettings, ...] = Field(
-        (), description="base URLs of all replicas of an Alertmanager cluster"
-    )
-    webhooks: tuple[WebhookSettings, ...] = Field((), description="HTTP endpoints that receive incidents as JSON")
-    grafana: ReceiverSettings | None = Field(
-        None, description="a Grafana that shows incidents as annotations: its base URL, and a token in a file"
-    )
+    alertmanagers: tuple[AlertmanagerSettings, ...] = Field((), description="all replicas of an Alertmanager cluster")
     receivers: tuple[ReceiverChoice, ...] = Field(
-        (), description="receivers of any kind, including kinds from other packages: kind and options"
+        (), description="receivers of the events of incidents: webhooks, Grafana, PagerDuty, Slack and others"
     )
     notices: bool = Field(
         True, description="whether to send notices too, with the severity notice; they never warrant a page"
@@ -123,12 +107,13 @@ class NotifySettings(SettingsGroup):
     @property
     def has_receivers(self) -> bool:
         """Whether anyone is notified."""
-        return bool(self.alertmanagers or self.webhooks or self.grafana or self.receivers)
+        return bool(self.alertmanagers or self.receivers)
 
     @model_validator(mode="after")
     def _all_different(self) -> Self:
-        for name, receivers in (("alertmanagers", self.alertmanagers), ("webhooks", self.webhooks)):
-            urls = [receiver.url.rstrip("/") for receiver in receivers]
-            if twice := [url for url in urls if urls.count(url) > 1]:
-                raise ValueError(f"{name}: expected each URL once, got {twice[0]} twice")
+        urls = [one.url.rstrip("/") for one in self.alertmanagers]
+        if twice := [url for url in urls if urls.count(url) > 1]:
+            raise ValueError(f"alertmanagers: expected each URL once, got {twice[0]} twice")
+        if repeated := [one.kind for one in self.receivers if self.receivers.count(one) > 1]:
+            raise ValueError(f"receivers: expected each receiver once, got the same {repeated[0]} twice; remove one")
         return self

@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from serve_app.errors import BadSettings
 
@@ -43,8 +44,13 @@ class Plugin(Generic[O]):
         try:
             return self.options.model_validate(given)
         except ValidationError as error:
-            wrong = (f"{'.'.join(map(str, one['loc'])) or 'options'}: {one['msg']}" for one in error.errors())
-            raise ValueError("; ".join(wrong)) from None
+            raise ValueError("; ".join(map(self._describe, error.errors()))) from None
+
+    def _describe(self, error: ErrorDetails) -> str:
+        name = ".".join(map(str, error["loc"])) or "options"
+        if error["type"] == "extra_forbidden":
+            return f"{name}: no such option; expected one of {', '.join(self.options.model_fields)}"
+        return f"{name}: {error['msg'].removeprefix('Value error, ')}"
 
 
 @dataclass(frozen=True)

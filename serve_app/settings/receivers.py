@@ -1,10 +1,28 @@
-"""Options of the receivers that settings choose by kind: PagerDuty, a Slack app."""
+"""Options of the receivers that settings choose by kind."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from serve_app.settings.base import AccessSettings, Address, Location
+
+
+class WebhookSettings(AccessSettings):
+    """An HTTP endpoint that receives incidents as JSON. Its URL is used unchanged."""
+
+    url: Address = Field(description="its URL")
+    secret_file: Location | None = Field(
+        None, description="file with the key that signs each request (HMAC-SHA256); none: unsigned"
+    )
+    format: Literal["event", "slack"] = Field(
+        "event", description="event: all that is known, as JSON; slack: a message for an incoming webhook of Slack"
+    )
+
+
+class GrafanaSettings(AccessSettings):
+    """A Grafana that shows incidents as annotations."""
+
+    url: Address = Field(description="its base URL")
 
 
 class PagerDutySettings(AccessSettings):
@@ -15,7 +33,6 @@ class PagerDutySettings(AccessSettings):
         description="where events are posted; in the European region https://events.eu.pagerduty.com/v2/enqueue",
     )
     routing_key_file: Location = Field(description="file with the integration key, read again for each event")
-    notices: bool = Field(True, description="whether to send notices too, with the severity info")
 
     @model_validator(mode="after")
     def _logs_in_with_its_key(self) -> Self:
@@ -30,4 +47,3 @@ class SlackSettings(AccessSettings):
     url: Address = Field("https://slack.com/api", description="base URL of the Web API")
     bearer_token_file: Location = Field(description="file with the app's bot token (xoxb-...)")
     channel: str = Field(pattern="^[CG][A-Z0-9]{6,20}$", description="id of the channel, from its details in Slack")
-    notices: bool = Field(True, description="whether to send notices too")

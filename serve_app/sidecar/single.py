@@ -95,12 +95,13 @@ def deploy_all(settings: Settings) -> list[Any]:
         made.append(deployment)
         return LocalHandle(deployment)
 
-    notifier = deploy(Notifier(settings)) if settings.notify.has_receivers else None
+    if settings.notify.has_receivers:
+        deploy(Notifier(settings))
     if settings.scorer.device == "cuda":  # the GPU beside a process belongs to its workload, so `auto` leaves it alone
         scorer, meta = deploy(Scorer(settings, "cuda")), deploy(MetaModel(settings))
-        session = deploy(MeshSession(settings, "replicas", scorer, meta, notifier))
+        session = deploy(MeshSession(settings, "replicas", scorer, meta))
     else:
-        session = deploy(MeshSession(settings, "session", None, None, notifier))
+        session = deploy(MeshSession(settings, "session"))
     collector = deploy(Collector(settings, session)) if settings.collected else None
     return [*made, Ingress(settings, session, collector)]
 

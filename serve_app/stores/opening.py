@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from serve_app.alerts.storage import AlertStorage, open_file
 from serve_app.collect.ownership import Leases
-from serve_app.settings import Settings, StoreSettings
+from serve_app.settings import StoreSettings
 from serve_app.settings.plugins import STORES
-from serve_app.stores.alert_documents import AlertDocuments
 from serve_app.stores.base import ArchiveLimit, MeshLimit
 from serve_app.stores.plugin import StorePlugin
 from serve_app.stores.state_store import StateStore
@@ -56,18 +54,6 @@ def open_leases(settings: StoreSettings) -> Leases | None:
     """
     plugin = check_store(settings)
     return None if plugin.open_leases is None else plugin.open_leases(_options(settings, plugin))
-
-
-def open_alert_storage(settings: Settings) -> AlertStorage:
-    """Where the service stores the state of notifications: in its store if several nodes share it, else in a
-    file beside it.
-
-    Raises:
-        BadSettings: as in :func:`check_store`.
-    """
-    if not check_store(settings.store).is_shared:
-        return open_file(settings)
-    return AlertDocuments(open_store(settings.store))
 
 
 def _options(settings: StoreSettings, plugin: StorePlugin[Any]) -> Any:

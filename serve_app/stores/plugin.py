@@ -20,8 +20,7 @@ class StorePlugin(Plugin[O]):
         open: opens a store, given its options and the name of the run of the service, which its replicas share (None:
             outside a service). It may run in several processes at once, which share the store.
         check: called before the service starts; raises ``BadSettings`` if something is missing, such as a library.
-        is_shared: whether processes on several nodes can open the same store. If not, all of them run on one node, and
-            the state of notifications is in a file.
+        is_shared: whether processes on several nodes can open the same store. If not, all of them run on one node.
         open_leases: opens the leases with which several collectors divide the meshes; None: there is one collector.
     """
 

@@ -108,7 +108,10 @@ class RowStore(Protocol):
 
     def survey(self, wanted: Range | None = None) -> list[tuple[str, bytes, list[Row]]]:
         """All meshes in order of name: the value of :data:`HEAD`, and the rows of a range (None: no rows). The rows of
-        a mesh that is written at this time may be missing."""
+        a mesh that is written at this time may be missing.
+
+        If anyone is notified of incidents, it is called every second without a range.
+        """
 
     def write(self, space: str, change: Change, *, max_meshes: int | None = None) -> bool:
         """Apply a change in one transaction.

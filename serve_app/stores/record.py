@@ -1,6 +1,7 @@
-"""The stored form of a verdict, and the gauges of a stored mesh."""
+"""The stored form of a verdict and of the window, and the gauges of a stored mesh."""
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -8,7 +9,9 @@ import numpy as np
 
 from model.drift.measures import MEASURES
 from model.drift.sketch import DriftSketch, drifting
+from model.snapshot import MeshSnapshot
 from model.verdict import IncidentKind, Severity, Status
+from serve_app.api.codec import unpack_snapshot
 from serve_app.metrics import DriftGauges, MeshGauges
 from serve_app.stores.base import MeshSummary
 
@@ -96,6 +99,14 @@ class StoredSnapshot:
     snapshot: bytes
     deviations: bytes
     verdict: bytes
+
+
+def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
+    """The snapshots with their numbers. Equal names and topologies are stored once, as in a state that grew here."""
+    before: MeshSnapshot | None = None
+    for number, one in packed:
+        before = unpack_snapshot(one, before)
+        yield number, before
 
 
 def gauges(stored: MeshSummary) -> MeshGauges:

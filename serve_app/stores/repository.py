@@ -1,7 +1,7 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +14,7 @@ from model.snapshot import MeshSnapshot
 from model.state.history import block_length
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
-from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import (
@@ -38,7 +38,7 @@ from serve_app.stores.base import (
 )
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
-from serve_app.stores.record import Record, StoredSnapshot, gauges
+from serve_app.stores.record import Record, StoredSnapshot, gauges, unpack_window
 from serve_app.stores.rows import time_of
 from serve_app.stores.state_store import StateStore
 
@@ -503,7 +503,7 @@ class MeshRepository:
             return CachedMesh(Mesh(), 0)
         begin = stored.sequence - len(stored.steps)
         try:
-            window = dict(_unpack_window(self._store.window(mesh)))
+            window = dict(unpack_window(self._store.window(mesh)))
             state = unpack_state(stored.state, (window[number] for number in window if number <= begin))
             steps = [unpack_step(step, state.memory) for step in stored.steps]
         except IncompatibleWeights as error:  # the schema of another version
@@ -522,14 +522,6 @@ class MeshRepository:
             state = self._replay(mesh, state, replayed)
         full = FullState(begin, stored.state_revision)
         return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)
-
-
-def _unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:
-    """The snapshots with their numbers. Equal names and topologies are stored once, as in a state that grew here."""
-    before: MeshSnapshot | None = None
-    for number, one in packed:
-        before = unpack_snapshot(one, before)
-        yield number, before
 
 
 def _is_costly(entry: CachedMesh) -> bool:

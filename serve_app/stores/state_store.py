@@ -257,6 +257,16 @@ class StateStore:
         """All stored meshes, in order of name."""
         return [one for found in self.database.survey(_NEWEST) if (one := self._summarize(*found)) is not None]
 
+    def revisions(self) -> dict[str, int]:
+        """The revision of each stored mesh, by name. It reads little, so it shows cheaply which meshes have changed."""
+        return {mesh: _read_head([(HEAD, head)])[0] for mesh, head, _ in self.database.survey()}
+
+    def was_set_aside(self, mesh: str) -> bool:
+        """Whether the store has rows of a mesh that was set aside."""
+        check_mesh_name(mesh)
+        (found,) = self.database.read(mesh, under(rows.ASIDE, limit=1))
+        return bool(found)
+
     def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
         """Move a mesh with unusable state aside, so that it starts from the beginning. Its archive and its history
         stay. Replaces what was set aside before. Returns False if the stored revision is another."""

@@ -27,10 +27,10 @@ from serve_app.web.assets import GZIP
 from serve_app.web.details import MOST_LISTED, details, span
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
-from serve_app.web.history import instant, series, timeline
+from serve_app.web.history import series, timeline
 from serve_app.web.past import PastQueries
 from serve_app.web.period import Subject
-from serve_app.web.scored_snapshot import ScoredSnapshot
+from serve_app.web.scored_snapshot import ScoredSnapshot, match_records
 from serve_app.web.search import find_services
 
 MOST_MESHES = 32  # with a cached layout
@@ -171,15 +171,8 @@ class PageQueries:
         Raises:
             UnknownMesh: there is no such mesh.
         """
-        state = self._meshes.load_state(mesh)
-        records = self._meshes.load_records(mesh, None, len(state.window))
-        snapshots = {instant(snapshot.observed_at): snapshot for snapshot in state.window}
-        found = ((VerdictDocument.model_validate_json(record.document), record) for record in records)
-        return [
-            _moment(snapshot, verdict, record)
-            for verdict, record in found
-            if (snapshot := snapshots.get(instant(verdict.observed_at))) is not None
-        ]
+        window = self._meshes.load_state(mesh).window
+        return match_records(window, self._meshes.load_records(mesh, None, len(window)))
 
     def forget(self, mesh: str) -> None:
         """Drop the cache of a deleted mesh."""

@@ -1,10 +1,12 @@
 """A snapshot with its verdict and the anomaly scores of its services and calls."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
+from serve_app.stores.record import Record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +26,17 @@ class ScoredSnapshot:
     verdict: VerdictDocument
     seconds: float | None = None
     of_mesh: tuple[int, int] | None = None
+
+
+def match_records(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[ScoredSnapshot]:
+    """Return the snapshots of a window that have a record, with their verdicts, in the order of the records."""
+    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
+    read = ((VerdictDocument.model_validate_json(record.document), record) for record in records)
+    return [
+        ScoredSnapshot(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
+        for verdict, record in read
+        if (snapshot := snapshots.get(verdict.observed_at)) is not None
+    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from serve_app.alerts.delivery import receivers
 from serve_app.alerts.webhook import signature
 from serve_app.settings import load
 from tests.http_server import serve_in_thread
-from tests.serve_app.alerts.alerting import NOW, PATIENT, eventually, incident, start_notifier, verdict
+from tests.serve_app.alerts.alerting import NOW, PATIENT, accept, eventually, incident, start_notifier, verdict
 
 SECRET = "a secret of the team"
 EVENT = {"id": "1", "event": "opened", "at": "2026-03-01T03:14:00Z", "mesh": "shop", "summary": "shop/cart is slow"}
@@ -31,10 +31,10 @@ async def test_it_keeps_the_events_that_tagae_sends(tmp_path: Path) -> None:
     key.write_text(f"{SECRET}\n")
     kept = tmp_path / "events.jsonl"
     with serve_in_thread(make_server("127.0.0.1", 0, SECRET, Events(kept))) as url:
-        webhook = {"url": f"{url}/", "secret_file": str(key)}
-        to = replace(receivers(load(overrides={"notify": {"webhooks": [webhook]}})), deadline_seconds=PATIENT)
+        webhook = {"kind": "webhook", "options": {"url": f"{url}/", "secret_file": str(key)}}
+        to = replace(receivers(load(overrides={"notify": {"receivers": [webhook]}})), deadline_seconds=PATIENT)
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await eventually(lambda: len(lines(kept)) == 1)
     (event,) = lines(kept)
     assert (event["event"], event["mesh"]) == ("opened", "shop")

@@ -287,7 +287,7 @@ def run_campaign(folder: Path, kills: int, seconds: float, seed: int) -> tuple[l
             "model": {"weights": str(SHIPPED), "window_size": WINDOW},
             "scorer": {"device": "cpu", "place": "replicas", "num_replicas": WANTED["scorer"]},
             "archive": {"keep_days": KEEP_DAYS},
-            "notify": {"webhooks": [{"url": url_of(receiver)}]},
+            "notify": {"receivers": [{"kind": "webhook", "options": {"url": url_of(receiver)}}]},
             "meshes": {COLLECTED: {"prometheus": url_of(prometheus)}},
             "collector": {
                 "replicas": WANTED["collector"],

@@ -77,10 +77,12 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
         url = "{urls["well"]}"
         [[notify.alertmanagers]]
         url = "{urls["busy"]}"
-        [[notify.webhooks]]
-        url = "{urls["well"]}/hook"
-        [[notify.webhooks]]
-        url = "{urls["refusing"]}/hook"
+        [[notify.receivers]]
+        kind = "webhook"
+        options = {{ url = "{urls["well"]}/hook" }}
+        [[notify.receivers]]
+        kind = "webhook"
+        options = {{ url = "{urls["refusing"]}/hook" }}
     """
 
 

@@ -29,7 +29,9 @@ def test_a_notifier_that_is_lost_continues_on_another_node(tmp_path: Path) -> No
     webhook = Webhook()
     with (
         start_server(webhook) as server,
-        run_under_load(tmp_path, notify={"webhooks": [{"url": url_of(server)}]}) as cluster,
+        run_under_load(
+            tmp_path, notify={"receivers": [{"kind": "webhook", "options": {"url": url_of(server)}}]}
+        ) as cluster,
     ):
         await_that(lambda: webhook.knows(cluster.senders), "the start of each open incident", 4 * CLIENT_SECONDS)
         before = cluster.nodes.replicas("Notifier")

@@ -169,8 +169,7 @@ def in_session(settings: Settings) -> Settings:
     "notify",
     [
         {"alertmanagers": [{"url": "http://127.0.0.1:9"}]},
-        {"webhooks": [{"url": "http://127.0.0.1:9"}]},
-        {"grafana": {"url": "http://127.0.0.1:9"}},
+        {"receivers": [{"kind": "webhook", "options": {"url": "http://127.0.0.1:9"}}]},
     ],
     ids=lambda notify: next(iter(notify)),
 )

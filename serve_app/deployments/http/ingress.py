@@ -22,6 +22,7 @@ from serve_app.settings.access import serve_rules
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
+    from serve_app.deployments.notifier import Notifier
     from serve_app.deployments.session.mesh_session import MeshSession
 
 
@@ -49,13 +50,18 @@ class Ingress:
         settings: of the service.
         sessions: handle.
         collector: handle; None if no mesh is collected.
+        notifier: is not called. Serve runs only what is bound to something.
 
     Raises:
         BadSettings: the tokens file or the client secret cannot be used.
     """
 
     def __init__(
-        self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None = None
+        self,
+        settings: Settings,
+        sessions: Handle[MeshSession],
+        collector: Handle[Collector] | None = None,
+        notifier: Handle[Notifier] | None = None,
     ) -> None:
         start_reporting(settings, "ingress")
         self.access = Access(serve_rules(settings))

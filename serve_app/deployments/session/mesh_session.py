@@ -10,12 +10,12 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -45,7 +45,6 @@ from serve_app.metrics import (
     CONFIDENCE,
     MESHES_HELD,
     MESHES_HELD_BYTES,
-    NOTICES_FAILED,
     PARTS_MISSING,
     PREDICTIONS,
     STAGE,
@@ -76,7 +75,7 @@ from serve_app.runtime.background import start_task
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, P, connect, with_pickle
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
@@ -86,12 +85,10 @@ from serve_app.web.past import PastQueries
 from serve_app.web.queries import PageQueries
 
 if TYPE_CHECKING:
-    from serve_app.deployments.notifier import Notifier
     from serve_app.deployments.scoring.meta import MetaModel
     from serve_app.deployments.scoring.scorer import Scorer
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
 MAX_SCORES = 2  # concurrent requests with many snapshots; each keeps a core busy
 NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
@@ -103,7 +100,6 @@ class MeshSession:
     Args:
         place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
         scorer, meta: handles; None: the session scores.
-        notifier: handle; None: no alert is sent.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
@@ -118,7 +114,6 @@ class MeshSession:
         place: ScoringPlace = "session",
         scorer: Handle[Scorer] | None = None,
         meta: Handle[MetaModel] | None = None,
-        notifier: Handle[Notifier] | None = None,
     ) -> None:
         start_reporting(settings, "session")
         torch.set_num_threads(settings.model.threads)
@@ -142,7 +137,6 @@ class MeshSession:
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
         self._scores = asyncio.Semaphore(MAX_SCORES)
-        self._notifier = connect(notifier)
         self._load = RequestLoad()
         self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
         self._trials = Trials(settings, self._models, store)
@@ -297,7 +291,6 @@ class MeshSession:
             await self.doors.call("pages", "forget", mesh)
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
-        self._resolve_alerts(mesh)
         await self._forget_trial(mesh)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
@@ -366,13 +359,12 @@ class MeshSession:
         return stored
 
     def _forget_evicted(self) -> None:
-        """Forget meshes that the store has deleted to make room for new ones, and resolve their alerts."""
+        """Forget meshes that the store has deleted to make room for new ones."""
         while self._evicted:
             mesh = self._evicted.popleft()
             self._meshes.evict(mesh)
             self._scored.pop(mesh, None)
             self._signal.notify(mesh)
-            self._resolve_alerts(mesh)
             self._start(self._forget_trial(mesh))
 
     async def _forget_trial(self, mesh: str) -> None:
@@ -394,9 +386,6 @@ class MeshSession:
         self._start(self._tidy(mesh))
         if self._models.has_trial:
             self._score_in_shadow(mesh, advanced, cost)
-        if self._notifier is not None:
-            trace = spans.traceparent()
-            self._start(self._alert(self._notifier, mesh, advanced.verdict, trace))
 
     def _score_in_shadow(self, mesh: str, advanced: StageResults, cost: float) -> None:
         """Have the other model of the trial score a snapshot that has its verdict."""
@@ -405,34 +394,11 @@ class MeshSession:
         if self._shadow.offer(judged):
             self._start(self._shadow.work())
 
-    def _resolve_alerts(self, mesh: str) -> None:
-        if self._notifier is not None:
-            self._start(self._notify(self._notifier.forget_mesh, mesh))
-
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start work that no request waits for."""
         task = start_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-    async def _alert(self, notifier: Handle[Notifier], mesh: str, verdict: Verdict, trace: str) -> None:
-        """Send a verdict to the notifier, and then the pictures that its messages show."""
-        for incident in await self._notify(notifier.accept_verdict, mesh, verdict, trace) or ():
-            try:
-                svg = await self.doors.call("reports", "picture", mesh, incident)
-            except Exception as error:  # no one awaits this task, and a message without a picture is still a message
-                log.warning("mesh %s: no picture of incident %s: %s", mesh, incident, error)
-            else:
-                await self._notify(notifier.accept_picture, mesh, incident, svg)
-
-    async def _notify(self, method: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Call the notifier. If it cannot be reached now, it gets the same state with the next verdict."""
-        try:
-            return await Caller(Deadline.after(self._settings.serve.deadline_seconds)).ask(method, *args, **kwargs)
-        except ServeError as error:
-            log.warning("the notifier could not be reached: %s", error)
-            self._instruments.count(NOTICES_FAILED, receiver="notifier", reason="unreachable")
-            return None
 
     async def _tidy(self, mesh: str) -> None:
         """Do what pushes leave for later."""

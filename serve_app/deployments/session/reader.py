@@ -182,7 +182,7 @@ class Reader:
 
 
 class Reports:
-    """Incidents as files and pictures."""
+    """Incidents as files."""
 
     def __init__(self, pages: PageQueries, incidents: IncidentViews) -> None:
         self._pages, self._incidents = pages, incidents
@@ -211,7 +211,3 @@ class Reports:
             return report(mesh, moments, incident, seen_before=similar, links=links, zone=zone)
         given = [said for one in cases if (said := self._incidents.feedback(mesh, one.id))]
         return markdown_report(mesh, moments, incident, seen_before=similar, feedback=given, links=links, zone=zone)
-
-    def picture(self, mesh: str, incident: str) -> str:
-        """The picture of an open incident, as SVG."""
-        return incident_picture(mesh, self._incidents.moments(mesh, incident, self._pages.moments(mesh)), incident)

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,15 +17,24 @@ from prometheus_client.parser import text_string_to_metric_families
 from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
 from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.delivery import AlertDelivery, Receivers
+from serve_app.alerts.event_queue import ChosenReceiver
 from serve_app.alerts.links import Links
-from serve_app.alerts.storage import FileStorage
+from serve_app.alerts.storage import NAME, decode_state
+from serve_app.alerts.transitions import transition as transition_of_document
 from serve_app.alerts.webhook import WEBHOOK
+from serve_app.api.codec import encode_verdict
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
-from serve_app.settings.alerting import WebhookSettings
+from serve_app.settings import StoreSettings
+from serve_app.settings.receivers import WebhookSettings
+from serve_app.stores.base import NewSnapshot
+from serve_app.stores.opening import open_store
+from serve_app.stores.record import Record
+from serve_app.stores.state_store import StateStore
 from tests.timing import PATIENCE_SECONDS
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
@@ -60,6 +70,26 @@ def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400
     leak = Reason("memory_utilization", 0.62, 0.4, NOW - timedelta(minutes=20), forecast=forecast)
     fields: dict[str, Any] = {"suspects": (Suspect(service, 1.0, (leak,)),), **more}
     return incident(name, service, severity="notice", **fields)
+
+
+def transition(alerts: MeshAlerts, mesh: str, one: Verdict, now: datetime, links: Links) -> Transition:
+    """Return the changes that a verdict makes, once it is stored as JSON."""
+    return transition_of_document(alerts, mesh, encode_verdict(one), now, links)
+
+
+def accept(notifier: AlertDelivery, mesh: str, one: Verdict, now: datetime) -> None:
+    """Hand a verdict on, as the feed does."""
+    notifier.accept_verdict(mesh, encode_verdict(one), now)
+
+
+def store_verdict(store: StateStore, mesh: str, one: Verdict, sequence: int, *, made_at: datetime | None = None) -> int:
+    """Store the verdict of a mesh's next snapshot, as a session does. Returns the revision of the mesh."""
+    at = one.observed_at + sequence * timedelta(seconds=15)
+    document = encode_verdict(replace(one, observed_at=at, sequence=sequence)).model_dump_json().encode()
+    record = Record(2, document, made_at=made_at.timestamp() if made_at else time.time())
+    new = NewSnapshot(sequence, at, b"snapshot", "digest", b"state", record.pack())
+    before = store.load(mesh)
+    return store.append(mesh, new, keep=20, revision=before.revision if before else 0)
 
 
 def _reasons() -> tuple[Reason, ...]:
@@ -217,7 +247,10 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
     return Receivers(
         tuple(Endpoint(f"{one.url}/api/v2/alerts") for one in alertmanagers),
         (
-            *(partial(WEBHOOK.open, WebhookSettings(url=f"{one.url}/hook", **hook)) for one in webhooks),
+            *(
+                ChosenReceiver(partial(WEBHOOK.open, WebhookSettings(url=f"{one.url}/hook", **hook)))
+                for one in webhooks
+            ),
             *more.pop("events", ()),
         ),
         **{"links": PLACE, "backoff": QUICK, "deadline_seconds": 0.5, "drain_seconds": WITHIN, **more},
@@ -226,17 +259,30 @@ def receivers(alertmanagers: Sequence[StandIn] = (), webhooks: Sequence[StandIn]
 
 @asynccontextmanager
 async def start_notifier(
-    to: Receivers, directory: Path, clock: Callable[[], datetime] = lambda: NOW
+    to: Receivers, directory: Path, clock: Callable[[], datetime] = lambda: NOW, **more: Any
 ) -> AsyncIterator[tuple[AlertDelivery, PrometheusInstruments]]:
-    """Run a notifier, and close it at the end."""
+    """Run a notifier with its state in a directory, and close it at the end."""
     instruments = PrometheusInstruments()
-    notifier = AlertDelivery(to, FileStorage(directory), instruments, clock)
-    running = asyncio.create_task(notifier.run())
-    try:
-        yield notifier, instruments
-    finally:
-        await notifier.close()
-        await running
+    with closing(open_store(StoreSettings(path=directory))) as store:
+        notifier = AlertDelivery(to, store, instruments, clock, **more)
+        running = asyncio.create_task(notifier.run())
+        try:
+            yield notifier, instruments
+        finally:
+            await notifier.close()
+            await running
+
+
+def saved(directory: Path) -> AlertState:
+    """Return the state of notifications in a directory, as another process reads it."""
+    with closing(open_store(StoreSettings(path=directory))) as store:
+        return stored_state(store)
+
+
+def stored_state(store: StateStore) -> AlertState:
+    """Return the state of notifications in a store, without becoming its owner."""
+    document = store.read_document(NAME)
+    return AlertState() if document is None else decode_state(document.content.partition(b"\n")[2])
 
 
 def resend_after(seconds: float = 0.05) -> PostTiming:

@@ -1,127 +1,152 @@
-"""The state of alerts outlives its process, in each storage; a Redis has one writer."""
+"""The state of alerts outlives its process, in every store; it has one writer."""
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import redis
 
-from model.verdict import Verdict
-from serve_app.alerts import saved_state
-from serve_app.alerts.alert import AlertState
+from serve_app.alerts import owner, saved_state
+from serve_app.alerts.alert import AlertState, MeshAlerts
 from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.owner import Owner
-from serve_app.alerts.storage import AlertStorage
+from serve_app.alerts.storage import NAME, AlertStorage
 from serve_app.errors import StoreConflict, StoreGone
 from serve_app.exporter import PrometheusInstruments
-from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.alert_documents import NAME, AlertDocuments
-from serve_app.stores.opening import open_alert_storage, open_store
+from serve_app.settings import StoreSettings
+from serve_app.stores.opening import open_store
+from serve_app.stores.state_store import StateStore
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
+    PLACE,
     WITHIN,
     Request,
+    accept,
     incident,
     metric_value,
     receivers,
     resend_after,
     start_endpoints,
+    store_verdict,
+    stored_state,
+    transition,
     verdict,
 )
 
 
-def storage_at(place: StoreSettings) -> AlertStorage:
-    """A storage as a process opens it."""
-    return open_alert_storage(Settings(store=place))
+@pytest.fixture
+def other(place: StoreSettings) -> Iterator[StateStore]:
+    """The store as another process opens it."""
+    with closing(open_store(place)) as opened:
+        yield opened
 
 
-def redis_at(place: StoreSettings) -> AlertDocuments:
-    """The same, for tests of a Redis alone."""
-    if place.kind != "redis":
-        pytest.skip("a file has no second writer: its directory belongs to one process")
-    return AlertDocuments(open_store(place))
+def delivery(store: StateStore, **more: Any) -> AlertDelivery:
+    return AlertDelivery(receivers(**more), store, PrometheusInstruments(), lambda: NOW)
 
 
-def delivery(storage: AlertStorage, **more: Any) -> AlertDelivery:
-    return AlertDelivery(receivers(**more), storage, PrometheusInstruments(), lambda: NOW)
-
-
-async def test_the_next_process_continues(place: StoreSettings) -> None:
-    first = delivery(storage_at(place))
-    first.accept_verdict("shop", verdict(incident("a")), NOW)
+async def test_the_next_process_continues(store: StateStore, other: StateStore) -> None:
+    first = delivery(store)
+    accept(first, "shop", verdict(incident("a")), NOW)
     await first.close()
-    second = delivery(storage_at(place))
+    second = delivery(other)
     assert [alert.labels["incident"] for alert in second.firing_alerts("shop")] == ["a"]
 
 
-def test_an_empty_storage_has_an_empty_state(place: StoreSettings) -> None:
-    assert storage_at(place).read() == AlertState()
+def test_an_empty_storage_has_an_empty_state(store: StateStore) -> None:
+    assert AlertStorage(store).read() == AlertState()
 
 
 async def test_a_process_that_was_taken_over_sends_nothing_more(
-    place: StoreSettings, caplog: pytest.LogCaptureFixture
+    store: StateStore, other: StateStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage = redis_at(place)
     async with start_endpoints(200) as (hook,):
         more = {"webhooks": [hook], "deadline_seconds": PATIENT}
-        first = delivery(storage, **more)
+        first = delivery(store, **more)
         running = asyncio.create_task(first.run())
-        first.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(first, "shop", verdict(incident("a")), NOW)
         await hook.until(lambda requests: len(requests) == 1)
-        take_over(place, storage)
-        first.accept_verdict("shop", verdict(), NOW)
+        assert AlertStorage(other).read().meshes["shop"].open
+        accept(first, "shop", verdict(), NOW)
         await running  # it ends by itself
         assert [request.json["event"] for request in hook.requests] == ["opened"]
-        second = delivery(redis_at(place), **more)
+        second = delivery(other, **more)
         running = asyncio.create_task(second.run())
-        second.accept_verdict("shop", verdict(), NOW)
+        accept(second, "shop", verdict(), NOW)
         await hook.until(lambda requests: len(requests) >= 2)
         await second.close()
         await running
-    events = [(request.json["event"], request.json["incident"]["id"]) for request in hook.requests]
-    assert list(dict.fromkeys(events)) == [("opened", "a"), ("resolved", "a")]
+    assert list(dict.fromkeys(distinct(hook.requests))) == [("opened", "a"), ("resolved", "a")]
     assert len({request.json["id"] for request in hook.requests}) == 2
     assert "another process sends the notifications" in caplog.text
 
 
-def take_over(place: StoreSettings, storage: AlertDocuments) -> None:
-    """Take over as another process does: from here on, ``storage`` cannot write."""
-    assert redis_at(place).read().meshes["shop"].open
+def test_the_last_reader_is_the_only_writer(store: StateStore, other: StateStore) -> None:
+    first = AlertStorage(store)
+    first.read()
+    AlertStorage(other).read()
     with pytest.raises(StoreConflict, match="taken over"):
-        storage.write(AlertState())
+        first.write(AlertState())
 
 
-async def test_a_process_with_an_open_alert_notices_the_takeover_without_a_verdict(place: StoreSettings) -> None:
-    storage = redis_at(place)
-    async with start_endpoints(200) as (manager,):
-        first = delivery(storage, alertmanagers=[manager], deadline_seconds=PATIENT, timing=resend_after())
-        running = asyncio.create_task(first.run())
-        first.accept_verdict("shop", verdict(incident("a")), NOW)
-        await manager.until(lambda requests: len(requests) >= 1)
-        redis_at(place).read()
-        await running
-
-
-def test_a_damaged_state_is_set_aside(place: StoreSettings, caplog: pytest.LogCaptureFixture) -> None:
-    storage = redis_at(place)
+def test_a_write_whose_answer_was_lost_is_no_takeover(store: StateStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = AlertStorage(store)
     storage.read()
-    with closing(open_store(place)) as store:
-        document = store.read_document(NAME)
-        assert document is not None
-        store.write_document(NAME, b"{", revision=document.revision)
+    write = store.database.write
+
+    def lose_the_answer(*given: Any, **more: Any) -> NoReturn:
+        assert write(*given, **more)
+        raise StoreGone("no answer", stored="unknown")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.database, "write", lose_the_answer)
+        with pytest.raises(StoreGone):
+            storage.write(AlertState())
+    transitioned = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE)
+    newer = AlertState().apply("shop", transitioned, {})
+    storage.write(newer)
+    assert stored_state(store) == newer
+
+
+async def test_a_process_notices_the_takeover_without_a_verdict(store: StateStore, other: StateStore) -> None:
+    first = delivery(store, timing=resend_after())
+    running = asyncio.create_task(first.run())
+    accept(first, "shop", verdict(), NOW)
+    AlertStorage(other).read()
+    await running
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"null", b'{"version": 1}', b'{"version": 2, "state": {}}', b"\xff\xfe", b"[" * 100_000],
+    ids=range(7),
+)
+def test_a_damaged_state_is_set_aside(
+    content: bytes, store: StateStore, other: StateStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = AlertStorage(store)
+    storage.read()
+    document = other.read_document(NAME)
+    assert document is not None
+    other.write_document(NAME, b"an owner\n" + content, revision=document.revision)
     with caplog.at_level(logging.ERROR):
         assert storage.read() == AlertState()
     assert "set aside" in caplog.text
+    aside = other.read_document(f"{NAME}-aside")
+    assert (aside.content if aside else b"") == content
     storage.write(AlertState())
-    assert redis_at(place).read() == AlertState()
+    assert AlertStorage(other).read() == AlertState()
 
 
-def test_a_redis_that_lost_the_state_is_named(place: StoreSettings) -> None:
-    storage = redis_at(place)
+def test_a_redis_that_lost_the_state_is_named(place: StoreSettings, store: StateStore) -> None:
+    if place.kind != "redis":
+        pytest.skip("the test of a store whose files disappear is tests/serve_app/stores/test_file_identity.py")
+    storage = AlertStorage(store)
     storage.read()
     with closing(redis.Redis.from_url(place.url or "")) as hand:
         hand.delete(f"{place.key_prefix}:{{STORE}}:rows", f"{place.key_prefix}:{{STORE}}:keys")
@@ -129,58 +154,74 @@ def test_a_redis_that_lost_the_state_is_named(place: StoreSettings) -> None:
         storage.write(AlertState())
 
 
-async def test_a_redis_that_is_away_delays_no_notification(place: StoreSettings) -> None:
-    storage = redis_at(place)
+async def test_a_redis_that_is_away_delays_no_notification(
+    place: StoreSettings, store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place.kind != "redis":
+        pytest.skip("the test of a file that refuses or hangs is test_delivery.py")
     instruments = PrometheusInstruments()
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT)
-        sending = AlertDelivery(to, storage, instruments, lambda: NOW)
-        storage.close()
+        sending = AlertDelivery(to, store, instruments, lambda: NOW)
         away = place.model_copy(update={"url": "redis://127.0.0.1:1/0", "timeout_seconds": 0.1})
-        storage._store = open_store(away)
-        running = asyncio.create_task(sending.run())
-        sending.accept_verdict("shop", verdict(incident("a")), NOW)
-        await hook.until(lambda requests: len(requests) == 1)
-        await sending.close()
-        await running
+        with closing(open_store(away)) as unreachable:
+            monkeypatch.setattr(store, "database", unreachable.database)
+            running = asyncio.create_task(sending.run())
+            accept(sending, "shop", verdict(incident("a")), NOW)
+            await hook.until(lambda requests: len(requests) == 1)
+            await sending.close()
+            await running
+        monkeypatch.undo()
     assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
 
 
-async def test_of_two_notifiers_the_one_that_gets_verdicts_sends(
-    place: StoreSettings, monkeypatch: pytest.MonkeyPatch
+async def test_of_two_notifiers_the_newer_one_sends_until_it_is_gone(
+    store: StateStore, other: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As during an upgrade with a second cluster: it starts, and takes over, before the traffic moves to it."""
-    redis_at(place)
+    """As during an upgrade with a second cluster, which is taken back."""
     monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", WITHIN)  # a slow machine must not send before it has saved
+    monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(owner, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(owner, "WATCH_SECONDS", 0.01)
     async with start_endpoints(200) as (hook,):
         more = {"webhooks": [hook], "deadline_seconds": PATIENT, "timing": resend_after()}
-        old = Owner(partial(delivery, redis_at(place), **more))
-        tasks = [asyncio.create_task(old.run())]
-        await deliver(old, verdict(incident("a")))
+        old = Owner(store, partial(delivery, store, **more))
+        waiting = asyncio.create_task(old.run())
+        store_verdict(store, "shop", verdict(incident("a")), 1)
         await hook.until(lambda requests: len(distinct(requests)) == 1)
-        new = Owner(partial(delivery, redis_at(place), **more))
-        tasks.append(asyncio.create_task(new.run()))
-        await deliver(old, verdict(incident("a"), incident("b", "pay/bank")))
+        new = Owner(other, partial(delivery, other, **more))
+        sending = asyncio.create_task(new.run())
+        store_verdict(store, "shop", verdict(incident("a"), incident("b", "pay/bank")), 2)
         await hook.until(lambda requests: len(distinct(requests)) == 2)
-        await deliver(new, verdict(incident("b", "pay/bank")))
+        sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
+        store_verdict(store, "shop", verdict(incident("b", "pay/bank")), 3)
         await hook.until(lambda requests: len(distinct(requests)) == 3)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await old.close()
+        await waiting
     assert distinct(hook.requests) == [("opened", "a"), ("opened", "b"), ("resolved", "a")]
 
 
-async def deliver(owner: Owner, one: Verdict) -> None:
-    """Send the same verdict, as each snapshot has the same alerts, until it is stored."""
-    async with asyncio.timeout(WITHIN):
-        while True:
-            with suppress(StoreGone):
-                sending = owner.delivery()
-                sending.accept_verdict("shop", one, NOW)
-                await sending._saved.publish()
-                if not sending.is_taken_over:
-                    return
-            await asyncio.sleep(0.01)
+async def test_a_notifier_whose_state_was_deleted_sends_on_at_once(
+    store: StateStore, other: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a damaged file of the store was replaced."""
+    monkeypatch.setattr("serve_app.alerts.verdict_feed.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(owner, "WATCH_SECONDS", 0.01)
+    async with start_endpoints(200) as (hook,):
+        one = Owner(store, partial(delivery, store, webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()))
+        running = asyncio.create_task(one.run())
+        store_verdict(store, "shop", verdict(incident("a")), 1)
+        await hook.until(lambda requests: len(distinct(requests)) == 1)
+        while (document := other.read_document(NAME)) is not None:
+            with suppress(StoreConflict):
+                other.write_document(NAME, b"", revision=document.revision)
+                break
+        store_verdict(store, "shop", verdict(incident("b", "pay/bank")), 2)
+        await hook.until(lambda requests: ("opened", "b") in distinct(requests))
+        await one.close()
+        await running
 
 
 def distinct(requests: list[Request]) -> list[tuple[str, str]]:

@@ -22,11 +22,13 @@ from tests.serve_app.alerts.alerting import (
     PATIENT,
     Request,
     StandIn,
+    accept,
     eventually,
     incident,
     metric_value,
     receivers,
     resend_after,
+    saved,
     start_endpoints,
     start_notifier,
     until_counted,
@@ -57,7 +59,7 @@ async def test_an_alert_has_the_format_of_alertmanager(tmp_path: Path) -> None:
             instruments,
         ),
     ):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     (alert,) = request.json
     assert (request.path, request.headers["content-type"]) == ("/api/v2/alerts", "application/json")
@@ -72,7 +74,7 @@ async def test_an_alert_has_the_team_for_routing_and_the_contact_for_people(tmp_
         start_endpoints(200) as (server,),
         start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
     ):
-        notifier.accept_verdict("shop", verdict(owned, incident("b", "pay/bank")), NOW)
+        accept(notifier, "shop", verdict(owned, incident("b", "pay/bank")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     first, second = sorted(request.json, key=lambda alert: str(alert["labels"]["incident"]))
     assert (first["labels"]["team"], first["annotations"]["contact"]) == ("checkout", "#checkout")
@@ -88,9 +90,9 @@ async def test_a_rise_in_severity_is_one_post(tmp_path: Path) -> None:
             _,
         ),
     ):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await server.until(lambda requests: len(requests) == 1)
-        notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
+        accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
         requests = await server.until(lambda requests: len(requests) == 2)
     assert sorted(_severities(requests[1])) == [("major", False), ("minor", True)]
 
@@ -104,7 +106,7 @@ async def test_an_unchanged_alert_is_posted_again_with_a_later_end(tmp_path: Pat
     async with start_endpoints(200) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, clock) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             requests = await server.until(lambda requests: len(requests) == 3)
     ends = [_at(request.json[0]["endsAt"]) for request in requests]
     assert ends == sorted(set(ends))
@@ -116,16 +118,16 @@ async def test_without_verdicts_alerts_expire(tmp_path: Path) -> None:
     async with start_endpoints(200) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-            notifier.accept_verdict("pay", verdict(incident("b")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
+            accept(notifier, "pay", verdict(incident("b")), NOW)
             await server.until(_any(lambda request: len(request.json) == 2))
             now[0] = NOW + timedelta(minutes=6)
-            notifier.accept_verdict("pay", verdict(incident("b"), at=now[0]), now[0])
+            accept(notifier, "pay", verdict(incident("b"), at=now[0]), now[0])
             before = len(await server.until(_any(lambda request: len(request.json) == 1)))
             await server.until(lambda requests: len(requests) >= before + 2)
             assert {a["labels"]["mesh"] for r in server.requests[before:] for a in r.json} == {"pay"}
             # A receiver that recovers gets everything at once, unchanged.
-            notifier.accept_verdict("shop", verdict(incident("a"), at=now[0]), now[0])
+            accept(notifier, "shop", verdict(incident("a"), at=now[0]), now[0])
             requests = await server.until(_any(lambda r: r in server.requests[before:] and len(r.json) == 2))
     names = {str(a["labels"]) for r in requests for a in r.json if a["labels"]["mesh"] == "shop"}
     assert len(names) == 1
@@ -136,12 +138,12 @@ async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path)
     async with start_endpoints(200) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
-            notifier.accept_verdict("shop", verdict(), NOW)
+            accept(notifier, "shop", verdict(), NOW)
             await server.until(lambda requests: sum(_severities(r) == [("minor", True)] for r in requests) >= 3)
             now[0] = NOW + timedelta(minutes=2)  # the end is posted no more often than necessary
-            await eventually(lambda: "TagaeIncident" not in (tmp_path / "notifications.json").read_text())
+            await eventually(lambda: saved(tmp_path).ended == () and not any(saved(tmp_path).firing_alerts()))
             count = len(server.requests)
         assert len(server.requests) == count
 
@@ -154,7 +156,7 @@ async def test_one_hanging_replica_does_not_delay_the_others(tmp_path: Path) -> 
     async with start_endpoints("hang", 200, "trickle", "half", "close", 503) as servers:
         good = servers[1]
         async with start_notifier(receivers(servers, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await good.until(lambda requests: len(requests) >= 1)
             for server in servers:  # all of them are retried
                 await server.until(partial(_are_at_least, 1 if server is good else 2))
@@ -170,9 +172,9 @@ async def test_a_replica_that_recovers_gets_the_current_alerts(trouble: int | st
         start_endpoints(lambda request: now[0]) as (server,),
         start_notifier(receivers([server]), tmp_path) as (notifier, _),
     ):
-        notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+        accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
         await server.until(lambda requests: len(requests) >= 2)
-        notifier.accept_verdict("shop", verdict(incident("a", severity="critical")), NOW)
+        accept(notifier, "shop", verdict(incident("a", severity="critical")), NOW)
         now[0] = 200
         good = await server.until(_any(lambda request: len(request.json) == 3))
         await eventually(lambda: notifier.count_waiting() == {"alertmanager": 0, "webhook": 0})
@@ -184,7 +186,7 @@ async def test_a_replica_that_was_down_from_the_beginning_is_notified_when_it_st
     async with start_endpoints(200) as (server,):
         await server.stop()
         async with start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await eventually(
                 lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="unreachable") >= 3
             )
@@ -200,7 +202,7 @@ async def test_one_refused_alert_does_not_stop_the_others(tmp_path: Path, caplog
     async with start_endpoints(behaviour) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
+            accept(notifier, "shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
             await server.until(lambda requests: sum(len(r.json) == 2 for r in requests) >= 2)
             assert metric_value(instruments, DROPPED, receiver="alertmanager", reason="refused") == 1
             assert notifier.count_waiting()["alertmanager"] == 0
@@ -216,9 +218,9 @@ async def test_a_refused_alert_is_not_retried_unchanged(status: int, reason: str
     async with start_endpoints(status) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
         async with start_notifier(to, tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
-            notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
+            accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
             await eventually(lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
             await eventually(lambda: notifier.count_waiting()["alertmanager"] == 2)
             assert len(server.requests) == 1
@@ -232,7 +234,7 @@ async def test_retry_after_is_respected(tmp_path: Path) -> None:
     async with start_endpoints((429, {"retry-after": "3600"})) as (server,):
         to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
         async with start_notifier(to, tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await eventually(
                 lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="overloaded") > 0
             )
@@ -287,7 +289,7 @@ async def test_a_private_certificate_authority_is_trusted_if_configured(tmp_path
     url = f"https://127.0.0.1:{server.port}/api/v2/alerts"
     to = replace(receivers(deadline_seconds=PATIENT), alertmanagers=(Endpoint(url, ca_file=certificate), Endpoint(url)))
     async with start_notifier(replace(to, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await server.until(lambda requests: len(requests) == 1)
         await eventually(lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="unreachable") > 0)
     await server.stop()

@@ -15,9 +15,8 @@ import pytest
 
 from model.verdict import Incident, Verdict
 from serve_app.alerts.alert import Alert
-from serve_app.alerts.alertmanager import find_problem
+from serve_app.alerts.alertmanager import encode_alerts, find_problem
 from serve_app.alerts.delivery import Receivers, utc_now
-from serve_app.alerts.payloads import encode_alerts
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
 from tests.serve_app.alerts.alerting import (
@@ -26,6 +25,7 @@ from tests.serve_app.alerts.alerting import (
     WITHIN,
     Request,
     StandIn,
+    accept,
     eventually,
     incident,
     metric_value,
@@ -164,10 +164,10 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         alertmanager(tmp_path / "am") as manager,
         start_notifier(_to(manager), tmp_path, utc_now) as (notifier, counts),
     ):
-        notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
+        accept(notifier, "shop", _now(_of_now("shop/cart")), utc_now())
         await manager.webhook.until(lambda requests: len(requests) == 1)
         for suspect in ("pay/bank", "shop/web", "shop/cart"):  # the ranking changes while it is open
-            notifier.accept_verdict("shop", _now(_of_now(suspect)), utc_now())
+            accept(notifier, "shop", _now(_of_now(suspect)), utc_now())
             sent = metric_value(counts, "tagae_notices_sent_total")
             await until_counted(sent + 4, counts, "tagae_notices_sent_total")
         (alert,) = await manager.alerts()
@@ -175,7 +175,7 @@ async def test_one_incident_is_one_notification_and_one_end(tmp_path: Path) -> N
         assert alert["annotations"]["summary"].startswith("Cause uncertain, perhaps shop/cart: shop/cart is slow")
         assert datetime.fromisoformat(alert["startsAt"]) == BEGAN - timedelta(minutes=2)
         assert timedelta(minutes=3) < datetime.fromisoformat(alert["endsAt"]) - utc_now() <= timedelta(minutes=4)
-        notifier.accept_verdict("shop", _now(), utc_now())
+        accept(notifier, "shop", _now(), utc_now())
         await manager.webhook.until(lambda requests: len(requests) == 2)
         assert await manager.alerts() == []
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
@@ -186,13 +186,13 @@ async def test_a_rise_in_severity_replaces_the_alert(tmp_path: Path) -> None:
         alertmanager(tmp_path / "am") as manager,
         start_notifier(_to(manager), tmp_path, utc_now) as (notifier, _),
     ):
-        notifier.accept_verdict("shop", _now(_of_now()), utc_now())
+        accept(notifier, "shop", _now(_of_now()), utc_now())
         await manager.webhook.until(lambda requests: len(requests) == 1)
-        notifier.accept_verdict("shop", _now(_of_now(severity="critical")), utc_now())
+        accept(notifier, "shop", _now(_of_now(severity="critical")), utc_now())
         await manager.webhook.until(lambda requests: any(("firing", "critical") in _alert_labels(r) for r in requests))
         alerts = await manager.until(lambda alerts: len(alerts) == 1)
         assert alerts[0]["labels"]["severity"] == "critical"
-        notifier.accept_verdict("shop", _now(), utc_now())
+        accept(notifier, "shop", _now(), utc_now())
         await manager.webhook.until(lambda requests: ("resolved", "critical") in _alert_labels(requests[-1]))
         assert await manager.alerts() == []
     firing = [row for notification in manager.notifications() for row in notification if row[0] == "firing"]
@@ -203,10 +203,10 @@ async def test_a_replica_that_was_down_is_notified(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am-0") as one, alertmanager(tmp_path / "am-1") as two:
         await two.stop()
         async with start_notifier(_to(one, two, seconds=60), tmp_path, utc_now) as (notifier, counts):
-            notifier.accept_verdict("shop", _now(_of_now()), utc_now())
+            accept(notifier, "shop", _now(_of_now()), utc_now())
             await one.webhook.until(lambda requests: len(requests) == 1)
             await eventually(lambda: metric_value(counts, "tagae_notices_failed_total", reason="unreachable") >= 2)
-            notifier.accept_verdict("shop", _now(_of_now(severity="major")), utc_now())
+            accept(notifier, "shop", _now(_of_now(severity="major")), utc_now())
             await two.start()
             (alert,) = await two.until(lambda alerts: len(alerts) == 1)
             assert alert["labels"]["severity"] == "major"
@@ -216,12 +216,12 @@ async def test_a_replica_that_was_down_is_notified(tmp_path: Path) -> None:
 async def test_another_process_sends_the_same_alert(tmp_path: Path) -> None:
     async with alertmanager(tmp_path / "am") as manager:
         async with start_notifier(_to(manager), tmp_path, utc_now) as (notifier, _):
-            notifier.accept_verdict("shop", _now(_of_now("shop/cart")), utc_now())
+            accept(notifier, "shop", _now(_of_now("shop/cart")), utc_now())
             await manager.webhook.until(lambda requests: len(requests) == 1)
         async with start_notifier(_to(manager), tmp_path, utc_now) as (notifier, counts):
-            notifier.accept_verdict("shop", _now(_of_now("pay/bank")), utc_now())
+            accept(notifier, "shop", _now(_of_now("pay/bank")), utc_now())
             await eventually(lambda: metric_value(counts, "tagae_notices_sent_total") >= 3)
-            notifier.accept_verdict("shop", _now(), utc_now())
+            accept(notifier, "shop", _now(), utc_now())
             await manager.webhook.until(lambda requests: len(requests) == 2)
     assert manager.notifications() == [[("firing", "minor")], [("resolved", "minor")]]
 

@@ -10,8 +10,8 @@ from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.annotations import truncate
 from serve_app.alerts.event_text import news, what_happened
 from serve_app.alerts.links import Links
-from serve_app.alerts.transitions import LATE, resolve_all, transition
-from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, notice, verdict
+from serve_app.alerts.transitions import resolve_all
+from tests.serve_app.alerts.alerting import NOW, PLACE, change, incident, notice, transition, verdict
 
 MINUTE = timedelta(minutes=1)
 
@@ -249,14 +249,6 @@ def test_the_same_verdict_again_changes_nothing() -> None:
     assert again == Transition(replace(alerts, at=NOW + MINUTE))
 
 
-def test_an_overtaken_verdict_changes_nothing() -> None:
-    alerts = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE).alerts
-    older = verdict(at=NOW - MINUTE)
-    assert transition(alerts, "shop", older, NOW + MINUTE, PLACE) == Transition(alerts)
-    # If no newer verdict comes, the mesh has started again with another clock.
-    assert transition(alerts, "shop", older, NOW + LATE, PLACE).alerts.open == ()
-
-
 def test_a_start_ahead_of_the_clock_is_now() -> None:
     (transition,) = _play(verdict(incident("a", age=-60)))
     alert = transition.alerts.open[0].alert
@@ -269,7 +261,7 @@ def test_an_incident_that_returns_is_notified_again() -> None:
     assert again.alerts.open[0].alert.labels == opened.alerts.open[0].alert.labels
     assert _kinds(again) == ["opened"]
     assert len({event.id for transition in (opened, over, again) for event in transition.events}) == 3
-    book = AlertState().apply("shop", over, ()).apply("shop", again, ())
+    book = AlertState().apply("shop", over, {}).apply("shop", again, {})
     assert book.ended == ()  # it fires: it must not be reported as ended in the same batch
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from model.verdict import Severity, Verdict
 from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
 from serve_app.alerts.alertmanager import current_alerts, find_problem, split_batches
-from serve_app.alerts.payloads import decode_state, encode_state
-from serve_app.alerts.transitions import transition
-from tests.serve_app.alerts.alerting import NOW, PLACE, incident, verdict
+from serve_app.alerts.storage import decode_state, encode_state
+from tests.serve_app.alerts.alerting import NOW, PLACE, incident, transition, verdict
 
 HOUR = timedelta(hours=1)
 SERVICES = [f"shop/s{i}" for i in range(6)]
@@ -40,7 +39,7 @@ def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
         now += timedelta(seconds=seconds)
         seen = Verdict(now, *(getattr(one, name) for name in Verdict.__slots__[1:]))
         transitioned = transition(book.meshes.get("shop", MeshAlerts()), "shop", seen, now, PLACE)
-        book = book.apply("shop", transitioned, ["hook"])
+        book = book.apply("shop", transitioned, {"hook": transitioned.events})
         books.append(book)
     return books
 

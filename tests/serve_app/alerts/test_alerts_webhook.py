@@ -16,6 +16,7 @@ from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
     Request,
+    accept,
     eventually,
     incident,
     metric_value,
@@ -38,7 +39,7 @@ async def test_an_event_has_all_fields(tmp_path: Path) -> None:
         start_endpoints(200) as (server,),
         start_notifier(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
     ):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     document = request.json
     assert (
@@ -68,10 +69,10 @@ async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
     async with start_endpoints(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await server.until(lambda requests: len(requests) == 1)
             key.write_text("second secret\n")  # rotated: used from the next request
-            notifier.accept_verdict("shop", verdict(), NOW)
+            accept(notifier, "shop", verdict(), NOW)
             requests = await server.until(lambda requests: len(requests) == 2)
     for request, secret in zip(requests, (b"first secret", b"second secret"), strict=True):
         at, _, given = request.headers["tagae-signature"].partition(",v1=")
@@ -85,7 +86,7 @@ async def test_events_wait_for_a_missing_secret(tmp_path: Path) -> None:
     async with start_endpoints(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
         async with start_notifier(to, tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await eventually(lambda: metric_value(instruments, FAILED, receiver="webhook", reason="secret") > 0)
             assert server.requests == []
             key.write_text("secret")
@@ -106,10 +107,10 @@ async def test_events_arrive_in_order_despite_failures(trouble: int | str, tmp_p
         start_endpoints(behaviour) as (server,),
         start_notifier(receivers(webhooks=[server]), tmp_path) as (notifier, _),
     ):
-        notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
-        notifier.accept_verdict("shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
-        notifier.accept_verdict("shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW)
+        accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+        accept(notifier, "shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
+        accept(notifier, "shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
+        accept(notifier, "shop", verdict(), NOW)
         await server.until(lambda requests: len({r.headers["idempotency-key"] for r in requests}) == 5)
     requests = list({r.headers["idempotency-key"]: r for r in server.requests}.values())
     assert _events(requests) == [
@@ -128,7 +129,7 @@ async def test_a_refused_event_is_not_retried(status: int, tmp_path: Path, caplo
     async with start_endpoints(lambda request: status if request.json["incident"]["id"] == "a" else 200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT)
         async with start_notifier(to, tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
             requests = await server.until(lambda requests: len(requests) == 2)
         assert metric_value(instruments, DROPPED, receiver="webhook", reason="refused") == 1
     assert _events(requests) == [("a", "opened"), ("b", "opened")]
@@ -151,7 +152,7 @@ async def test_events_that_wait_too_long_are_counted(tmp_path: Path) -> None:
         )
         async with start_notifier(to, tmp_path) as (notifier, instruments):
             for i in range(5):
-                notifier.accept_verdict("shop", verdict(incident(f"i{i}", age=i)), NOW)
+                accept(notifier, "shop", verdict(incident(f"i{i}", age=i)), NOW)
             await server.until(lambda requests: len(requests) == 1)
             await eventually(lambda: notifier.count_waiting()["webhook"] == 2)
             dropped = metric_value(instruments, DROPPED, receiver="webhook", reason="full")
@@ -164,9 +165,9 @@ async def test_one_hanging_webhook_does_not_delay_the_others(tmp_path: Path) -> 
             receivers([good], webhooks=[bad, good], drain_seconds=0.0), deadline_seconds=3600.0, timing=resend_after()
         )
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await bad.until(lambda requests: len(requests) == 1)
-            notifier.accept_verdict("shop", verdict(), NOW)
+            accept(notifier, "shop", verdict(), NOW)
             await good.until(lambda requests: sum(r.path == "/hook" for r in requests) == 2)
             assert len(bad.requests) == 1
             await eventually(lambda: notifier.count_waiting()["webhook"] == 2)

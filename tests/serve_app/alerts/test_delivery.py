@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
-import os
 import threading
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,27 +16,39 @@ from serve_app.alerts import saved_state
 from serve_app.alerts.alert import AlertState
 from serve_app.alerts.delivery import FORGET_AFTER, AlertDelivery
 from serve_app.alerts.delivery import receivers as configured
-from serve_app.alerts.payloads import decode_state, encode_state
-from serve_app.alerts.storage import FILE_NAME, FileStorage
-from serve_app.errors import BadSettings, CorruptState
+from serve_app.alerts.storage import decode_state, encode_state
+from serve_app.errors import BadSettings, CorruptState, StoreFull
 from serve_app.exporter import PrometheusInstruments
-from serve_app.settings import Settings
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.opening import open_store
+from serve_app.stores.primitives import Change
+from serve_app.stores.sqlite import SqliteRows
+from serve_app.stores.state_store import StateStore
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
     WITHIN,
     Request,
+    accept,
     eventually,
     incident,
     metric_value,
     notice,
     receivers,
     resend_after,
+    saved,
     start_endpoints,
     start_notifier,
+    stored_state,
     until_counted,
     verdict,
 )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StateStore]:
+    with closing(open_store(StoreSettings(path=tmp_path))) as opened:
+        yield opened
 
 
 async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> None:
@@ -43,11 +57,11 @@ async def test_nothing_is_lost_from_one_process_to_the_next(tmp_path: Path) -> N
     async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0)
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
             await hook.until(lambda requests: len(requests) >= 1)  # sent only after it was written
-            first = decode_state((tmp_path / FILE_NAME).read_bytes())
+            first = saved(tmp_path)
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a", "new/name", severity="major")), NOW)
+            accept(notifier, "shop", verdict(incident("a", "new/name", severity="major")), NOW)
         assert len({alert.labels["incident"] for alert in first.firing_alerts()}) == 2
         manager.behaviour = hook.behaviour = lambda request: 200
         before = len(manager.requests), len(hook.requests)
@@ -72,7 +86,8 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
     kept: list[bool] = []
 
     def behaviour(request: Request) -> int:
-        kept.append(request.json["id"] in (tmp_path / FILE_NAME).read_text())
+        (events,) = saved(tmp_path).events.values()
+        kept.append(request.json["id"] in {event.id for event in events})
         return 200
 
     async with (
@@ -80,7 +95,7 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
         start_notifier(receivers(webhooks=[hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
     ):
         for severity in ("minor", "major", "critical"):
-            notifier.accept_verdict("shop", verdict(incident("a", severity=severity)), NOW)
+            accept(notifier, "shop", verdict(incident("a", severity=severity)), NOW)
             await asyncio.sleep(0)
         await hook.until(lambda requests: len(requests) == 3)
     assert kept == [True] * 3
@@ -89,7 +104,7 @@ async def test_no_notification_before_the_state_is_written(tmp_path: Path) -> No
 async def test_closing_delivers_waiting_notifications(tmp_path: Path) -> None:
     async with start_endpoints(200, 200) as (manager, hook):
         async with start_notifier(receivers([manager], [hook], deadline_seconds=PATIENT), tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
         assert len(hook.requests) == 1
         assert [alert["labels"]["incident"] for alert in manager.requests[-1].json] == ["a"]
         assert notifier.count_waiting() == {"alertmanager": 0, "webhook": 0}
@@ -99,29 +114,27 @@ async def test_closing_ends_without_an_answer(tmp_path: Path) -> None:
     async with start_endpoints("hang", "hang") as (manager, hook):
         to = receivers([manager], [hook], deadline_seconds=3600.0, drain_seconds=0.05)
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             await hook.until(lambda requests: len(requests) == 1)
         assert notifier.count_waiting() == {"alertmanager": 1, "webhook": 1}
-    book = decode_state((tmp_path / FILE_NAME).read_bytes())
-    assert sum(map(len, book.events.values())) == 1
+    assert sum(map(len, saved(tmp_path).events.values())) == 1
 
 
-async def test_a_notifier_that_never_ran_keeps_its_verdicts(tmp_path: Path) -> None:
-    notifier = AlertDelivery(receivers(), FileStorage(tmp_path), PrometheusInstruments(), lambda: NOW)
-    notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+async def test_a_notifier_that_never_ran_keeps_its_verdicts(store: StateStore) -> None:
+    notifier = AlertDelivery(receivers(), store, PrometheusInstruments(), lambda: NOW)
+    accept(notifier, "shop", verdict(incident("a")), NOW)
     assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == ["a"]
     await notifier.close()
     await notifier.run()  # it is closed
-    again = AlertDelivery(receivers(), FileStorage(tmp_path), PrometheusInstruments(), lambda: NOW)
+    again = AlertDelivery(receivers(), store, PrometheusInstruments(), lambda: NOW)
     assert again.firing_alerts("shop") == notifier.firing_alerts("shop")
 
 
-def test_without_notices_only_alerts_are_sent(tmp_path: Path) -> None:
-    for sends, expected in ((True, ["a", "n"]), (False, ["a"])):
-        to = receivers(notices=sends)
-        notifier = AlertDelivery(to, FileStorage(tmp_path / str(sends)), PrometheusInstruments(), lambda: NOW)
-        notifier.accept_verdict("shop", verdict(incident("a", "pay/bank"), notice("n")), NOW)
-        assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == expected
+@pytest.mark.parametrize(("sends", "expected"), [(True, ["a", "n"]), (False, ["a"])])
+def test_without_notices_only_alerts_are_sent(sends: bool, expected: list[str], store: StateStore) -> None:
+    notifier = AlertDelivery(receivers(notices=sends), store, PrometheusInstruments(), lambda: NOW)
+    accept(notifier, "shop", verdict(incident("a", "pay/bank"), notice("n")), NOW)
+    assert [alert.labels["incident"] for alert in notifier.firing_alerts("shop")] == expected
 
 
 async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> None:
@@ -129,8 +142,8 @@ async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> N
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
         async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-            notifier.accept_verdict("pay", verdict(incident("b")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
+            accept(notifier, "pay", verdict(incident("b")), NOW)
             notifier.forget_mesh("shop", NOW)
             notifier.forget_mesh("never-seen", NOW)
             await hook.until(lambda requests: len(requests) == 3)
@@ -140,89 +153,81 @@ async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> N
     assert [r.json.get("reason") for r in requests] == [None, None, "mesh_deleted", "mesh_silent"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"null", b'{"version": 1}', b'{"version": 2, "book": {}}', b"\xff\xfe", b"[" * 100_000],
-    ids=range(7),
-)
-async def test_a_damaged_file_is_moved_aside(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / FILE_NAME).write_bytes(content)
-    notifier = AlertDelivery(receivers(), FileStorage(tmp_path), PrometheusInstruments(), lambda: NOW)
-    assert notifier.firing_alerts("shop") == ()
-    (aside,) = tmp_path.glob("*.corrupt-*")
-    assert aside.read_bytes() == content
-    assert str(aside) in caplog.text
-    await notifier.close()
-    assert decode_state((tmp_path / FILE_NAME).read_bytes()) == AlertState()
-
-
 def test_times_without_a_zone_are_refused() -> None:
     with pytest.raises(CorruptState, match="zone"):
         decode_state(
-            encode_state(AlertState()).replace(b'"meshes": {}', b'"meshes": {"shop": {"at": "2026-03-01T00:00:00"}}')
+            encode_state(AlertState()).replace(b'"meshes":{}', b'"meshes":{"shop":{"at":"2026-03-01T00:00:00"}}')
         )
 
 
-async def test_a_disk_that_refuses_prevents_no_notification(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with (
-        start_endpoints(200) as (hook,),
-        start_notifier(receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after()), tmp_path) as (
-            notifier,
-            instruments,
-        ),
-    ):
-        blocked = tmp_path / f"{FILE_NAME}.new"
-        blocked.mkdir()  # so that no file can be written there
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+async def test_a_store_that_refuses_prevents_no_notification(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    instruments = PrometheusInstruments()
+    async with start_endpoints(200) as (hook,):
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
+        notifier = AlertDelivery(to, store, instruments, lambda: NOW)
+        monkeypatch.setattr(store.database, "write", refuse)
+        running = asyncio.create_task(notifier.run())
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await hook.until(lambda requests: len(requests) == 1)
         assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
-        blocked.rmdir()
-        await eventually(lambda: (tmp_path / FILE_NAME).exists())  # as soon as there is room again
+        monkeypatch.undo()  # as soon as there is room again
+        await eventually(lambda: bool(stored_state(store).meshes))
+        await notifier.close()
+        await running
     assert "still sent" in caplog.text
 
 
-async def test_a_disk_that_hangs_delays_no_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", 0.05)
-    fresh = tmp_path / f"{FILE_NAME}.new"
-    os.mkfifo(fresh)  # opened for writing, it hangs until a reader opens it
-    async with start_endpoints(200) as (hook,):
-        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-            await hook.until(lambda requests: len(requests) == 1)
-            assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
-            reader = os.open(fresh, os.O_RDONLY | os.O_NONBLOCK)
-            fresh.unlink()
-            await eventually(lambda: (tmp_path / FILE_NAME).exists())
-            os.close(reader)
-    assert [a.labels["incident"] for a in decode_state((tmp_path / FILE_NAME).read_bytes()).firing_alerts()] == ["a"]
+def refuse(*_: object, **__: object) -> NoReturn:
+    raise StoreFull("the disk is full")
 
 
-class HeldStorage(FileStorage):
-    """A storage whose writes wait while ``holds`` is set."""
+class HeldRows(SqliteRows):
+    """A database whose writes wait while ``holds`` is set."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.holds, self.is_waiting, self.may_continue = False, threading.Event(), threading.Event()
 
-    def write(self, state: AlertState) -> None:
+    def write(self, space: str, change: Change, *, max_meshes: int | None = None) -> bool:
         if self.holds:
             self.is_waiting.set()
             assert self.may_continue.wait(WITHIN)
-        super().write(state)
+        return super().write(space, change, max_meshes=max_meshes)
+
+
+async def test_a_store_that_hangs_delays_no_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", 0.05)
+    database, instruments = HeldRows(tmp_path), PrometheusInstruments()
+    async with start_endpoints(200) as (hook,):
+        with closing(StateStore(database)) as store:
+            to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
+            notifier = AlertDelivery(to, store, instruments, lambda: NOW)
+            database.holds = True
+            running = asyncio.create_task(notifier.run())
+            accept(notifier, "shop", verdict(incident("a")), NOW)
+            await hook.until(lambda requests: len(requests) == 1)
+            assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
+            database.holds = False
+            database.may_continue.set()
+            await eventually(lambda: bool(stored_state(store).meshes))
+            await notifier.close()
+            await running
+    assert [alert.labels["incident"] for alert in saved(tmp_path).firing_alerts()] == ["a"]
 
 
 async def test_a_delivery_that_is_cancelled_while_it_ends_closes_its_connections(tmp_path: Path) -> None:
-    storage = HeldStorage(tmp_path)
+    storage = HeldRows(tmp_path)
     async with start_endpoints(200, 200) as hooks:
-        to = receivers(webhooks=hooks, deadline_seconds=PATIENT)
-        sending = AlertDelivery(to, storage, PrometheusInstruments(), lambda: NOW)
+        to, store = receivers(webhooks=hooks, deadline_seconds=PATIENT), StateStore(storage)
+        sending = AlertDelivery(to, store, PrometheusInstruments(), lambda: NOW)
         running = asyncio.create_task(sending.run())
-        sending.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(sending, "shop", verdict(incident("a")), NOW)
         for hook in hooks:
             await hook.until(lambda requests: len(requests) == 1)
         # Both answers are saved, so that the next write is the one at the end.
-        await eventually(lambda: not any(decode_state((tmp_path / FILE_NAME).read_bytes()).events.values()))
+        await eventually(lambda: bool(stored_state(store).meshes) and not any(stored_state(store).events.values()))
         assert [hook.connections for hook in hooks] == [1, 1]
         storage.holds = True
         running.cancel()
@@ -235,27 +240,20 @@ async def test_a_delivery_that_is_cancelled_while_it_ends_closes_its_connections
         await sending.close()  # a caller that waits for the end returns, too
 
 
-def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadSettings, match=r"store.path: the state of notifications cannot be written"):
-        AlertDelivery(receivers(), FileStorage(tmp_path / "file"), PrometheusInstruments())
-
-
-def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path, store: StateStore) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     for name in ("ca.pem", "absent.pem"):
-        to = configured(
-            Settings.model_validate({"notify": {"webhooks": [{"url": "https://x", "ca_file": str(tmp_path / name)}]}})
-        )
+        hook = {"kind": "webhook", "options": {"url": "https://x", "ca_file": str(tmp_path / name)}}
+        to = configured(Settings.model_validate({"notify": {"receivers": [hook]}}))
         with pytest.raises(BadSettings, match=f"ca_file.*{name}"):
-            AlertDelivery(to, FileStorage(tmp_path), PrometheusInstruments())
+            AlertDelivery(to, store, PrometheusInstruments())
 
 
 async def test_the_number_of_waiting_notifications_is_a_gauge(tmp_path: Path) -> None:
     async with start_endpoints(503, 503) as (manager, hook):
         to = receivers([manager], [hook], drain_seconds=0.0, timing=resend_after())
         async with start_notifier(to, tmp_path) as (notifier, instruments):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             for receiver in ("alertmanager", "webhook"):
                 await until_counted(1, instruments, "tagae_notices_waiting", receiver=receiver)
 
@@ -286,7 +284,7 @@ async def test_secrets_are_sent_and_stay_out_of_the_log(tmp_path: Path, caplog: 
             }
         )
         async with start_notifier(replace(configured(settings), drain_seconds=0), tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
             (one,) = await basic.until(lambda requests: len(requests) == 1)
             (other,) = await bearer.until(lambda requests: len(requests) == 1)
             await eventually(lambda: caplog.text.count("forbidden") == 2)

@@ -10,8 +10,8 @@ from serve_app.alerts.alert import IncidentEvent, MeshAlerts
 from serve_app.alerts.event_text import event_title, news
 from serve_app.alerts.grafana import annotation
 from serve_app.alerts.slack import slack_message
-from serve_app.alerts.transitions import resolve_all, transition
-from tests.serve_app.alerts.alerting import NOW, PLACE, incident, verdict
+from serve_app.alerts.transitions import resolve_all
+from tests.serve_app.alerts.alerting import NOW, PLACE, incident, transition, verdict
 
 STEP = timedelta(seconds=15)
 
@@ -90,11 +90,8 @@ def test_an_end_says_how(reason: str, text: str) -> None:
     assert news(event.document) == text
 
 
-def test_the_state_of_an_earlier_version_is_read() -> None:
-    """A state without causes and ended incidents reports no cause that it does not know."""
-    _, alerts = follow(verdict(incident("a", "shop/cart")))
-    earlier = replace(alerts, open=tuple(replace(one, cause="") for one in alerts.open))
-    other = verdict(incident("a", "shop/db"))
-    change = transition(earlier, "shop", other, NOW + 10 * STEP, PLACE)
-    assert change.events == ()
-    assert change.alerts.open[0].cause == "shop/db"
+def test_the_first_suspect_of_an_incident_that_had_none_is_no_change_of_cause() -> None:
+    nowhere = replace(incident("a"), suspects=(), affected=())
+    events, alerts = follow(verdict(nowhere), *[verdict(incident("a", "shop/db"))] * 12)
+    assert kinds(events) == ["opened"]
+    assert alerts.open[0].cause == "shop/db"

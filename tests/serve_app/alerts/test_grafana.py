@@ -14,16 +14,17 @@ import pytest
 from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.grafana import KIND, annotation, incident_tag
-from serve_app.alerts.transitions import transition
 from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (
     NOW,
     PLACE,
+    accept,
     eventually,
     incident,
     metric_value,
     receivers,
     start_notifier,
+    transition,
     verdict,
 )
 from tests.serve_app.alerts.stand_ins import JsonHandler, serve
@@ -100,9 +101,8 @@ def grafana() -> Iterator[StandInGrafana]:
 
 
 def to(grafana: StandInGrafana, token: Path, **more: Any) -> Any:
-    settings = Settings.model_validate(
-        {"notify": {"grafana": {"url": f"{grafana.url}/", "bearer_token_file": str(token)}}}
-    )
+    receiver = {"kind": "grafana", "options": {"url": f"{grafana.url}/", "bearer_token_file": str(token)}}
+    settings = Settings.model_validate({"notify": {"receivers": [receiver]}})
     return receivers(events=configured(settings).events, **more)
 
 
@@ -114,11 +114,11 @@ async def test_an_incident_is_one_annotation_from_its_start_to_its_end(
     grafana: StandInGrafana, token: Path, tmp_path: Path
 ) -> None:
     async with start_notifier(to(grafana, token), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(grafana.annotations) == 1)
         (opened,) = (dict(one) for one in grafana.annotations.values())
-        notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(is_over(grafana))
         await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
     assert "timeEnd" not in opened
@@ -137,8 +137,8 @@ async def test_an_incident_is_one_annotation_from_its_start_to_its_end(
 async def test_nothing_is_lost_or_written_twice(grafana: StandInGrafana, token: Path, tmp_path: Path) -> None:
     grafana.faults = [500, LOST, 503, LOST]
     async with start_notifier(to(grafana, token), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(lambda: is_over(grafana)() and notifier.count_waiting()[KIND] == 0)
     assert len(grafana.annotations) == 1, "a lost response does not make a second annotation"
     assert grafana.faults == []
@@ -147,13 +147,13 @@ async def test_nothing_is_lost_or_written_twice(grafana: StandInGrafana, token: 
 async def test_what_waits_survives_a_restart(grafana: StandInGrafana, token: Path, tmp_path: Path) -> None:
     grafana.faults = [503] * 1000
     async with start_notifier(to(grafana, token, drain_seconds=0.0), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: bool(grafana.writes))
     assert grafana.annotations == {}
     grafana.faults = []
     async with start_notifier(to(grafana, token), tmp_path) as (notifier, _):
         await eventually(lambda: len(grafana.annotations) == 1)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(is_over(grafana))
     assert len(grafana.annotations) == 1
 
@@ -161,7 +161,7 @@ async def test_what_waits_survives_a_restart(grafana: StandInGrafana, token: Pat
 async def test_a_wrong_token_is_retried_and_counted(grafana: StandInGrafana, token: Path, tmp_path: Path) -> None:
     token.write_text("another")
     async with start_notifier(to(grafana, token, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(
             lambda: metric_value(instruments, "tagae_notices_failed_total", receiver=KIND, reason="forbidden") >= 1
         )
@@ -174,7 +174,7 @@ async def test_an_answer_that_is_no_list_counts_as_a_failure(
 ) -> None:
     grafana.garbage = True
     async with start_notifier(to(grafana, token, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(
             lambda: metric_value(instruments, "tagae_notices_failed_total", receiver=KIND, reason="broken") >= 1
         )

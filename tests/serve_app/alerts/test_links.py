@@ -11,11 +11,10 @@ from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.delivery import receivers
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
 from serve_app.alerts.slack import slack_message
-from serve_app.alerts.transitions import transition
 from serve_app.errors import BadSettings
 from serve_app.net.link_template import PLACEHOLDERS, check_template, fill_template
 from serve_app.settings import load
-from tests.serve_app.alerts.alerting import NOW, incident, verdict
+from tests.serve_app.alerts.alerting import NOW, incident, transition, verdict
 
 GRAFANA = "https://grafana.example/d/abc/service?var-service={service}&from={start_ms}&to={end_ms}"
 

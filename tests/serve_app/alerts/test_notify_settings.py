@@ -20,14 +20,18 @@ cluster = "eu-1"
 external_url = "https://tagae.example/base/"
 alertmanagers = [{url = "http://am-0:9093"}, {url = "https://am-1/prefix/", bearer_token_file = "/token"}]
 
-[[notify.webhooks]]
-url = "https://hooks.example/a/b?c=d"
-secret_file = "/secret"
+[[notify.receivers]]
+kind = "webhook"
+options = { url = "https://hooks.example/a/b?c=d", secret_file = "/secret" }
 
-[[notify.webhooks]]
-url = "https://hooks.slack.example/services/T0/B0/x"
-format = "slack"
+[[notify.receivers]]
+kind = "webhook"
+options = { url = "https://hooks.slack.example/services/T0/B0/x", format = "slack" }
 """
+
+
+def hook(**options: str) -> dict[str, Any]:
+    return {"kind": "webhook", "options": {"url": "http://a", **options}}
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +59,7 @@ def test_receivers_from_a_file(config: Path) -> None:
         "https://am-1/prefix/api/v2/alerts",
     ]
     assert to.alertmanagers[1].bearer_token_file == Path("/token")
-    hook, slack = (open_receiver(1.0) for open_receiver in to.events)
+    hook, slack = (one.open(1.0) for one in to.events)
     assert isinstance(hook, Webhook)
     assert isinstance(slack, Webhook)
     assert (hook.sender.endpoint.url, hook.name, hook.secret_file, hook.format) == (
@@ -105,12 +109,14 @@ def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_pa
         ({"alertmanagers": [{"url": "http://a:99999"}]}, ["notify.alertmanagers.0.url"]),
         ({"alertmanagers": [{"url": "http://a b"}]}, ["notify.alertmanagers.0.url", "without spaces"]),
         ({"alertmanagers": [{"uri": "http://a"}]}, ["notify.alertmanagers.0.uri", "no such setting", "username, "]),
-        ({"webhooks": [{"url": "http://a", "hmac": "x"}]}, ["notify.webhooks.0.hmac", "secret_file"]),
+        ({"receivers": [hook(hmac="x")]}, ["notify.receivers.0.options", "hmac: no such option", "secret_file"]),
         ({"alertmanagers": [{"url": "http://a"}, {"url": "http://a/"}]}, ["alertmanagers", "each URL once"]),
-        ({"webhooks": [{"url": "http://a", "username": "u", "bearer_token_file": "/t"}]}, ["got both"]),
-        ({"webhooks": [{"url": "http://a", "password_file": "/t"}]}, ["expected username too"]),
+        ({"receivers": [hook(), hook()]}, ["receivers", "the same webhook twice"]),
+        ({"receivers": [hook(username="u", bearer_token_file="/t")]}, ["got both"]),
+        ({"receivers": [hook(password_file="/t")]}, ["expected username too"]),
+        ({"webhooks": [{"url": "http://a"}]}, ["notify.webhooks", "no such setting", "receivers"]),
         ({"cluster": ""}, ["notify.cluster"]),
-        ({"alertmanager": []}, ["notify.alertmanager", "no such setting", "alertmanagers, webhooks"]),
+        ({"alertmanager": []}, ["notify.alertmanager", "no such setting", "alertmanagers, receivers"]),
     ],
 )
 def test_a_wrong_receiver_is_named(notify: dict[str, Any], words: list[str]) -> None:
@@ -121,5 +127,5 @@ def test_a_wrong_receiver_is_named(notify: dict[str, Any], words: list[str]) -> 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(BadSettings, match="no password in the URL") as caught:
-        load(overrides={"notify": {"webhooks": [{"url": "https://me:s3cret@hooks.example/x"}]}})
+        load(overrides={"notify": {"receivers": [hook(url="https://me:s3cret@hooks.example/x")]}})
     assert "s3cret" not in caught.value.message

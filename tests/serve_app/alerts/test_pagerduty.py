@@ -14,17 +14,18 @@ from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.links import Links
 from serve_app.alerts.pagerduty import KIND, encode, pagerduty_event
-from serve_app.alerts.transitions import transition
 from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (
     NOW,
     PLACE,
+    accept,
     eventually,
     incident,
     metric_value,
     notice,
     receivers,
     start_notifier,
+    transition,
     verdict,
 )
 from tests.serve_app.alerts.stand_ins import LOST, ROUTING_KEY, StandInPagerDuty, problems_of_event, serve
@@ -47,8 +48,9 @@ def pagerduty() -> Iterator[StandInPagerDuty]:
 
 
 def to(pagerduty: StandInPagerDuty, key_file: Path, *, notices: bool = True, **more: Any) -> Any:
-    options = {"url": pagerduty.url, "routing_key_file": str(key_file), "notices": notices}
-    settings = Settings.model_validate({"notify": {"receivers": [{"kind": KIND, "options": options}]}})
+    options = {"url": pagerduty.url, "routing_key_file": str(key_file)}
+    receiver = {"kind": KIND, "notices": notices, "options": options}
+    settings = Settings.model_validate({"notify": {"receivers": [receiver]}})
     return receivers(events=configured(settings).events, **more)
 
 
@@ -56,9 +58,9 @@ async def test_an_incident_is_one_alert_from_its_start_to_its_end(
     pagerduty: StandInPagerDuty, key_file: Path, tmp_path: Path
 ) -> None:
     async with start_notifier(to(pagerduty, key_file), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-        notifier.accept_verdict("shop", verdict(incident("a", severity="critical")), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a", severity="critical")), NOW)
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
     opened, raised, resolved = pagerduty.events
     assert [one["event_action"] for one in pagerduty.events] == ["trigger", "trigger", "resolve"]
@@ -81,10 +83,10 @@ async def test_an_incident_that_was_lost_from_sight_says_so(
     pagerduty: StandInPagerDuty, key_file: Path, tmp_path: Path
 ) -> None:
     async with start_notifier(to(pagerduty, key_file), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         lost = verdict()
         object.__setattr__(lost, "lost", ("a",))
-        notifier.accept_verdict("shop", lost, NOW + timedelta(minutes=40))
+        accept(notifier, "shop", lost, NOW + timedelta(minutes=40))
         await eventually(lambda: len(pagerduty.events) == 2)
     ended = pagerduty.events[-1]
     assert ended["event_action"] == "resolve"
@@ -95,8 +97,8 @@ async def test_an_incident_that_was_lost_from_sight_says_so(
 async def test_nothing_is_lost_or_doubled(pagerduty: StandInPagerDuty, key_file: Path, tmp_path: Path) -> None:
     pagerduty.faults = [500, LOST, 429, LOST, 503]
     async with start_notifier(to(pagerduty, key_file), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(lambda: notifier.count_waiting()[KIND] == 0)
     assert pagerduty.alerts() == {KEY: ["trigger", "resolve"]}
     assert pagerduty.faults == []
@@ -105,7 +107,7 @@ async def test_nothing_is_lost_or_doubled(pagerduty: StandInPagerDuty, key_file:
 async def test_what_waits_survives_a_restart(pagerduty: StandInPagerDuty, key_file: Path, tmp_path: Path) -> None:
     pagerduty.faults = [503] * 1000
     async with start_notifier(to(pagerduty, key_file, drain_seconds=0.0), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(pagerduty.faults) < 1000)
     pagerduty.faults = [LOST]
     async with start_notifier(to(pagerduty, key_file), tmp_path) as (notifier, _):
@@ -118,7 +120,7 @@ async def test_a_refused_event_is_not_repeated(
 ) -> None:
     pagerduty.faults = [400]
     async with start_notifier(to(pagerduty, key_file), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(
             lambda: metric_value(instruments, "tagae_notices_dropped_total", receiver=KIND, reason="refused") == 1
         )
@@ -132,7 +134,7 @@ async def test_a_key_of_another_length_is_not_sent(
     key_file.write_text("s3cret-of-another-service")
     caplog.set_level(logging.WARNING)
     async with start_notifier(to(pagerduty, key_file), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: "expected a routing key of 32 characters" in caplog.text)
         assert pagerduty.refusals == []
         key_file.write_text(ROUTING_KEY)
@@ -145,8 +147,8 @@ async def test_notices_are_a_setting(
     notices: bool, severities: list[str], pagerduty: StandInPagerDuty, key_file: Path, tmp_path: Path
 ) -> None:
     async with start_notifier(to(pagerduty, key_file, notices=notices), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(notice()), NOW)
-        notifier.accept_verdict("shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
+        accept(notifier, "shop", verdict(notice()), NOW)
+        accept(notifier, "shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
     sent = metric_value(instruments, "tagae_notices_sent_total", receiver=KIND)
     assert [one["payload"]["severity"] for one in pagerduty.events] == [*severities, "warning"]
     assert sent == len(severities) + 1

@@ -11,6 +11,7 @@ from serve_app.alerts.slack import MAX_TEXT, MAX_TITLE, slack_message
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
+    accept,
     change,
     incident,
     notice,
@@ -34,6 +35,14 @@ EVENT: dict[str, Any] = {
         "suspects": [{"service": "shop/cart", "score": 0.6, "reasons": [{"text": "p99 latency 1.2 s"}]}],
         "affected": ["shop/cart", "shop/web"],
         "changes": [],
+        "title": "",
+        "next_step": "",
+        "impact": None,
+        "scope": "",
+        "team": "",
+        "contact": "",
+        "teams": [],
+        "error_budgets": [],
     },
 }
 
@@ -64,9 +73,9 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     async with start_endpoints(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, format="slack")
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(incident("a", changes=(change(),))), NOW)
-            notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
-            notifier.accept_verdict("shop", verdict(), NOW)
+            accept(notifier, "shop", verdict(incident("a", changes=(change(),))), NOW)
+            accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
+            accept(notifier, "shop", verdict(), NOW)
             requests = await server.until(lambda requests: len(requests) == 3)
     opened, raised, resolved = (texts(request.json) for request in requests)
     assert opened[0] == "Minor incident in shop: shop/cart"
@@ -92,7 +101,7 @@ async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
     async with start_endpoints(200) as (server,):
         to = receivers(webhooks=[server], deadline_seconds=PATIENT, format="slack")
         async with start_notifier(to, tmp_path) as (notifier, _):
-            notifier.accept_verdict("shop", verdict(notice()), NOW)
+            accept(notifier, "shop", verdict(notice()), NOW)
             (request,) = await server.until(lambda requests: len(requests) == 1)
     title, *others = texts(request.json)
     assert title == "Notice in shop: shop/cart"

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from serve_app.alerts import slack_app
 from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.slack_app import KIND
+from serve_app.errors import UnknownIncident
 from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (
     NOW,
+    accept,
     eventually,
     incident,
     metric_value,
-    notice,
     receivers,
     start_notifier,
     verdict,
@@ -54,11 +54,11 @@ def title(message: dict[str, Any]) -> str:
 
 async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
     async with start_notifier(to(slack, token), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
         assert title(slack.messages[0]) == "Minor incident in shop: shop/cart"
-        notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
         await eventually(lambda: metric_value(instruments, "tagae_notices_sent_total", receiver=KIND) == 3)
     (message,) = slack.roots()
     assert title(message) == "Resolved: major incident in shop: shop/cart"
@@ -74,9 +74,9 @@ async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, tok
 async def test_nothing_is_lost_or_doubled(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
     slack.faults = [500, LOST, 429, LOST, "internal_error", 0, LOST, "ratelimited", LOST, 0]
     async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-        notifier.accept_verdict("shop", verdict(incident("a", severity="major")), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = slack.roots()
     assert title(message) == "Resolved: major incident in shop: shop/cart"
     assert len(slack.replies(message["ts"])) == 2
@@ -86,11 +86,11 @@ async def test_a_new_process_finds_the_message_again(slack: StandInSlack, token:
     """Also among the messages of a busy channel, and a message that was posted just before the process died."""
     slack.faults = [LOST]
     async with start_notifier(to(slack, token, drain_seconds=0.0), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
     slack.messages += [{"ts": f"{1_772_340_000 + i}.000000", "text": "hello"} for i in range(450)]
     async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = (one for one in slack.roots() if one["text"] != "hello")
     assert title(message) == "Resolved: minor incident in shop: shop/cart"
 
@@ -99,10 +99,10 @@ async def test_a_message_that_a_person_deleted_is_posted_again(
     slack: StandInSlack, token: Path, tmp_path: Path
 ) -> None:
     async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
         slack.messages.clear()
-        notifier.accept_verdict("shop", verdict(incident("a", severity="critical")), NOW)
+        accept(notifier, "shop", verdict(incident("a", severity="critical")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
     assert title(slack.messages[0]) == "Now a critical incident in shop, was minor: shop/cart"
 
@@ -112,8 +112,8 @@ async def test_without_permission_to_read_messages_come_anyway(
 ) -> None:
     slack.may_read = False
     async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
-        notifier.accept_verdict("shop", verdict(), NOW + timedelta(minutes=3))
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = slack.roots()
     assert title(message) == "Resolved: minor incident in shop: shop/cart"
     assert "may not read the channel" in caplog.text
@@ -124,7 +124,7 @@ async def test_a_wrong_token_is_retried_and_not_logged(
 ) -> None:
     token.write_text("xoxb-another-s3cret")
     async with start_notifier(to(slack, token, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-        notifier.accept_verdict("shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(
             lambda: metric_value(instruments, "tagae_notices_failed_total", receiver=KIND, reason="forbidden") >= 1
         )
@@ -133,37 +133,40 @@ async def test_a_wrong_token_is_retried_and_not_logged(
     assert "s3cret" not in caplog.text
 
 
-async def test_notices_are_a_setting(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
-    async with start_notifier(to(slack, token, {"notices": False}), tmp_path) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(notice(), incident("a", "bank/ledger")), NOW)
-    assert [title(one) for one in slack.roots()] == ["Minor incident in shop: bank/ledger"]
-
-
 async def test_the_picture_is_in_the_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
     now = datetime.now(UTC)  # a picture is for a new event
-    async with start_notifier(to(slack, token), tmp_path, lambda: now) as (notifier, _):
-        wanted = notifier.accept_verdict("shop", verdict(incident("a"), at=now), now)
-        assert wanted == ["a"]
-        assert notifier.accept_verdict("shop", verdict(incident("a"), at=now), now) == [], "once"
-        await notifier.accept_picture("shop", "a", SVG)
+    drawn: list[tuple[str, str]] = []
+
+    def draw(mesh: str, incident: str) -> str:
+        drawn.append((mesh, incident))
+        return SVG
+
+    async with start_notifier(to(slack, token), tmp_path, lambda: now, draw=draw) as (notifier, _):
+        accept(notifier, "shop", verdict(incident("a"), at=now), now)
+        accept(notifier, "shop", verdict(incident("a"), at=now), now)
         await eventually(lambda: any("thread_ts" in one for one in slack.files.values()))
+    assert drawn == [("shop", "a")], "once"
     (message,), (file,) = slack.roots(), slack.files.values()
     assert (file["thread_ts"], file["filename"], file["title"]) == (message["ts"], "a.png", "Incident a")
     assert file["content"].startswith(PNG)
 
 
 @pytest.mark.parametrize(
-    "svg", ["no picture at all", "<svg", "<svg xmlns='http://www.w3.org/2000/svg'>" + " " * (5 << 20)]
+    "svg", [None, "no picture at all", "<svg", "<svg xmlns='http://www.w3.org/2000/svg'>" + " " * (5 << 20)]
 )
 async def test_a_picture_that_cannot_be_drawn_stops_no_message(
-    svg: str, slack: StandInSlack, token: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    svg: str | None, slack: StandInSlack, token: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(slack_app, "PICTURE_SECONDS", 0.05)
     now = datetime.now(UTC)
-    async with start_notifier(to(slack, token), tmp_path, lambda: now) as (notifier, _):
-        notifier.accept_verdict("shop", verdict(incident("a"), at=now), now)
-        await notifier.accept_picture("shop", "a", svg)
-        notifier.accept_verdict("shop", verdict(at=now), now)
+
+    def draw(mesh: str, incident: str) -> str:
+        if svg is None:
+            raise UnknownIncident("gone")
+        return svg
+
+    async with start_notifier(to(slack, token), tmp_path, lambda: now, draw=draw) as (notifier, _):
+        accept(notifier, "shop", verdict(incident("a"), at=now), now)
+        accept(notifier, "shop", verdict(at=now), now)
     assert [title(one) for one in slack.roots()] == ["Resolved: minor incident in shop: shop/cart"]
     assert slack.files == {}
 

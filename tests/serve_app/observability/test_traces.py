@@ -86,8 +86,6 @@ def service_with_traces(
         max_services = 40
         [store]
         path = "{folder}/state"
-        [[notify.webhooks]]
-        url = "http://127.0.0.1:9/"
         """,
         encoding="utf-8",
     )
@@ -118,7 +116,7 @@ def test_the_spans_of_one_push_are_one_tree(service_with_traces: TracedService) 
         response = service_with_traces.push("shop", snapshot, trace)
         assert response.status_code == 200, response.text
     collector = service_with_traces.collector
-    last = Counter([GATE, "notifier.accept_verdict", "store", "session.push", INGRESS])
+    last = Counter([GATE, "store", "session.push", INGRESS])
     if service_with_traces.place == "replicas":  # each process sends its spans when it wants to
         last += Counter({"scorer.score": 2, "meta-model.decide": 1})
     collector.wait_for(lambda: last <= Counter(span.name for span in collector.trace(trace_ids[-1])))
@@ -132,7 +130,7 @@ def test_the_spans_of_one_push_are_one_tree(service_with_traces: TracedService) 
     assert child_names(spans_of_push, find(spans_of_push, GATE).id) == [INGRESS]
     assert child_names(spans_of_push, find(spans_of_push, INGRESS).id) == ["ingress.decode", "session.push"]
     session = find(spans_of_push, "session.push")
-    stages = [name for name in child_names(spans_of_push, session.id) if name != "notifier.accept_verdict"]
+    stages = child_names(spans_of_push, session.id)
     assert list(dict.fromkeys(stages)) == ["prepare", "score", "gather", "decide", "store"]
     assert session.attributes == {
         "tagae.mesh": "shop",

@@ -32,6 +32,7 @@ from typer.testing import CliRunner
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
 from model.snapshot import MeshSnapshot
+from serve_app.alerts.storage import AlertStorage
 from serve_app.api.codec import encode_verdict, snapshot_document
 from serve_app.cli import app
 from serve_app.pipeline import Mesh, advance, options
@@ -456,10 +457,12 @@ def test_a_fault_is_an_alert_for_each_receiver(tmp_path: Path) -> None:
             store.path = "{tmp_path / "state"}"
             [[notify.alertmanagers]]
             url = "{standin.url_of(alerts)}"
-            [[notify.webhooks]]
-            url = "{standin.url_of(others)}"
-            [notify.grafana]
-            url = "{standin.url_of(others)}"
+            [[notify.receivers]]
+            kind = "webhook"
+            options.url = "{standin.url_of(others)}"
+            [[notify.receivers]]
+            kind = "grafana"
+            options.url = "{standin.url_of(others)}"
             """
         )
         with start_sidecar("--config", str(config)) as sidecar, open_client(sidecar.address) as ask:
@@ -473,4 +476,5 @@ def test_a_fault_is_an_alert_for_each_receiver(tmp_path: Path) -> None:
             assert sidecar.process.wait(SECONDS) == 0
     assert alert["labels"]["incident"] in {one.id for one in verdict.incidents}
     assert paths == {"/", "/api/annotations"}, "a webhook and Grafana"
-    assert (tmp_path / "state" / "notify" / "notifications.json").exists()
+    with closing(local_store(tmp_path / "state")) as store:
+        assert AlertStorage(store).read().meshes["mesh"].open

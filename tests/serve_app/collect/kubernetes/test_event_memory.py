@@ -147,12 +147,13 @@ def test_old_changes_are_still_shown_at_suspects() -> None:
 def test_an_event_is_in_the_document_and_in_the_alert() -> None:
     incident = an_incident(5, "shop/cart")
     verdict = add_context(a_verdict(incident), [], [an_event("shop/cart", 6)])
-    (document,) = encode_verdict(verdict).incidents
+    encoded = encode_verdict(verdict)
+    (document,) = encoded.incidents
     (found,) = document.events
     text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"
     assert (found.kind, found.object, found.text) == ("BackOff", "Pod x", text)
     assert document.changes == []
-    shown = annotations(Links(), "shop", verdict.incidents[0], Severity.MINOR, verdict)["description"]
+    shown = annotations(Links(), "shop", document, Severity.MINOR, encoded)["description"]
     assert f"Kubernetes: {text}." in shown.splitlines()
     assert "Planned" not in shown
 

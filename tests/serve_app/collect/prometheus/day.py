@@ -24,6 +24,7 @@ from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.alerts.alert import Alert, MeshAlerts
 from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import transition
+from serve_app.api.codec import encode_verdict
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import PrometheusSource
@@ -132,7 +133,7 @@ def simulate_day(
         assert poll.snapshot is not None, poll.why
         day.collected += [(index, change) for change in poll.snapshot.changes]
         verdict, mesh = advance(checkpoint, mesh, poll.snapshot, options)
-        transitioned = transition(mesh_alerts, "day", verdict, verdict.observed_at, Links())
+        transitioned = transition(mesh_alerts, "day", encode_verdict(verdict), verdict.observed_at, Links())
         known = {page.incident for page in mesh_alerts.open}
         day.opened += [Opened(index, p.alert, p.services) for p in transitioned.alerts.open if p.incident not in known]
         mesh_alerts = transitioned.alerts

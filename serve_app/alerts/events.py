@@ -1,0 +1,57 @@
+"""The events of incidents: what webhooks get as JSON, and what other receivers make their messages of."""
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any, Literal
+
+from serve_app.alerts.alert import AlertedIncident, IncidentEvent
+from serve_app.alerts.links import Links, incident_subject
+from serve_app.api.schemas.verdict import IncidentDocument
+
+EVENT_VERSION = 1
+Kind = Literal["opened", "severity_raised", "cause_changed", "merged", "resolved"]
+
+
+def incident_json(incident: IncidentDocument) -> dict[str, Any]:
+    """An incident as plain JSON values; NaN is null."""
+    document: dict[str, Any] = json.loads(incident.model_dump_json())
+    return document
+
+
+def build_event(
+    kind: Kind, incident: AlertedIncident, mesh: str, at: datetime, links: Links, **more: str
+) -> IncidentEvent:
+    """An event with all that is known about its incident, so that a receiver needs no other event.
+
+    Args:
+        kind: what happened.
+        incident: its state after the event; ``sequence`` is the event's number.
+        mesh: its name.
+        at: time of the event, UTC.
+        links: for the texts.
+        more: ``previous_severity``, ``previous_cause``, ``merged_into``, or ``reason`` of a resolution.
+    """
+    key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))
+    name = hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=16).hexdigest()
+    since = datetime.fromisoformat(incident.document["since"])
+    subject = incident_subject(
+        mesh, incident.incident, next(iter(incident.services), ""), incident.document["kind"], since, at
+    )
+    document = {
+        "version": EVENT_VERSION,
+        "id": name,
+        "event": kind,
+        "sequence": incident.sequence,
+        "at": at.isoformat(),
+        "cluster": links.cluster,
+        "mesh": mesh,
+        "opened_at": incident.opened_at.isoformat(),
+        **more,
+        **({"continues": incident.continues} if incident.continues else {}),
+        "summary": incident.alert.annotations.get("summary", ""),
+        "description": incident.alert.annotations.get("description", ""),
+        "links": links.urls(subject),
+        "incident": incident.document,
+    }
+    return IncidentEvent(name, at, document)

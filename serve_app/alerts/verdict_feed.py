@@ -1,0 +1,95 @@
+"""Hands the verdicts that a store has to the delivery of notifications.
+
+A verdict is stored in the same transaction as the state of its mesh, so the window of verdicts is the outbox of
+notifications. The delivery notes the newest verdict that it has, beside the notifications that it made of it. So a
+process that is killed in between, on either side, loses none. No session sends anything to the notifier.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from serve_app.alerts.delivery import FORGET_AFTER, AlertDelivery
+from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.errors import CorruptState, ServeError
+from serve_app.observability.log_context import set_log_context
+from serve_app.stores.record import Record
+from serve_app.stores.state_store import StateStore
+
+# Between two looks at the revisions of all meshes: with a thousand meshes it takes 2 ms of a core with SQLite, 14 ms
+# with Redis.
+LOOK_SECONDS = 1.0
+log = logging.getLogger(__name__)
+
+
+class VerdictFeed:
+    """Finds what is new in a store.
+
+    Args:
+        store: of the sessions.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._read: dict[str, int] = {}  # revision of each mesh as of which its verdicts were read
+        self._is_away = False
+
+    async def follow(self, to: AlertDelivery) -> None:
+        """Hand on all verdicts that a delivery has not had, until cancelled."""
+        self._read.clear()
+        while True:
+            try:
+                await self.hand_on(to)
+                self._is_away = False
+            except ServeError as error:
+                if not self._is_away:
+                    log.warning("verdicts wait for the store before people are notified of them: %s", error)
+                self._is_away = True
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def hand_on(self, to: AlertDelivery) -> None:
+        """Hand on the verdicts that are stored now, and the meshes that were deleted.
+
+        Raises:
+            ServeError: the store cannot be read; nothing is left out by that.
+        """
+        stored = await asyncio.to_thread(self._store.revisions)
+        self._read = {mesh: revision for mesh, revision in self._read.items() if mesh in stored}
+        for mesh in [mesh for mesh, revision in stored.items() if self._read.get(mesh) != revision]:
+            with set_log_context(mesh):
+                try:
+                    records = await asyncio.to_thread(self._read_new, mesh, to.newest(mesh))
+                except CorruptState as error:  # the store has set the mesh aside
+                    log.error("mesh %s: damaged verdicts are left out: %s", mesh, error)
+                    continue
+                _hand_on(mesh, records, to)
+            self._read[mesh] = stored[mesh]
+        for mesh in to.known_meshes() - stored.keys():
+            # One that was set aside comes back with its next snapshot.
+            if not await asyncio.to_thread(self._store.was_set_aside, mesh):
+                to.forget_mesh(mesh, datetime.now(UTC))
+
+    def _read_new(self, mesh: str, since: datetime | None) -> list[Record]:
+        """The verdicts after the one of the snapshot at ``since``, oldest first.
+
+        Of a mesh that is new to the delivery, or that has begun again at an earlier time, only the newest one.
+        """
+        found = [] if since is None else self._store.verdicts(mesh, since, limit=-1)
+        if not found:
+            newest = self._store.load(mesh)
+            if newest is not None and newest.observed_at not in (None, since):
+                found = [newest.verdict]
+        return [Record.unpack(verdict) for verdict in found]
+
+
+def _hand_on(mesh: str, records: Iterable[Record], to: AlertDelivery) -> None:
+    for record in records:
+        now = datetime.now(UTC)
+        made_at = now if record.made_at is None else datetime.fromtimestamp(record.made_at, UTC)
+        if now - made_at > FORGET_AFTER:
+            continue
+        try:
+            to.accept_verdict(mesh, VerdictDocument.model_validate_json(record.document), made_at)
+        except Exception:  # one verdict must not hold up those behind it
+            log.exception("mesh %s: unexpected error; no one is notified of this verdict", mesh)
