@@ -14,7 +14,7 @@ from typing import ClassVar
 import httpx
 import pytest
 
-from lab.simulator.events.operations import DESCRIPTIONS
+from lab.simulator.events.operations import REASONS
 from model.checkpoint import SHIPPED, load
 from serve_app.api.codec import verdict_line
 from serve_app.cli.configure import overrides
@@ -119,7 +119,7 @@ def test_simulate_labels_its_faults_and_changes(tmp_path: Path) -> None:
         assert culprit in label.details["candidates"]
         assert culprit in label.details["affected"]
         assert label.details["recovered"] >= label.end
-    assert {change.kind for _, change in reader.changes()} <= set(DESCRIPTIONS)
+    assert {change.kind for _, change in reader.changes()} <= set(REASONS)
     assert reader.changes()
     assert f"faults: {len(labels)}" in result.stderr
 
