@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from lab.demo.browser import open_page
 from lab.demo.controls import Controls
 from lab.demo.document import encode, keys
 from lab.demo.lines import print_progress
@@ -46,7 +45,6 @@ def demonstrate(
     seed: int,
     once: bool,
     speed: float,
-    browser: bool = False,
     token: str | None = None,
 ) -> Judgement | None:
     """Start the service, play the demo, stop the service.
@@ -58,7 +56,6 @@ def demonstrate(
         seed: of the mesh and of its events.
         once: end after the first fault, without controls on the page; otherwise run until SIGINT or SIGTERM.
         speed: times real time after the warm-up; 0 is as fast as possible.
-        browser: open the page if there is a desktop; never with ``once``.
         token: of the service, if the settings have a tokens file.
 
     Returns:
@@ -85,7 +82,11 @@ def demonstrate(
             console.print(f"TAGAE is ready at {url} after {time.perf_counter() - began:.0f} s", soft_wrap=True)
             line = None if once else Line()
             if line:
-                _announce(console, f"{url}/demo/#mesh={MESH}", browser)
+                console.print(f"\n  {url}/demo/#mesh={MESH}", style="bold", markup=False, soft_wrap=True)
+                console.print(
+                    "  Open this page in a browser. Its panel starts faults and changes. Stop the demo with Ctrl-C.\n",
+                    soft_wrap=True,
+                )
             else:
                 console.print(f"Page until the end of the first fault: {url}/#mesh={MESH}", soft_wrap=True)
             with Client(
@@ -98,14 +99,6 @@ def demonstrate(
             with wait("Stopping Ray Serve"):
                 lifetime.stop(status)
         return judgement
-
-
-def _announce(console: Console, page: str, browser: bool) -> None:
-    """Print the address of the page, and open it."""
-    is_open = browser and console.is_terminal and open_page(page)
-    console.print(f"\n  {page}", style="bold", markup=False, soft_wrap=True)
-    opened = "The page is open in your browser." if is_open else "Open this page in a browser."
-    console.print(f"  {opened} Its panel starts faults and changes. Stop the demo with Ctrl-C.\n", soft_wrap=True)
 
 
 def _print_step(console: Console, began: float, words: str) -> None:

@@ -129,16 +129,9 @@ class DemoState:
     def busy(self) -> frozenset[str]:
         return frozenset(event.service for event in self.events if self.is_under_way(event))
 
-    @property
-    def last_service(self) -> str | None:
-        """Return the service of the last event that began; None: none did."""
-        begun = [event for event in self.events if start_of(event) <= self.next_index]
-        return max(begun, key=start_of).service if begun else None
-
     def choose_service(self, option: Option) -> str | None:
         """Return the service where an option starts next; None if no service is left."""
-        wanted = self.last_service if self.controls.same else None
-        return option.choose_service(self.controls.turn, self.busy, self.used_up, wanted)
+        return option.choose_service(self.controls.turn, self.busy, self.used_up)
 
     def is_under_way(self, event: MeshEvent) -> bool:
         """Return whether an event can show in the newest snapshot or the next one."""
