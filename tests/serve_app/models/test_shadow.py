@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from lab.contracts.store_content import append
 from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -38,6 +37,7 @@ from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
 from tests.builders import add_model
 from tests.serve_app.running import failing, record_simulation
+from tests.serve_app.stores.content import append
 
 SPEC = MeshSpec(services=30, seed=3)
 OPTIONS = Options()
