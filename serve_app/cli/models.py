@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +18,9 @@ from serve_app.cli.console import bars, print_note, reporter, spinner
 from serve_app.errors import BadSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from serve_app.api.client import Client
     from serve_app.api.schemas.models import (
         ComparisonOfModels,
         IntervalDocument,
@@ -63,13 +65,7 @@ def list_models(
       tagae models list
       tagae models list --registry s3://bucket/models
     """
-    rollout = None
-    if registry is not None:
-        cards = _open(registry).cards()
-    else:
-        with connect(url, token_file, ca_file) as client:
-            found = client.models()
-        cards, rollout = found.models, found.rollout
+    cards, rollout = _known(registry, url, token_file, ca_file)
     if as_json:
         for card in cards:
             typer.echo(card.model_dump_json())
@@ -98,11 +94,8 @@ def show(
     Example:
       tagae models show 20197a28
     """
-    if registry is not None:
-        typer.echo(find_version(_open(registry).cards(), version).model_dump_json(indent=2))
-        return
-    with connect(url, token_file, ca_file) as client:
-        typer.echo(find_version(client.models().models, version).model_dump_json(indent=2))
+    cards, _ = _known(registry, url, token_file, ca_file)
+    typer.echo(find_version(cards, version).model_dump_json(indent=2))
 
 
 @app.command()
@@ -245,9 +238,8 @@ def compare(
     else:
         if baseline is not None:
             raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
-        with connect(url, token_file, ca_file) as client:
-            card = find_version(client.models().models, version)
-            found = client.compare_models(card.version)
+        with _service(url, token_file, ca_file, version) as (client, chosen):
+            found = client.compare_models(chosen)
     if as_json:
         typer.echo(found.model_dump_json())
         return
@@ -284,7 +276,6 @@ def tune(
 
     from lab.training.tune import tune as train_further
     from model.checkpoint import SHIPPED, load
-    from serve_app.cli.reading import open_recording
     from serve_app.errors import UnfitModel
     from serve_app.models.card import describe
     from serve_app.models.comparison import compare as compare_trials
@@ -292,6 +283,7 @@ def tune(
     from serve_app.models.recorded_comparison import trial_over
     from serve_app.models.registry import content_of, load_content
     from serve_app.pipeline import options
+    from serve_app.recordings.segments import open_recording
     from serve_app.settings import load as load_settings
 
     loaded = load_settings(config, overrides(settings))
@@ -345,9 +337,8 @@ def canary(
       tagae models canary 5b7d9e2f --share 0
       tagae models canary 5b7d9e2f --share 0.1
     """
-    with connect(url, token_file, ca_file) as client:
-        card = find_version(client.models().models, version)
-        _print_rollout(client.try_model(card.version, share))
+    with _service(url, token_file, ca_file, version) as (client, chosen):
+        _print_rollout(client.try_model(chosen, share))
 
 
 @app.command()
@@ -367,9 +358,8 @@ def promote(
       tagae models promote 5b7d9e2f
       tagae models promote 5b7d9e2f --mesh shop
     """
-    with connect(url, token_file, ca_file) as client:
-        card = find_version(client.models().models, version)
-        _print_rollout(client.promote_model(card.version, mesh))
+    with _service(url, token_file, ca_file, version) as (client, chosen):
+        _print_rollout(client.promote_model(chosen, mesh))
 
 
 @app.command()
@@ -390,6 +380,24 @@ def rollback(
     """
     with connect(url, token_file, ca_file) as client:
         _print_rollout(client.roll_back_model(mesh, reason))
+
+
+def _known(
+    registry: str | None, url: str, token_file: Path | None, ca_file: Path | None
+) -> "tuple[list[ModelCard], RolloutDocument | None]":
+    """The models of a registry, or of a running service with what its meshes use."""
+    if registry is not None:
+        return _open(registry).cards(), None
+    with connect(url, token_file, ca_file) as client:
+        found = client.models()
+    return found.models, found.rollout
+
+
+@contextmanager
+def _service(url: str, token_file: Path | None, ca_file: Path | None, version: str) -> "Iterator[tuple[Client, str]]":
+    """A client of a running service, and the version of its registry that begins with these digits."""
+    with connect(url, token_file, ca_file) as client:
+        yield client, find_version(client.models().models, version).version
 
 
 def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":

@@ -13,8 +13,7 @@ from serve_app.errors import UnfitModel
 from serve_app.models.comparison import ModelOutcome, add_snapshot, compare, outcome_of
 from serve_app.models.registry import Registry
 from serve_app.pipeline import Mesh, advance, options
-from serve_app.recordings.reader import RecordingReader
-from serve_app.recordings.segments import SegmentReader, segments
+from serve_app.recordings.segments import open_recording
 from serve_app.settings import Settings
 
 
@@ -46,8 +45,7 @@ def compare_over_recordings(
     )
     if first.digest == second.digest:
         raise UnfitModel(f"model {first.digest}: expected another baseline, got the same model; name one")
-    readers = {path.name: SegmentReader(path) if segments(path) else RecordingReader(path) for path in recordings}
-    trials = [trial_over(name, reader.snapshots(), first, second, settings) for name, reader in readers.items()]
+    trials = [trial_over(path.name, open_recording(path).snapshots(), first, second, settings) for path in recordings]
     return compare(first.digest, second.digest, trials, settings.alert.budget)
 
 
