@@ -19,7 +19,6 @@ from lab.demo.document import encode, keys
 from lab.demo.lines import print_progress
 from lab.demo.play import play
 from lab.demo.state import MESH, DemoState, begin
-from lab.demo.story import Judgement
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.api.client import Client
@@ -46,7 +45,7 @@ def demonstrate(
     once: bool,
     speed: float,
     token: str | None = None,
-) -> Judgement | None:
+) -> bool:
     """Start the service, play the demo, stop the service.
 
     Args:
@@ -59,7 +58,7 @@ def demonstrate(
         token: of the service, if the settings have a tokens file.
 
     Returns:
-        The judgement on the first fault with ``once``; None if there was none.
+        Whether the detector passed the last chapter of the story that has ended.
     """
     from lab.demo.remote_control import Line, remote_control
     from serve_app.app import start, stop  # imports Ray
@@ -77,7 +76,7 @@ def demonstrate(
         lifetime = Lifetime(partial(start, settings, beside, steps), stop, [Path(folder)], interrupted=int(once))
         with wait("Starting TAGAE on Ray Serve"):
             url = lifetime.start()
-        judgement, status = None, 1
+        passed, status = False, 1
         try:
             console.print(f"TAGAE is ready at {url} after {time.perf_counter() - began:.0f} s", soft_wrap=True)
             line = None if once else Line()
@@ -93,12 +92,12 @@ def demonstrate(
                 url, timeout_seconds=2 * DEADLINE_SECONDS, patience_seconds=PATIENCE_SECONDS, token=token
             ) as client:
                 states = play(client, simulator, state, seed, line.read if line else _wait)
-                judgement = _follow(console, state, _publish(states, line), once, lifetime.ended)
-            status = int(once and not (judgement and judgement.passed))
+                passed = _follow(console, state, _publish(states, line), once, lifetime.ended)
+            status = int(once and not passed)
         finally:
             with wait("Stopping Ray Serve"):
                 lifetime.stop(status)
-        return judgement
+        return passed
 
 
 def _print_step(console: Console, began: float, words: str) -> None:
@@ -133,13 +132,12 @@ def _wait(seconds: float) -> str:
     return ""
 
 
-def _follow(
-    console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event
-) -> Judgement | None:
-    """Print the progress until ``ended``; with ``once``, until the first judgement. Return the last judgement."""
+def _follow(console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event) -> bool:
+    """Print the progress until ``ended``; with ``once``, until the first chapter has ended. Return whether the last one
+    passed."""
     for newer in states:
         print_progress(console, state, newer)
         state = newer
-        if ended.is_set() or (once and state.judgement):
+        if ended.is_set() or (once and state.passed is not None):
             break
-    return state.judgement
+    return bool(state.passed)

@@ -8,10 +8,8 @@ from lab.demo.controls import Controls, Option, apply_key, build_menu
 from lab.demo.story import (
     PAUSE,
     Chapter,
-    Judgement,
     MeshEvent,
     event_text,
-    judge,
     name_suspects,
     start_of,
     used_up_services,
@@ -68,7 +66,7 @@ class DemoState:
         events: all faults and changes so far, in the order of starting them.
         raised: all alerts so far, by incident.
         noticed: all notices so far; they raise no alert.
-        judgement: on the last chapter that has ended.
+        passed: whether the detector passed the last chapter that has ended; None: none has.
         notice: answer to the last button.
     """
 
@@ -82,7 +80,7 @@ class DemoState:
     events: tuple[MeshEvent, ...] = ()
     raised: Mapping[str, Followed] = field(default_factory=dict)
     noticed: Mapping[str, Followed] = field(default_factory=dict)
-    judgement: Judgement | None = None
+    passed: bool | None = None
     notice: str = ""
 
     @property
@@ -185,13 +183,8 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
     new = [one for one in verdict.alerts if one.id not in state.raised]
     new += [one for one in verdict.notices if one.id not in state.noticed]
     log = [*_log_events(state, snapshot), *(_log_incident(one, snapshot) for one in new)]
-    chapter = state.chapter
-    state = replace(state, snapshots=(*state.snapshots, snapshot)[-KEPT:], raised=raised, noticed=noticed)
-    if chapter and snapshot.index == chapter.end - 1:
-        judgement = judge(chapter, state.run([chapter.fault], chapter.since))
-        state = replace(state, judgement=judgement)
-        log.append(LogEntry(snapshot, "PASS" if judgement.passed else "FAIL", judgement.reason))
-    return replace(state, log=(*state.log, *log)[-KEPT:])
+    snapshots = (*state.snapshots, snapshot)[-KEPT:]
+    return replace(state, snapshots=snapshots, raised=raised, noticed=noticed, log=(*state.log, *log)[-KEPT:])
 
 
 def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry]:

@@ -47,7 +47,7 @@ def demo(
     pace = speed if speed is not None else 0.0 if once else 60.0
     console = Console(highlight=False)
     try:
-        judgement = demonstrate(
+        passed = demonstrate(
             console,
             partial(spinner, console=console),
             services=services,
@@ -58,5 +58,5 @@ def demo(
         )
     except KeyboardInterrupt:  # before the service starts; later, a signal ends the demo in order
         return
-    if once and not (judgement and judgement.passed):
+    if once and not passed:
         raise typer.Exit(1)
