@@ -46,7 +46,6 @@ class NextSnapshot:
     """A snapshot whose verdict is being computed.
 
     Attributes:
-        mesh: name.
         packed: the snapshot as the store keeps it.
         counted: False for a baseline.
         events: recent Kubernetes events of the mesh, newest first.

@@ -37,7 +37,6 @@ class Series:
 
     Attributes:
         floors: least spread of each metric.
-        past: the samples.
         baseline: ``[K, 2 M]`` medians and spreads, NaN where there are too few samples.
         age: frames since the baseline was computed.
     """

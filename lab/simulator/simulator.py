@@ -69,7 +69,6 @@ class Simulator:
     ) -> None:
         """
         Args:
-            spec: the mesh.
             faults, changes: events, by snapshot index.
             snapshots: length of the run; None for an endless run.
             others: shifts of the traffic, and work beside the requests.

@@ -54,7 +54,6 @@ class TrainingOptions:
 
     Attributes:
         seed: of weights, order and sampling.
-        steps: of the autoencoder.
         batch: snapshots per step.
         rate: peak learning rate; one warm-up and one cosine to zero.
         every: normal snapshots between two examples.
