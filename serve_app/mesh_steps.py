@@ -46,7 +46,6 @@ class NextSnapshot:
     """A snapshot whose verdict is being computed.
 
     Attributes:
-        mesh: name.
         packed: the snapshot as the store keeps it.
         counted: False for a baseline.
         events: recent Kubernetes events of the mesh, newest first.
@@ -274,7 +273,9 @@ class MeshSteps:
     ) -> tuple[CachedMesh | None, PushResult]:
         """The mesh to cache and the answer; None if nothing was written. ``known`` is the mesh in memory."""
         started = time.perf_counter()
-        snapshot = await runner.run(PREPARE, unpack_snapshot, push.packed)
+        # The ingress has checked the snapshot: services and calls of the one before are not checked again.
+        before = known.mesh.state.window[-1:] if known is not None else ()
+        snapshot = await runner.run(PREPARE, unpack_snapshot, push.packed, *before)
         # A change of threads delays the snapshot; it is necessary only if the store must be read.
         if known is None or _is_repeat(snapshot, known):
             found = await runner.run(PREPARE, self._find, push, snapshot)

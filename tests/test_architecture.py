@@ -146,7 +146,6 @@ ENVIRONMENT = (
     "serve_app/runtime/other_clusters.py",
     "serve_app/runtime/own_process.py",
     "serve_app/doctor/installation.py",
-    "lab/demo/browser.py",
     "kernels/library.py",
 )
 # What Ray keeps to itself, by the file that may name it. serve_app/README.md says why each is needed.

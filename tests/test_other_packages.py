@@ -16,7 +16,6 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from lab.contracts.store_content import contents
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.alerts.delivery import receivers
 from serve_app.api.codec import encode_snapshot
@@ -29,6 +28,7 @@ from serve_app.stores.plugin import StorePlugin
 from tests.serve_app.alerts.alerting import NOW, accept, eventually, incident, start_notifier, verdict
 from tests.serve_app.running import eventually as comes_true
 from tests.serve_app.running import record_simulation, start_service
+from tests.serve_app.stores.content import contents
 from tests.timing import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parent.parent

@@ -109,7 +109,6 @@ def score(job: Job, folder: Path, tick: Tick = lambda snapshots: None) -> None:
     """Write the lines of a job.
 
     Args:
-        job: the job.
         folder: folder of the lines.
         tick: called every few snapshots with the number of snapshots scored since the last call.
     """

@@ -21,7 +21,6 @@ class RecordingTask:
 
     Attributes:
         part: name of the part of the report: the data set, or the size of a simulated mesh.
-        recording: its folder.
         options: how to evaluate.
         files: verdict lines of each detector.
         cases: ``odd`` or ``even`` if only these cases count; empty: all.
@@ -39,7 +38,6 @@ class Part:
     """Recordings that are reported together.
 
     Attributes:
-        name: of the part.
         pool: results of the recordings.
         verdicts: of each detector, one entry per recording; empty unless the faults are located.
         noticed: of each detector with notices, measures of them; empty unless only some cases count.
@@ -85,7 +83,6 @@ def group_parts(tasks: Sequence[RecordingTask], sheets: Sequence[Sheet]) -> list
     """Group the recordings by data set and form, in the order of their names.
 
     Args:
-        tasks: of the recordings.
         sheets: results of each task, in the same order.
     """
     groups: dict[tuple[str, Form], list[tuple[RecordingTask, Sheet]]] = {}

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 from model.snapshot import MeshSnapshot
 from model.verdict import Verdict
 
-NAMES = ("guarded", "own_limit", "n_sigma", "ecod")
+NAMES = ("guarded", "own_limit", "n_sigma")
 
 
 class Contender(Protocol):

@@ -28,7 +28,6 @@ class Past:
         """Add one sample of each series.
 
         Args:
-            names: of the rows.
             values: ``[N, M]``.
         """
         known = _extend_names(self.names, names)

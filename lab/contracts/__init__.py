@@ -6,6 +6,4 @@ They need pytest, which a package with a plugin has for its own tests.
 
 import pytest
 
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("networks", "receivers", "sources", "store_content", "stores"))
-)
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("networks", "receivers", "sources", "stores")))

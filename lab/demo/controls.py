@@ -36,19 +36,14 @@ class Option:
     def meaning(self) -> str:
         return CATALOGUE[self.kind].words if self.is_fault else REASONS[self.kind]  # type: ignore[index]
 
-    def choose_service(
-        self, turn: int, busy: Collection[str] = (), used_up: Collection[str] = (), wanted: str | None = None
-    ) -> str | None:
+    def choose_service(self, turn: int, busy: Collection[str] = (), used_up: Collection[str] = ()) -> str | None:
         """Return the service where it starts next; None if no service is left.
 
         Args:
             turn: position in ``services`` to start from.
             busy: services with an event under way; chosen only if no other is left.
             used_up: services that are never chosen.
-            wanted: chosen if it can start there, even during another event; None: no service in particular.
         """
-        if wanted in self.services and wanted not in used_up:
-            return wanted
         first = turn % len(self.services)
         offered = [name for name in (*self.services[first:], *self.services[:first]) if name not in used_up]
         return next((name for name in offered if name not in busy), offered[0] if offered else None)
@@ -67,20 +62,17 @@ class Controls:
         speed: times real time; 0 is as fast as possible.
         paused: no snapshot is sent.
         story: auto-play: deploys, scalings and faults start by themselves.
-        same: events start at the service of the last one where possible, such as a fault after its deploy.
         turn: advances the services that the options offer.
     """
 
     speed: float = 60.0
     paused: bool = False
     story: bool = True
-    same: bool = False
     turn: int = 0
 
 
 CONTROLS: Mapping[str, Callable[[Controls], Controls]] = {  # by the key that the button sends
     "story": lambda c: replace(c, story=not c.story),
-    "same": lambda c: replace(c, same=not c.same),
     "pause": lambda c: replace(c, paused=not c.paused),
 }
 

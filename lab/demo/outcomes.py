@@ -3,16 +3,14 @@
 ``lab.evaluation`` judges: which alerts and notices are about a fault, and which alerts are false.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from lab.demo.state import CHANGE_SNAPSHOTS, DemoState
-from lab.demo.story import FIRST_SUSPECTS, MeshEvent
-from lab.evaluation.measures.located import FaultOutcome, LocatedRun, false_pages, fault_outcomes
-from lab.evaluation.measures.ranking import within
+from lab.demo.state import CHANGE_SNAPSHOTS, DemoState, LogEntry
+from lab.demo.story import FIRST_SUSPECTS, MeshEvent, event_text, name_suspects
+from lab.evaluation.measures.located import AlertRecord, FaultOutcome, LocatedRun, false_pages, fault_outcomes
+from lab.evaluation.measures.ranking import place, within
 from lab.simulator.events.faults import Fault
-
-ORDINALS = ("first", "second", "third")  # rank of the culprit
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +42,37 @@ def tally(state: DemoState) -> str:
     )
 
 
+def conclude(state: DemoState) -> DemoState:
+    """Judge the chapter that ends with the newest snapshot, if one does: right if its fault raised an alert, and no
+    alert since the chapter before was false."""
+    chapter = state.chapter
+    if chapter is None or state.next_index != chapter.end:
+        return state
+    run, found = state.run([chapter.fault], chapter.since), outcome(state, chapter.fault)
+    if false := false_pages(run):
+        found = EventOutcome(f"false alert, {_suspects(false[0])}", False)
+    elif not run.pages:
+        found = EventOutcome("no alert", False)
+    found = replace(found, text=f"{event_text(chapter.fault)}: {found.text}")
+    entry = LogEntry(state.snapshots[-1], "PASS" if found.right else "FAIL", found.text)
+    return replace(state, passed=bool(found.right), log=(*state.log, entry))
+
+
 def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:
+    """Right: each alert on the fault names the culprit among its first suspects when its score is highest. Further
+    alerts disturb a person again, but do not mislead: the text counts them."""
     if not state.snapshots:
         return EventOutcome("not detected yet")
     run = state.run([fault])
     (alert,), (notice,) = fault_outcomes(run), fault_outcomes(run.with_notices_alone())
-    if alert.place is not None and within(alert.place, FIRST_SUSPECTS):
-        return EventOutcome(f"alert within {_delay(run, alert)}, culprit ranked {ORDINALS[alert.place - 1]}", True)
     if alert.page is not None:
-        return EventOutcome("alert, but the culprit was not named", False)
+        false = set(false_pages(run))
+        pages = [page for page in run.pages if page not in false]
+        for page in pages:
+            if not within(place(fault.service, page.suspects), FIRST_SUSPECTS):
+                return EventOutcome(f"alert, but {_suspects(page)}", False)
+        further = f"; {len(pages) - 1} further alert{'s' * (len(pages) != 2)} on the same fault" if pages[1:] else ""
+        return EventOutcome(f"alert within {_delay(run, alert)}, culprit is suspect {alert.place}{further}", True)
     if notice.page is not None:
         return EventOutcome(f"notice within {_delay(run, notice)}, no alert", True)
     if state.next_index <= fault.end:
@@ -67,6 +87,10 @@ def _change_outcome(state: DemoState, at: int) -> EventOutcome:
     if any(first <= page.begin <= last for page in false_pages(state.run(state.faults))):
         return EventOutcome("FALSE ALERT", False)
     return EventOutcome("no alert", True)
+
+
+def _suspects(page: AlertRecord) -> str:
+    return f"the suspects are {name_suspects(page.suspects)}"
 
 
 def _delay(run: LocatedRun, found: FaultOutcome) -> str:

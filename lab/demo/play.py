@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
+from lab.demo.outcomes import conclude
 from lab.demo.state import MESH, WARM_UP, DemoState, ScoredSnapshot, add_verdict, advance_story, press
 from lab.demo.story import chapters
 from lab.simulator.simulator import Simulator
@@ -45,4 +46,5 @@ def _seconds_between(state: DemoState) -> float:
 def _push(client: Client, state: DemoState, snapshot: MeshSnapshot) -> DemoState:
     began = time.perf_counter()
     verdict = client.push(MESH, snapshot)
-    return add_verdict(state, ScoredSnapshot(state.next_index, verdict, 1000.0 * (time.perf_counter() - began)))
+    scored = ScoredSnapshot(state.next_index, verdict, 1000.0 * (time.perf_counter() - began))
+    return conclude(add_verdict(state, scored))

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from lab.demo.browser import open_page
 from lab.demo.controls import Controls
 from lab.demo.document import encode, keys
 from lab.demo.lines import print_progress
 from lab.demo.play import play
 from lab.demo.state import MESH, DemoState, begin
-from lab.demo.story import Judgement
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.api.client import Client
@@ -46,9 +44,8 @@ def demonstrate(
     seed: int,
     once: bool,
     speed: float,
-    browser: bool = False,
     token: str | None = None,
-) -> Judgement | None:
+) -> bool:
     """Start the service, play the demo, stop the service.
 
     Args:
@@ -58,11 +55,10 @@ def demonstrate(
         seed: of the mesh and of its events.
         once: end after the first fault, without controls on the page; otherwise run until SIGINT or SIGTERM.
         speed: times real time after the warm-up; 0 is as fast as possible.
-        browser: open the page if there is a desktop; never with ``once``.
         token: of the service, if the settings have a tokens file.
 
     Returns:
-        The judgement on the first fault with ``once``; None if there was none.
+        Whether the detector passed the last chapter of the story that has ended.
     """
     from lab.demo.remote_control import Line, remote_control
     from serve_app.app import start, stop  # imports Ray
@@ -80,32 +76,28 @@ def demonstrate(
         lifetime = Lifetime(partial(start, settings, beside, steps), stop, [Path(folder)], interrupted=int(once))
         with wait("Starting TAGAE on Ray Serve"):
             url = lifetime.start()
-        judgement, status = None, 1
+        passed, status = False, 1
         try:
             console.print(f"TAGAE is ready at {url} after {time.perf_counter() - began:.0f} s", soft_wrap=True)
             line = None if once else Line()
             if line:
-                _announce(console, f"{url}/demo/#mesh={MESH}", browser)
+                console.print(f"\n  {url}/demo/#mesh={MESH}", style="bold", markup=False, soft_wrap=True)
+                console.print(
+                    "  Open this page in a browser. Its panel starts faults and changes. Stop the demo with Ctrl-C.\n",
+                    soft_wrap=True,
+                )
             else:
                 console.print(f"Page until the end of the first fault: {url}/#mesh={MESH}", soft_wrap=True)
             with Client(
                 url, timeout_seconds=2 * DEADLINE_SECONDS, patience_seconds=PATIENCE_SECONDS, token=token
             ) as client:
                 states = play(client, simulator, state, seed, line.read if line else _wait)
-                judgement = _follow(console, state, _publish(states, line), once, lifetime.ended)
-            status = int(once and not (judgement and judgement.passed))
+                passed = _follow(console, state, _publish(states, line), once, lifetime.ended)
+            status = int(once and not passed)
         finally:
             with wait("Stopping Ray Serve"):
                 lifetime.stop(status)
-        return judgement
-
-
-def _announce(console: Console, page: str, browser: bool) -> None:
-    """Print the address of the page, and open it."""
-    is_open = browser and console.is_terminal and open_page(page)
-    console.print(f"\n  {page}", style="bold", markup=False, soft_wrap=True)
-    opened = "The page is open in your browser." if is_open else "Open this page in a browser."
-    console.print(f"  {opened} Its panel starts faults and changes. Stop the demo with Ctrl-C.\n", soft_wrap=True)
+        return passed
 
 
 def _print_step(console: Console, began: float, words: str) -> None:
@@ -140,13 +132,12 @@ def _wait(seconds: float) -> str:
     return ""
 
 
-def _follow(
-    console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event
-) -> Judgement | None:
-    """Print the progress until ``ended``; with ``once``, until the first judgement. Return the last judgement."""
+def _follow(console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event) -> bool:
+    """Print the progress until ``ended``; with ``once``, until the first chapter has ended. Return whether the last one
+    passed."""
     for newer in states:
         print_progress(console, state, newer)
         state = newer
-        if ended.is_set() or (once and state.judgement):
+        if ended.is_set() or (once and state.passed is not None):
             break
-    return state.judgement
+    return bool(state.passed)

@@ -8,10 +8,8 @@ from lab.demo.controls import Controls, Option, apply_key, build_menu
 from lab.demo.story import (
     PAUSE,
     Chapter,
-    Judgement,
     MeshEvent,
     event_text,
-    judge,
     name_suspects,
     start_of,
     used_up_services,
@@ -68,7 +66,7 @@ class DemoState:
         events: all faults and changes so far, in the order of starting them.
         raised: all alerts so far, by incident.
         noticed: all notices so far; they raise no alert.
-        judgement: on the last chapter that has ended.
+        passed: whether the detector passed the last chapter that has ended; None: none has.
         notice: answer to the last button.
     """
 
@@ -82,7 +80,7 @@ class DemoState:
     events: tuple[MeshEvent, ...] = ()
     raised: Mapping[str, Followed] = field(default_factory=dict)
     noticed: Mapping[str, Followed] = field(default_factory=dict)
-    judgement: Judgement | None = None
+    passed: bool | None = None
     notice: str = ""
 
     @property
@@ -129,16 +127,9 @@ class DemoState:
     def busy(self) -> frozenset[str]:
         return frozenset(event.service for event in self.events if self.is_under_way(event))
 
-    @property
-    def last_service(self) -> str | None:
-        """Return the service of the last event that began; None: none did."""
-        begun = [event for event in self.events if start_of(event) <= self.next_index]
-        return max(begun, key=start_of).service if begun else None
-
     def choose_service(self, option: Option) -> str | None:
         """Return the service where an option starts next; None if no service is left."""
-        wanted = self.last_service if self.controls.same else None
-        return option.choose_service(self.controls.turn, self.busy, self.used_up, wanted)
+        return option.choose_service(self.controls.turn, self.busy, self.used_up)
 
     def is_under_way(self, event: MeshEvent) -> bool:
         """Return whether an event can show in the newest snapshot or the next one."""
@@ -192,13 +183,8 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
     new = [one for one in verdict.alerts if one.id not in state.raised]
     new += [one for one in verdict.notices if one.id not in state.noticed]
     log = [*_log_events(state, snapshot), *(_log_incident(one, snapshot) for one in new)]
-    chapter = state.chapter
-    state = replace(state, snapshots=(*state.snapshots, snapshot)[-KEPT:], raised=raised, noticed=noticed)
-    if chapter and snapshot.index == chapter.end - 1:
-        judgement = judge(chapter, state.run([chapter.fault], chapter.since))
-        state = replace(state, judgement=judgement)
-        log.append(LogEntry(snapshot, "PASS" if judgement.passed else "FAIL", judgement.reason))
-    return replace(state, log=(*state.log, *log)[-KEPT:])
+    snapshots = (*state.snapshots, snapshot)[-KEPT:]
+    return replace(state, snapshots=snapshots, raised=raised, noticed=noticed, log=(*state.log, *log)[-KEPT:])
 
 
 def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry]:

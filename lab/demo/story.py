@@ -6,8 +6,6 @@ from typing import get_args
 
 import numpy as np
 
-from lab.evaluation.measures.located import LocatedRun, false_pages, fault_outcomes
-from lab.evaluation.measures.ranking import place, within
 from lab.simulator.events.faults import KINDS, Fault, FaultKind, candidates
 from lab.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
 from lab.simulator.events.wiring import eligible_services
@@ -55,14 +53,6 @@ class Chapter:
             replace(self.fault, start=self.fault.start + by, end=self.fault.end + by),
             self.end + by,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Whether the detector passed a chapter, see :func:`judge`; ``reason`` says it in words."""
-
-    passed: bool
-    reason: str
 
 
 def event_text(event: MeshEvent) -> str:
@@ -117,28 +107,6 @@ def _draw_kinds(possible: Sequence[FaultKind], rng: np.random.Generator) -> Iter
     yield from (*possible[:1], *rng.permutation(possible[1:]))
     while True:
         yield from rng.permutation(possible)
-
-
-def judge(chapter: Chapter, run: LocatedRun) -> Judgement:
-    """Judge a chapter by all alerts since the chapter before, with the rules of ``lab.evaluation``.
-
-    The detector passed if the fault raised an alert, each alert names the culprit among its first three suspects when
-    its score is highest, and none is false. An alert that repeats the first one disturbs a person again, but does not
-    mislead. The reason counts these alerts.
-    """
-    text = event_text(chapter.fault)
-    if false := false_pages(run):
-        return Judgement(False, f"{text}: false alert, the suspects are {name_suspects(false[0].suspects)}")
-    (found,) = fault_outcomes(run)
-    if found.page is None or found.delay is None:
-        return Judgement(False, f"{text}: no alert")
-    ranks = [place(chapter.fault.service, page.suspects) for page in run.pages]
-    if astray := [page for page, rank in zip(run.pages, ranks, strict=True) if not within(rank, FIRST_SUSPECTS)]:
-        return Judgement(False, f"{text}: alert, but the suspects are {name_suspects(astray[0].suspects)}")
-    repeats = len(run.pages) - 1
-    further = f"; {repeats} further alert{'s' * (repeats != 1)} on the same fault" if repeats else ""
-    delay = (found.delay + run.step).total_seconds()  # to the end of the snapshot
-    return Judgement(True, f"{text}: alert within {delay:.0f} s, culprit is suspect {found.place}{further}")
 
 
 def name_suspects(suspects: Sequence[str]) -> str:

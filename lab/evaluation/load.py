@@ -26,7 +26,6 @@ def read_truth(
     """Read the labels of a recording.
 
     Args:
-        path: its folder.
         guard: time after each incident in which alarms do not count; None: two minutes for streams, else none.
         begin_after: time at the start of the recording that does not count.
         name: by default the last two parts of the path.

@@ -99,7 +99,6 @@ class _Window:
     """The fault that is being compared.
 
     Attributes:
-        fault: the fault.
         until: index at which the next fault begins.
         nodes, calls: largest effects since it began.
         nodes_before, calls_before: cells in which the previous fault still shows; they do not count.

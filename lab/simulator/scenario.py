@@ -36,7 +36,6 @@ def plan_scenario(
     a service next to it. A nearby change is therefore weak evidence of a fault.
 
     Args:
-        spec: the mesh.
         kinds: kinds of faults, in shuffled rounds; empty for benign changes only. Kinds that do not fit the mesh or
             have none of the ``levels`` are left out.
         seed: seed of the plan; the mesh has its own.

@@ -52,14 +52,6 @@ class MeshRun:
     attempts: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """A snapshot, and the desired replicas of its services, which are not announced."""
-
-    snapshot: MeshSnapshot
-    desired_replicas: dict[str, int]
-
-
 class Simulator:
     """Simulates one mesh; a :class:`~serve_app.collect.base.SnapshotSource`.
 
@@ -77,7 +69,6 @@ class Simulator:
     ) -> None:
         """
         Args:
-            spec: the mesh.
             faults, changes: events, by snapshot index.
             snapshots: length of the run; None for an endless run.
             others: shifts of the traffic, and work beside the requests.
@@ -148,10 +139,6 @@ class Simulator:
 
     def snapshots(self) -> Iterator[MeshSnapshot]:
         """Yield the snapshots; each call starts a new run."""
-        return (instant.snapshot for instant in self.instants())
-
-    def instants(self) -> Iterator[Instant]:
-        """Yield the snapshots with the desired replicas; each call starts a new run."""
         noise_rng, measurement_rng = self.spec.stream(4), self.spec.stream(5)
         run = MeshRun(
             first_fleet(self.mesh, noise_rng),
@@ -168,13 +155,9 @@ class Simulator:
                 snapshot = self._observe(run, index, now, truth, replicas, announced, measurement_rng)
                 for one in self._silences_at(index):
                     snapshot = silence(snapshot, one.services, one.reporter)
-                yield Instant(snapshot, self._desired_replicas(run.fleet, snapshot))
+                yield snapshot
                 announced = ()
             index += 1
-
-    def _desired_replicas(self, fleet: Fleet, snapshot: MeshSnapshot) -> dict[str, int]:
-        desired = np.where(fleet.due > 0, fleet.ordered, fleet.replicas)
-        return {name: round(float(desired[self._position[name]])) for name in snapshot.node_ids}
 
     def _silences_at(self, index: int) -> tuple[PlannedSilence, ...]:
         slot = index // silence_slot(self.spec)

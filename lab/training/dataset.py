@@ -87,7 +87,6 @@ def replay_run(
 
     Args:
         run: to replay.
-        config: of the network.
         policy: of alerts.
         read_memory: returns the memory of alerting after each snapshot.
     """

@@ -77,9 +77,9 @@ class MetaExample:
     normal: bool
 
 
-def score_run(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | None = None) -> list[MetaExample]:
+def score_run(checkpoint: Checkpoint, run: TrainingRun) -> list[MetaExample]:
     """Score a run snapshot by snapshot, without its first ``SETTLE`` snapshots."""
-    policy = policy or AlertPolicy()
+    policy = AlertPolicy()
     examples: list[MetaExample] = []
     memory = IncidentMemory()
 
@@ -99,17 +99,8 @@ def score_run(checkpoint: Checkpoint, run: TrainingRun, policy: AlertPolicy | No
         when = VerdictContext(at, index + 1, index + 1, state.interval_seconds, level, notice_level)
         _, memory = build_verdict(checkpoint.meta, evidence, state.memory, policy, when)
         if index >= SETTLE:
-            examples.append(
-                MetaExample(
-                    evidence,
-                    level,
-                    state.interval_seconds,
-                    len(state.node_ids),
-                    moment.snapshot.observed_at,
-                    moment.fault,
-                    moment.normal,
-                )
-            )
+            services, interval = size
+            examples.append(MetaExample(evidence, level, interval, services, at, moment.fault, moment.normal))
     return examples
 
 

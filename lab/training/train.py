@@ -54,7 +54,6 @@ class TrainingOptions:
 
     Attributes:
         seed: of weights, order and sampling.
-        steps: of the autoencoder.
         batch: snapshots per step.
         rate: peak learning rate; one warm-up and one cosine to zero.
         every: normal snapshots between two examples.
@@ -107,58 +106,27 @@ def train(
         each: reads the runs one after the other, or several at once.
     """
     torch.manual_seed(options.seed)
-    begun, losses = train_network(network(network.Config()), runs, options, provenance, progress, each)
-    checkpoint, report = train_verdicts(begun, runs, options, progress, each)
-    return checkpoint, replace(report, losses=losses)
-
-
-def train_network(
-    network: MeshNetwork,
-    runs: Sequence[TrainingRun],
-    options: TrainingOptions,
-    provenance: dict[str, str],
-    progress: Progress,
-    each: ForEach = in_turn,
-) -> tuple[Checkpoint, dict[str, list[float]]]:
-    """Train the network and fit the tails.
-
-    Returns:
-        A checkpoint with an untrained meta-model, and the losses by name.
-    """
+    of_root_cause, of_meta = _choose_teachers(runs)
+    built = network(network.Config())
     data: list[Example] = []
-    of_root_cause, _ = _choose_teachers(runs)
     counts = []
-    for index, (found, count) in enumerate(each(partial(read_run, config=network.config, every=options.every), runs)):
+    for index, (found, count) in enumerate(each(partial(read_run, config=built.config, every=options.every), runs)):
         data += [e for e in found if e.culprit < 0 or index in of_root_cause]
         counts.append(count)
         progress("reading runs", index + 1, len(runs))
     with _flush_denormals():
-        losses = fit_network(network, data, options, progress)
+        losses = fit_network(built, data, options, progress)
     of_nodes, of_edges = (Tail.of_meshes(each_mesh) for each_mesh in zip(*counts, strict=True))
-    return Checkpoint(network.eval(), MetaModel().eval(), of_nodes, of_edges, 0.0, provenance), losses
-
-
-def train_verdicts(
-    checkpoint: Checkpoint,
-    runs: Sequence[TrainingRun],
-    options: TrainingOptions,
-    progress: Progress,
-    each: ForEach = in_turn,
-) -> tuple[Checkpoint, TrainingReport]:
-    """Fit the page level and the meta-model, in place, of a checkpoint whose autoencoder and tails are done."""
-    of_root_cause, of_meta = _choose_teachers(runs)
+    checkpoint = Checkpoint(built.eval(), MetaModel().eval(), of_nodes, of_edges, 0.0, provenance)
     scored_runs = []
     for examples_of_run in each(partial(score_run, checkpoint), runs):
         scored_runs.append(examples_of_run)
         progress("scoring runs", len(scored_runs), len(runs))
     offset, promised, observed = fit_page_offset(scored_runs)
-    held_back = [
-        examples_of_run for i, examples_of_run in enumerate(scored_runs) if i in of_meta or i not in of_root_cause
-    ]
+    held_back = [found for i, found in enumerate(scored_runs) if i in of_meta or i not in of_root_cause]
     with _flush_denormals():
         meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
-    report = TrainingReport({}, meta_losses, promised, observed, first)
-    return replace(checkpoint, page_offset=offset), report
+    return replace(checkpoint, page_offset=offset), TrainingReport(losses, meta_losses, promised, observed, first)
 
 
 @contextmanager

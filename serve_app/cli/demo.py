@@ -26,9 +26,6 @@ def demo(
             help="Speed relative to real time, after the warm-up; 0: as fast as possible. Default: 60; 0 with --once.",
         ),
     ] = None,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page if there is a desktop; not with --once.")
-    ] = True,
     token_file: TokenFile = None,
 ) -> None:
     """See it work: a simulated mesh, sent over HTTP to a service on this machine.
@@ -50,17 +47,16 @@ def demo(
     pace = speed if speed is not None else 0.0 if once else 60.0
     console = Console(highlight=False)
     try:
-        judgement = demonstrate(
+        passed = demonstrate(
             console,
             partial(spinner, console=console),
             services=services,
             seed=seed,
             once=once,
             speed=pace,
-            browser=browser,
             token=read_token(token_file),
         )
     except KeyboardInterrupt:  # before the service starts; later, a signal ends the demo in order
         return
-    if once and not (judgement and judgement.passed):
+    if once and not passed:
         raise typer.Exit(1)

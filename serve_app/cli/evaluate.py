@@ -51,8 +51,8 @@ def evaluate(
       tagae evaluate out/shop --verdicts tagae=out/tagae.jsonl
       tagae evaluate out/shop out/bank -v tagae=out/verdicts/tagae -v rules=out/verdicts/rules --json -
     """
+    from lab.evaluation import documents, terminal
     from lab.evaluation.inputs import verdict_files
-    from lab.evaluation.report import documents, terminal
     from lab.evaluation.run import EvaluationOptions, evaluate_all, pool_by_form
     from serve_app.errors import BadVerdicts
     from serve_app.settings import load

@@ -40,8 +40,8 @@ def export(
     from lab.export.files import FORMATS
     from lab.export.sample import write_sample
     from model.checkpoint import SHIPPED, load
-    from serve_app.cli.reading import open_recording
     from serve_app.errors import BadSettings
+    from serve_app.recordings.segments import open_recording
     from serve_app.settings import load as load_settings
 
     kind = format or output.suffix.removeprefix(".")

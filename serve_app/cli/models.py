@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +14,13 @@ from rich.table import Table
 
 from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, connect
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import print_note
+from serve_app.cli.console import bars, print_note, reporter, spinner
 from serve_app.errors import BadSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from serve_app.api.client import Client
     from serve_app.api.schemas.models import (
         ComparisonOfModels,
         IntervalDocument,
@@ -62,13 +65,7 @@ def list_models(
       tagae models list
       tagae models list --registry s3://bucket/models
     """
-    rollout = None
-    if registry is not None:
-        cards = _open(registry).cards()
-    else:
-        with connect(url, token_file, ca_file) as client:
-            found = client.models()
-        cards, rollout = found.models, found.rollout
+    cards, rollout = _known(registry, url, token_file, ca_file)
     if as_json:
         for card in cards:
             typer.echo(card.model_dump_json())
@@ -97,11 +94,8 @@ def show(
     Example:
       tagae models show 20197a28
     """
-    if registry is not None:
-        typer.echo(find_version(_open(registry).cards(), version).model_dump_json(indent=2))
-        return
-    with connect(url, token_file, ca_file) as client:
-        typer.echo(find_version(client.models().models, version).model_dump_json(indent=2))
+    cards, _ = _known(registry, url, token_file, ca_file)
+    typer.echo(find_version(cards, version).model_dump_json(indent=2))
 
 
 @app.command()
@@ -244,13 +238,80 @@ def compare(
     else:
         if baseline is not None:
             raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
-        with connect(url, token_file, ca_file) as client:
-            card = find_version(client.models().models, version)
-            found = client.compare_models(card.version)
+        with _service(url, token_file, ca_file, version) as (client, chosen):
+            found = client.compare_models(chosen)
     if as_json:
         typer.echo(found.model_dump_json())
         return
     _print_comparison(found)
+
+
+@app.command()
+def tune(
+    mesh: Annotated[str, typer.Argument(metavar="MESH", help="Name of the mesh; its settings apply.")],
+    recording: Annotated[
+        Path, typer.Option(metavar="RECORDING", help="Recording of this mesh, as `tagae record` writes it.")
+    ],
+    steps: Annotated[int, typer.Option(metavar="N", min=10, help="Training steps.")] = 300,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Model to begin with. Default: the one that the settings name."),
+    ] = None,
+    registry: RegistryPlace = None,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Train the network further on a recording of one mesh, and add it to the registry as a candidate.
+
+    It learns from the first two thirds of the recording, without the time of alerts. The last third judges: the
+    candidate must expect it better than the model before, and keep the limits of a trial. Otherwise nothing is added.
+    No mesh uses a candidate before `tagae models promote --mesh`.
+
+    \b
+    Example:
+      tagae record out/shop --mesh shop --snapshots 2000
+      tagae models tune shop --recording out/shop --registry /var/lib/tagae/models
+    """
+    import torch
+
+    from lab.training.tune import tune as train_further
+    from model.checkpoint import SHIPPED, load
+    from serve_app.errors import UnfitModel
+    from serve_app.models.card import describe
+    from serve_app.models.comparison import compare as compare_trials
+    from serve_app.models.gate import broken_limit
+    from serve_app.models.recorded_comparison import trial_over
+    from serve_app.models.registry import content_of, load_content
+    from serve_app.pipeline import options
+    from serve_app.recordings.segments import open_recording
+    from serve_app.settings import load as load_settings
+
+    loaded = load_settings(config, overrides(settings))
+    torch.set_num_threads(loaded.model.threads)
+    place, network = registry or _configured(config, settings), loaded.model.network
+    known, snapshots = _open(place, network), open_recording(recording).snapshots
+    if baseline is None:
+        before = load(loaded.weights_of(mesh) or SHIPPED, network=network)
+    else:
+        card = find_version(known.cards(), baseline)
+        before = known.load(card.version, card.sha256)
+    with bars() as shown:
+        tuned = train_further(before, snapshots, options(loaded, mesh), steps, reporter(shown))
+    provenance = {**before.provenance, "tuned": f"{steps} steps on {recording.resolve().name}"}
+    content = content_of(replace(tuned.checkpoint, provenance=provenance))
+    after = load_content(content, network)
+    with spinner("judging the candidate by the last third"):
+        trial = trial_over(mesh, snapshots(), after, before, loaded, since=tuned.held_out_from)
+    found = compare_trials(after.digest, before.digest, [trial], loaded.alert.budget)
+    _print_comparison(found)
+    print_note(f"loss on the last third: {tuned.loss:.4f}, before {tuned.loss_before:.4f}")
+    why = "" if tuned.loss < tuned.loss_before else "it expects the last third no better than the model before"
+    if why := why or broken_limit(found, loaded.models):
+        raise UnfitModel(f"model {after.digest}: not added to {place}: {why}; give a longer recording of quiet time")
+    figures = {"loss": tuned.loss, "loss_before": tuned.loss_before}
+    known.add(content, describe(after, content, parent=before.digest, figures=figures))
+    typer.echo(after.digest)
+    print_note(f"added to {place}; `tagae models promote {after.digest} --mesh {mesh}` puts it to use")
 
 
 @app.command()
@@ -276,9 +337,8 @@ def canary(
       tagae models canary 5b7d9e2f --share 0
       tagae models canary 5b7d9e2f --share 0.1
     """
-    with connect(url, token_file, ca_file) as client:
-        card = find_version(client.models().models, version)
-        _print_rollout(client.try_model(card.version, share))
+    with _service(url, token_file, ca_file, version) as (client, chosen):
+        _print_rollout(client.try_model(chosen, share))
 
 
 @app.command()
@@ -298,9 +358,8 @@ def promote(
       tagae models promote 5b7d9e2f
       tagae models promote 5b7d9e2f --mesh shop
     """
-    with connect(url, token_file, ca_file) as client:
-        card = find_version(client.models().models, version)
-        _print_rollout(client.promote_model(card.version, mesh))
+    with _service(url, token_file, ca_file, version) as (client, chosen):
+        _print_rollout(client.promote_model(chosen, mesh))
 
 
 @app.command()
@@ -321,6 +380,24 @@ def rollback(
     """
     with connect(url, token_file, ca_file) as client:
         _print_rollout(client.roll_back_model(mesh, reason))
+
+
+def _known(
+    registry: str | None, url: str, token_file: Path | None, ca_file: Path | None
+) -> "tuple[list[ModelCard], RolloutDocument | None]":
+    """The models of a registry, or of a running service with what its meshes use."""
+    if registry is not None:
+        return _open(registry).cards(), None
+    with connect(url, token_file, ca_file) as client:
+        found = client.models()
+    return found.models, found.rollout
+
+
+@contextmanager
+def _service(url: str, token_file: Path | None, ca_file: Path | None, version: str) -> "Iterator[tuple[Client, str]]":
+    """A client of a running service, and the version of its registry that begins with these digits."""
+    with connect(url, token_file, ca_file) as client:
+        yield client, find_version(client.models().models, version).version
 
 
 def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":

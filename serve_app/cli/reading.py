@@ -24,14 +24,6 @@ WarmUps = Annotated[
 ]
 
 
-def open_recording(path: Path) -> "RecordingReader | SegmentReader":
-    """Open a recording, or a folder of segments that ``tagae record`` wrote."""
-    from serve_app.recordings.reader import RecordingReader
-    from serve_app.recordings.segments import SegmentReader, segments
-
-    return SegmentReader(path) if segments(path) else RecordingReader(path)
-
-
 def score_snapshots(
     settings: "Settings", name: str, warmups: "Iterable[Source]", source: "Source"
 ) -> Iterator["ScoredSnapshot"]:

@@ -9,7 +9,7 @@ import typer
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, stderr_console
 from serve_app.cli.mesh_options import parse_time
-from serve_app.cli.reading import WarmUps, notes, open_recording, score_snapshots
+from serve_app.cli.reading import WarmUps, notes, score_snapshots
 from serve_app.web.formats import ReportFormat
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def report(
       tagae report out/shop --at 2026-03-01T03:12Z --format markdown > postmortem.md
     """
     from serve_app.errors import UnknownIncident
-    from serve_app.recordings.reader import RecordingReader
+    from serve_app.recordings.segments import open_recording
     from serve_app.settings import load
     from serve_app.web.report import markdown_report
     from serve_app.web.report import report as page
@@ -65,7 +65,7 @@ def report(
 
     when, zone = parse_time(at) if at else None, read_zone(timezone)
     chosen = load(config, overrides(settings, weights=("model.weights", weights)))
-    warmups, source, tally = [RecordingReader(path) for path in warmup or ()], open_recording(recording), Tally()
+    warmups, source, tally = [open_recording(path) for path in warmup or ()], open_recording(recording), Tally()
 
     def is_selected(window: IncidentWindow) -> bool:
         matches = incident is None or window.incident.id == incident

@@ -14,7 +14,7 @@ from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, print_note, spinner
 from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
-from serve_app.cli.reading import WarmUps, notes, open_recording, read, score_snapshots
+from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
 
 REACH_SECONDS = 5.0  # in which something has to answer at the URL
 PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must not fail because of a pause
@@ -76,6 +76,8 @@ def score(
       tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
       tagae score out/mon out/tue out/wed --jobs 4 -o verdicts
     """
+    from serve_app.recordings.segments import open_recording
+
     meshes = mesh or []
     _check_options(recordings, meshes, url=url, begin=begin, local=weights or config or settings)
     chosen = _read_settings(config, settings, weights)

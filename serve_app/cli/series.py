@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serve_app.cli.console import Tally
-from serve_app.cli.reading import notes, open_recording, score_all
+from serve_app.cli.reading import notes, score_all
 from serve_app.cli.workers import report_steps, start_workers
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class SnapshotSeries:
         """
         from serve_app.collect.opening import open_source
         from serve_app.collect.prometheus.history import PastPeriod
+        from serve_app.recordings.segments import open_recording
 
         if isinstance(self.source, Path):
             return open_recording(self.source)
@@ -100,6 +101,8 @@ def score_series(
 
 
 def _score_one(task: SeriesTask) -> ScoredSeries:
+    from serve_app.recordings.segments import open_recording
+
     source, tally = task.series.open_source(task.settings), Tally()
     warmups = [open_recording(path) for path in task.warmups]
     learned = (warmup.snapshots() for warmup in warmups)

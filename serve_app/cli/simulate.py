@@ -19,12 +19,12 @@ class SimulateCommand(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
         from lab.simulator.events.faults import CATALOGUE
-        from lab.simulator.events.operations import DESCRIPTIONS
+        from lab.simulator.events.operations import REASONS
 
         faults = _format_kinds({kind: known.words for kind, known in CATALOGUE.items()})
         self.help = (
             f"{inspect.getdoc(simulate)}\n\n\b\nFaults (--fault), at three severities:\n{faults}\n\n\b\n"
-            f"Benign changes (--churn-per-hour):\n{_format_kinds(DESCRIPTIONS)}\n"
+            f"Benign changes (--churn-per-hour):\n{_format_kinds(REASONS)}\n"
         )
         super().format_help(ctx, formatter)
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,7 @@ from serve_app.cli.console import bars, reporter, stderr_console
 def train(
     output: Annotated[
         Path,
-        typer.Argument(
-            metavar="OUT", help="Checkpoint to write; OUT.card.json describes it, OUT.png shows the losses."
-        ),
+        typer.Argument(metavar="OUT", help="Checkpoint to write; OUT.card.json describes it."),
     ],
     recording: Annotated[
         list[Path] | None,
@@ -51,10 +50,8 @@ def train(
     """
     import torch
 
-    from lab.training.loss_curves import draw_report
     from lab.training.meshes import TrainingMeshes, simulated_runs
     from lab.training.processes import processes
-    from lab.training.provenance import provenance
     from lab.training.recordings import recorded_runs
     from lab.training.reference import reference_of
     from lab.training.train import TrainingOptions
@@ -73,8 +70,14 @@ def train(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--recording") from None
     options = TrainingOptions(seed=seed, steps=steps, meta_steps=meta_steps)
+    made = {
+        "seed": str(seed),
+        "simulated": f"{meshes} meshes of {snapshots} snapshots",
+        "recorded": ", ".join(path.name for path in recording or ()),
+        "steps": f"{steps} autoencoder, {meta_steps} meta-model",
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("tagae", "torch", "numpy")),
+    }
     with processes(jobs) as each, bars() as shown:
-        made = provenance(plan, options, recording or ())
         checkpoint, report = learn(runs, options, made, reporter(shown), trained_class, each)
         reference = reference_of(checkpoint.network, runs, each, reporter(shown))
     save(replace(checkpoint, reference=reference), output)
@@ -84,10 +87,8 @@ def train(
         "culprit_first": report.culprit_first,
     }
     card = write_card(output, parent=parent, figures=figures, network=network)
-    picture = output.with_suffix(".png")
-    draw_report(report, picture)
     stderr_console().print(
-        f"wrote {output}, version {card.version}, trained in {time.monotonic() - began:.0f} s; losses in {picture}\n"
+        f"wrote {output}, version {card.version}, trained in {time.monotonic() - began:.0f} s\n"
         f"false alerts per day on normal training traffic: budget {report.pages_promised_per_day:.1f}, observed "
         f"{report.pages_observed_per_day:.1f}; culprit ranked first in {report.culprit_first:.0%} of faulty snapshots"
     )

@@ -10,7 +10,7 @@ from serve_app.api.schemas.models import ComparisonOfModels, RolloutDocument, Tr
 from serve_app.models.rollout import confirm, promote, roll_back
 from serve_app.settings.models import ModelsSettings
 
-LEAST_SNAPSHOTS = 100  # that both models scored before a limit counts, or a rule promotes; for failures, one of them
+MIN_SNAPSHOTS = 100  # that both models scored before a limit counts, or a rule promotes; for failures, one of them
 MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, or not in time
 Change = Callable[[RolloutDocument], RolloutDocument]
 
@@ -18,12 +18,12 @@ Change = Callable[[RolloutDocument], RolloutDocument]
 def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
     """The limit that the candidate surely breaks, in words; empty if there is none, or too little is known."""
     failed, before = comparison.candidate_failed, comparison.baseline_failed.value or 0.0
-    if comparison.attempts >= LEAST_SNAPSHOTS and failed.low is not None and failed.low > max(MAX_FAILURES, before):
+    if comparison.attempts >= MIN_SNAPSHOTS and failed.low is not None and failed.low > max(MAX_FAILURES, before):
         return (
             f"it could not score {failed.value:.0%} of the snapshots (95% interval from {failed.low:.0%}), at most "
             f"{MAX_FAILURES:.0%}, with the baseline {before:.0%}"
         )
-    if comparison.snapshots < LEAST_SNAPSHOTS:
+    if comparison.snapshots < MIN_SNAPSHOTS:
         return ""
     alerts, others = comparison.candidate_alerts_per_day, comparison.baseline_alerts_per_day
     if comparison.budget_per_day is not None and alerts.low is not None and others.value is not None:
@@ -54,7 +54,7 @@ def next_change(
     """The change of the rollout that is due, with its reason; None: the trial continues."""
     if reason := broken_limit(comparison, limits):
         return (lambda rollout: roll_back(rollout, reason=reason)), reason
-    if comparison.snapshots < LEAST_SNAPSHOTS:  # nothing is known yet in its favour
+    if comparison.snapshots < MIN_SNAPSHOTS:  # nothing is known yet in its favour
         return None
     candidate, passed = trial.candidate, now - trial.since
     if trial.share >= 1:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from model.checkpoint import Checkpoint, load_or_shipped
@@ -12,8 +13,7 @@ from serve_app.errors import UnfitModel
 from serve_app.models.comparison import ModelOutcome, add_snapshot, compare, outcome_of
 from serve_app.models.registry import Registry
 from serve_app.pipeline import Mesh, advance, options
-from serve_app.recordings.reader import RecordingReader
-from serve_app.recordings.segments import SegmentReader, segments
+from serve_app.recordings.segments import open_recording
 from serve_app.settings import Settings
 
 
@@ -45,19 +45,26 @@ def compare_over_recordings(
     )
     if first.digest == second.digest:
         raise UnfitModel(f"model {first.digest}: expected another baseline, got the same model; name one")
-    readers = {path.name: SegmentReader(path) if segments(path) else RecordingReader(path) for path in recordings}
-    trials = [_trial_over(name, reader.snapshots(), first, second, settings) for name, reader in readers.items()]
+    trials = [trial_over(path.name, open_recording(path).snapshots(), first, second, settings) for path in recordings]
     return compare(first.digest, second.digest, trials, settings.alert.budget)
 
 
-def _trial_over(
-    name: str, snapshots: Iterable[MeshSnapshot], candidate: Checkpoint, baseline: Checkpoint, settings: Settings
+def trial_over(
+    name: str,
+    snapshots: Iterable[MeshSnapshot],
+    candidate: Checkpoint,
+    baseline: Checkpoint,
+    settings: Settings,
+    since: datetime | None = None,
 ) -> MeshTrialDocument:
+    """What both models make of the snapshots of a mesh; earlier ones than ``since`` do not count."""
     trial = MeshTrialDocument(mesh=name, services=0, candidate=candidate.digest, baseline=baseline.digest)
     scored = {one.digest: _Scored() for one in (candidate, baseline)}
-    began = None
+    began = since
     for snapshot in snapshots:
-        first, second = (_score(one, scored[one.digest], snapshot, settings) for one in (candidate, baseline))
+        first, second = (_score(one, scored[one.digest], name, snapshot, settings) for one in (candidate, baseline))
+        if since is not None and snapshot.observed_at < since:
+            continue
         began = began or snapshot.observed_at  # all blocks of a recording belong to one stage
         empty = BlockDocument(since=began, share=0, began=snapshot.observed_at)
         interval = scored[candidate.digest].mesh.state.interval_seconds
@@ -74,9 +81,11 @@ class _Scored:
     alerts: frozenset[str] = frozenset()
 
 
-def _score(checkpoint: Checkpoint, scored: _Scored, snapshot: MeshSnapshot, settings: Settings) -> ModelOutcome:
+def _score(
+    checkpoint: Checkpoint, scored: _Scored, mesh: str, snapshot: MeshSnapshot, settings: Settings
+) -> ModelOutcome:
     began = time.perf_counter()
-    verdict, scored.mesh = advance(checkpoint, scored.mesh, snapshot, options(settings))
+    verdict, scored.mesh = advance(checkpoint, scored.mesh, snapshot, options(settings, mesh))
     outcome = outcome_of(verdict, time.perf_counter() - began, scored.alerts)
     scored.alerts = outcome.alerts
     return outcome

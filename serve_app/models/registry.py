@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 import fsspec
 
-from model.checkpoint import Checkpoint, load
+from model.checkpoint import Checkpoint, load, save
 from model.errors import IncompatibleWeights
 from serve_app.api.schemas.models import ModelCard
 from serve_app.errors import BadSettings, RegistryGone, UnknownModel
@@ -193,6 +193,14 @@ class AsyncRegistry:
 def open_registry(place: str | None, network: str | None = None) -> Registry | None:
     """The registry in a place; None if there is none. Arguments and errors as in :class:`Registry`."""
     return None if place is None else Registry(place, network)
+
+
+def content_of(checkpoint: Checkpoint) -> bytes:
+    """The content of the file of a checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="tagae-") as folder:
+        path = Path(folder) / WEIGHTS
+        save(checkpoint, path)
+        return path.read_bytes()
 
 
 def load_content(content: bytes, network: str | None = None) -> Checkpoint:

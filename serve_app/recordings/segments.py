@@ -125,6 +125,15 @@ class Recorder:
             sizes.pop(0)
 
 
+def open_recording(path: Path) -> RecordingReader | SegmentReader:
+    """Open a recording, or a folder of segments that ``tagae record`` wrote.
+
+    Raises:
+        BadRecording: it is not a complete recording.
+    """
+    return SegmentReader(path) if segments(path) else RecordingReader(path)
+
+
 def segments(folder: Path) -> list[Path]:
     """Complete segments of a folder, oldest first."""
     if not folder.is_dir():

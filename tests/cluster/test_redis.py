@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import redis
 
-from lab.contracts.store_content import append, contents
 from serve_app.doctor.redis import check_redis
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
@@ -20,6 +19,7 @@ from tests.cluster.rendering import CLUSTER, SEARCHED
 from tests.cluster.schemas import ROOT
 from tests.live.programs import LOOPBACK, find_program, free_ports
 from tests.live.redis import PROGRAM
+from tests.serve_app.stores.content import append, contents
 
 pytestmark = [
     pytest.mark.live,

@@ -19,7 +19,6 @@ import httpx
 import pytest
 import redis
 
-from lab.contracts.store_content import append, at, found, incident, is_step, random_bytes, snapshots, states
 from model.state.serialization import pack_state
 from serve_app.doctor.redis import check_redis
 from serve_app.errors import CorruptState, StoreConflict, StoreFull, StoreGone
@@ -31,6 +30,7 @@ from serve_app.stores.state_store import StateStore
 from tests.live.programs import LOOPBACK, free_ports, needs
 from tests.live.redis import PROGRAM, RedisProgram
 from tests.serve_app.running import eventually, problem, start_service
+from tests.serve_app.stores.content import append, at, found, incident, is_step, random_bytes, snapshots, states
 from tests.serve_app.stores.small_disk import mount_disk
 from tests.serve_app.stores.test_steps import Session, busy_mesh
 from tests.serve_app.stores.test_store_service import document, push

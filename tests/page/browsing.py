@@ -154,7 +154,7 @@ def is_complaint(message: Any) -> bool:
 @contextmanager
 def start_demo(*arguments: str) -> Iterator[str]:
     """Run the demo in its own process and yield its URL. No process is left over."""
-    with start_command(["demo", "--no-browser", *arguments], r"(http://[0-9.:]+)/demo/") as (_, found):
+    with start_command(["demo", *arguments], r"(http://[0-9.:]+)/demo/") as (_, found):
         yield found[1]
 
 

@@ -162,19 +162,6 @@ def test_a_deploy_raises_no_alert(one: Tab, base: str, shown_incident: dict[str,
     one.page.click("#demo button:text-is('Pause')")
 
 
-def test_the_service_that_was_just_deployed_can_be_broken(one: Tab, base: str, shown_incident: dict[str, Any]) -> None:
-    one.open("/demo/#mesh=demo")
-    deployed = next(deed["service"] for deed in show(base)["deeds"][::-1] if deed["key"] == "deploy")
-    one.until(lambda: deployed in one.text("#demo .place"), "the panel offers it")
-    one.page.select_option("#demo .place", "same")
-    one.until(lambda: show(base)["controls"]["same"], "the panel remembers the choice")
-    start_event(one, "error burst")
-    one.until(
-        lambda: any((d["key"], d["service"]) == ("error_burst", deployed) for d in show(base)["deeds"]),
-        "the fault is where the deploy was",
-    )
-
-
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (1280, 720)])
 def test_the_panel_leaves_the_graph_above_the_fold(browser: Any, base: str, width: int, height: int) -> None:
     with tab(browser, base, viewport={"width": width, "height": height}) as opened:

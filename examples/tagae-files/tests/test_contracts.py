@@ -18,15 +18,9 @@ from serve_app.settings.alerting import ReceiverChoice
 
 
 class TestStore(StoreContract):
-    archived = 2_000  # each snapshot writes the whole archive
-
     @pytest.fixture
     def place(self, tmp_path: Path) -> StoreSettings:
         return StoreSettings(kind="files", options={"folder": str(tmp_path / "store")})
-
-    @pytest.fixture
-    def elsewhere(self, tmp_path: Path) -> StoreSettings:
-        return StoreSettings(kind="files", options={"folder": str(tmp_path / "elsewhere")})
 
 
 class TestSource(SourceContract):

@@ -15,8 +15,7 @@ function panel() {
   const learning = element("progress", { max: 1, value: 0 });
   learning.setAttribute("aria-label", "Learning this mesh");
   const event = element("select", { className: "event" });
-  const place = element("select", { className: "place" });
-  place.append(element("option", { value: "next" }), element("option", { value: "same" }));
+  const place = element("span", { className: "place" });
   const start = element("button", { type: "button", className: "start", textContent: "Start" });
   const notice = element("strong");
   notice.setAttribute("role", "status");
@@ -32,7 +31,7 @@ function panel() {
     element("strong", { textContent: "Demo" }),
     status,
     element("label", {}, "Start ", event),
-    element("label", {}, "at ", place),
+    place,
     start,
   );
   const more = element("details", {}, newest, controls, events);
@@ -68,8 +67,10 @@ const { pause, ...others } = controls;
 parts.row.append(pause);
 parts.controls.append(...Object.values(others));
 parts.start.addEventListener("click", () => press(parts.event.value));
-parts.event.addEventListener("change", () => explainEvent());
-parts.place.addEventListener("change", () => press("same"));
+parts.event.addEventListener("change", () => {
+  explainEvent();
+  showPlace();
+});
 
 function showMenu(list) {
   options = new Map(list.map((option) => [option.key, option]));
@@ -98,13 +99,9 @@ function explainEvent() {
   parts.meaning.textContent = `${option.meaning[0].toUpperCase()}${option.meaning.slice(1)}.${where}`;
 }
 
-function showPlace({ controls: { same }, last_service: last }) {
-  const [next, again] = parts.place.options,
-    service = options.get(parts.event.value)?.service;
-  if (document.activeElement !== parts.place) parts.place.value = same ? "same" : "next";
-  next.textContent = same || !service ? "the next service" : `the next service: ${service}`;
-  again.textContent = last ? `the same service: ${last}` : "the same service";
-  again.disabled = !last;
+function showPlace() {
+  const service = options.get(parts.event.value)?.service;
+  parts.place.textContent = service ? `at ${service}` : "";
 }
 
 function showControls({ speed, paused, story }) {
@@ -148,7 +145,7 @@ function render(show) {
   parts.status.textContent = warmingUp ? `Learning this mesh: ${snapshots} of ${all} snapshots` : show.tally;
   if (parts.notice.textContent !== show.notice) parts.notice.textContent = show.notice;
   showMenu(show.menu);
-  showPlace(show);
+  showPlace();
   if (!parts.meaning.textContent) explainEvent();
   showControls(show.controls);
   showEvents(show);

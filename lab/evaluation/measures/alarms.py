@@ -69,7 +69,6 @@ def false_alarms(truth: GroundTruth, alarm: Flags, normal: Flags) -> AlarmCount:
     """Count alarm events outside the incidents.
 
     Args:
-        truth: of the recording.
         alarm: ``[T]``.
         normal: ``[T]``; the time to count in.
     """

@@ -73,8 +73,6 @@ class LocatedRun:
     """One run under one detector: its alerts and the faults in it.
 
     Attributes:
-        pages: the alerts.
-        faults: the faults.
         step: between two snapshots.
         begin, end: of the evaluated time; the end is excluded.
         notices: incidents that raised no alert.
@@ -103,7 +101,6 @@ class FaultOutcome:
     """The outcome of a fault.
 
     Attributes:
-        fault: the fault.
         page: its first true alert; None: not found.
         delay: of the alert; one step early counts as no delay.
         place: rank of the root cause in the alert; None: not named.

@@ -75,7 +75,6 @@ class DetectorMetrics:
             there are no notices.
         pages_and_notices: both together, of located incidents.
         silence: if the recordings have silences.
-        forecast: of the probability.
         promise: budgeted and observed false alerts.
     """
 

@@ -25,7 +25,6 @@ class IncidentOutcome:
     """The outcome of one incident.
 
     Attributes:
-        span: its label.
         delay: snapshots until it was found; None: not found.
         place: rank of the root cause among the suspects, from 1; None: not named.
         scores: in it, ``[K]``.
@@ -103,8 +102,6 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
     """Evaluate one detector on one recording.
 
     Args:
-        truth: of the recording.
-        series: its verdicts.
         pages_per_day: budget of false alerts for a mesh of this size.
     """
     score = series.score

@@ -40,7 +40,6 @@ class Span:
 
     Attributes:
         start, end: first and last instant with it.
-        kind: of the fault.
         culprit: node id; None if unknown.
         symptom: metric that shows it, if the recording names it.
         segment: first and last instant of its piece, only for ``SEGMENTS``.
@@ -70,7 +69,6 @@ class GroundTruth:
     """A recording with its labels.
 
     Attributes:
-        name: of the recording.
         form: see :class:`Form`.
         times: of its snapshots, microseconds since 1970, int64 ``[T]``.
         step: usual time between two snapshots.
@@ -122,7 +120,6 @@ def ground_truth(
 
     Args:
         name, form, times, step, services, faults: as in :class:`GroundTruth`.
-        spans: the incidents.
         guard: after each, cut short by the next one.
         unscored: first and last instants of spans with doubtful labels.
         silences: first instant without some telemetry, and the first with it again.

@@ -14,15 +14,6 @@ from lab.simulator.physics.queueing import Floats
 ChangeKind = Literal["deploy", "scale_out", "scale_in", "new_service", "deletion", "canary", "node_drain"]
 WIRING_KINDS: frozenset[ChangeKind] = frozenset({"new_service", "deletion", "canary"})
 DEFAULT_FACTOR: dict[ChangeKind, float] = {"deploy": 1.02, "scale_out": 1.5, "scale_in": 0.7}  # others: 1
-DESCRIPTIONS: dict[ChangeKind, str] = {
-    "deploy": "a new image, replica by replica, with cold starts; some are rolled back",
-    "scale_out": "more replicas, by hand",
-    "scale_in": "fewer replicas, by hand",
-    "new_service": "a service joins; its callers start using it one by one",
-    "deletion": "a retirement: announced, drained, then gone",
-    "canary": "a second version takes 10, 25, 50 and 100% of the traffic",
-    "node_drain": "every service on a host restarts a replica",
-}
 REASONS: dict[ChangeKind, str] = {
     "deploy": "rolling update to a new image",
     "scale_out": "replicas raised by an operator",

@@ -71,7 +71,6 @@ def instrument(
 
     Args:
         snapshots: fully measured snapshots.
-        how: the instrumentation.
         faults: faults of the run, because some also show in the dependencies of the culprit.
     """
     rng = np.random.default_rng([how.seed, 1])

@@ -22,7 +22,6 @@ class WaitingSnapshot:
     """A snapshot that waits.
 
     Attributes:
-        mesh: name.
         order: rank of its priority, and its number in order of arrival.
         turn: its ticket; None if it is refused.
     """

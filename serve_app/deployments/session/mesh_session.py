@@ -330,7 +330,7 @@ class MeshSession:
             log.warning("the trial of a model could not be judged: %s", error)
 
     async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
-        snapshot = await runner.run(PREPARE, unpack_snapshot, packed)
+        snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
         return await run_stages(runner, mesh, snapshot, self._options)
 
     async def _push(

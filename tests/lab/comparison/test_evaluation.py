@@ -64,7 +64,7 @@ def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(
         (tmp_path / "shop" / name / "meta.json").write_text("{}")
     found = {
         path.name: (job.warm_up and job.warm_up.name, job.first)
-        for job in shared_jobs(("ecod",), tmp_path)
+        for job in shared_jobs(("n_sigma",), tmp_path)
         for path in job.recordings
     }
     assert found == {
@@ -75,7 +75,7 @@ def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(
         "busy-issues-c": ("busy-normal", 1),
         "day": (None, 10),
     }
-    assert shared_jobs(("ecod",), tmp_path / "absent") == []
+    assert shared_jobs(("n_sigma",), tmp_path / "absent") == []
 
 
 def test_every_detector_meets_the_churn_and_the_silences() -> None:

@@ -12,7 +12,6 @@ from lab.contenders import (
     NAMES,
     Contender,
     contender,
-    ecod,
     guarded,
     n_sigma,
     own_limit,
@@ -152,34 +151,6 @@ def test_spreads_are_a_services_own() -> None:
     restless: list[Values] = [{(2, "cpu_utilization"): 0.9 if i % 2 else 0.1} for i in range(WARM_UP - 1)]
     high: Values = {(1, "cpu_utilization"): 0.9, (2, "cpu_utilization"): 0.9}
     assert affected_services(after(n_sigma, *[high] * 3, warm=restless)[-1]) == [("shop/cart",)]
-
-
-def test_ecod_adds_the_rarest_tails() -> None:
-    """Five samples and the row itself; the first feature leans right, the second is symmetric, so both tails count."""
-    rows = np.array([[0, 1], [0, 2], [0, 3], [0, 4], [9, 5]], np.float32)
-    (found,) = ecod._anomaly_score(ecod._learn(rows), np.array([[5, 6]], np.float32))
-    assert found == pytest.approx(-np.log(2 / 6) - np.log(1 / 6) - np.log(6 / 6))
-
-
-def test_learned_rows_are_of_all_services_and_rare_ones_alarm() -> None:
-    rng = np.random.default_rng(1)
-    worse = {"p50_latency": 0.5, "p99_latency": 4.0, "error_rate": 0.5, "cpu_utilization": 0.9}
-    bad: Values = {(1, name): value for name, value in worse.items()}
-    noisy: list[Values] = [
-        {(i, name): EASE[NODE_METRICS.index(name)] * float(rng.uniform(0.9, 1.3)) for i in range(4) for name in worse}
-        for _ in range(WARM_UP - 1)
-    ]
-    verdicts = after(ecod, *noisy[:3], bad, bad, warm=noisy)
-    assert [affected_services(v) for v in verdicts] == [[], [], [], [], [("shop/cart",)]]
-    assert verdicts[-1].suspects[0].service == "shop/cart"
-
-
-def test_a_model_is_learned_again_when_twice_as_much_was_seen() -> None:
-    state, due = ecod.start(15.0, 5), []
-    for i in range(20):
-        _, state = ecod.advance(state, snapshot(i))
-        due.append(state.due)
-    assert due == [4] * 3 + [8] * 4 + [16] * 8 + [32] * 5
 
 
 @pytest.mark.parametrize("module", [guarded, own_limit])

@@ -13,10 +13,11 @@ from rich.console import Console
 
 from lab.demo.controls import Controls
 from lab.demo.lines import describe, print_progress
+from lab.demo.outcomes import conclude
 from lab.demo.play import play
 from lab.demo.state import WARM_UP, DemoState, add_verdict, begin
-from lab.demo.story import END, FAULT, STORY_FAULTS, Chapter, chapters, judge, start_of
-from lab.evaluation.measures.located import AlertRecord
+from lab.demo.story import END, FAULT, STORY_FAULTS, Chapter, chapters, start_of
+from lab.evaluation.measures.series import Followed
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.parameters import build_mesh
@@ -27,6 +28,7 @@ from tests.lab.demo.shows import START, incident, scored_snapshot, transport
 from tests.timing import TIME_FACTOR
 
 INTERVAL = 15.0
+NO_ONE: dict[str, list[str]] = {"suspects": [], "affected": []}
 SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
 CHAPTER = Chapter(
     0,
@@ -37,9 +39,10 @@ CHAPTER = Chapter(
 )
 
 
-def alert(name: str, index: int, *suspects: str) -> AlertRecord:
+def alert(name: str, index: int, *suspects: str) -> Followed:
     """Return an alert that begins with a snapshot."""
-    return AlertRecord(name, START + timedelta(seconds=INTERVAL * index), suspects, frozenset())
+    raised = incident(name, 9.0, *suspects) if suspects else incident(name, 9.0, "a/db").model_copy(update=NO_ONE)
+    return Followed(START + timedelta(seconds=INTERVAL * index), raised)
 
 
 # story
@@ -104,11 +107,15 @@ def test_alerts_are_counted_once_and_kept_at_their_highest_score() -> None:
         ([alert("x", 93)], False, "suspects are none"),
     ],
 )
-def test_judgement(alerts: list[AlertRecord], passed: bool, words: str) -> None:
-    run = DemoState("A mesh", INTERVAL, (), snapshots=(scored_snapshot(133),)).run([CHAPTER.fault])
-    judgement = judge(CHAPTER, replace(run, pages=tuple(alerts)))
-    assert judgement.passed == passed
-    assert words in judgement.reason
+def test_the_judgement_on_a_chapter(alerts: list[Followed], passed: bool, words: str) -> None:
+    raised = {one.strongest.id: one for one in alerts}
+    state = DemoState("A mesh", INTERVAL, (), chapter=CHAPTER, snapshots=(scored_snapshot(133),), raised=raised)
+    concluded = conclude(state)
+    assert concluded.passed == passed
+    assert words in concluded.log[-1].text
+    assert concluded.log[-1].label == ("PASS" if passed else "FAIL")
+    earlier = replace(state, snapshots=(scored_snapshot(132),))
+    assert conclude(earlier) is earlier
 
 
 # plain lines, the pipeline, and a whole run
@@ -134,7 +141,7 @@ def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "00:01:00  ALERT       major incident, suspects a/[db]. a/[db] is failing: 31% of its requests, "
         "usually 0.3%. 1 service affected.",
         "00:01:00  anomalous   snapshot 4: score 8.0, verdict in 3 ms, suspects a/[db]",
-        "00:02:15  ended       error burst at a/[db]: alert within 30 s, culprit ranked first",
+        "00:02:15  ended       error burst at a/[db]: alert within 30 s, culprit is suspect 1",
         "00:02:15  normal      snapshot 9: score 1.0, verdict in 3 ms",
     ]
     assert describe(scored_snapshot(0)).startswith("snapshot 0: score 1.0")
@@ -156,7 +163,7 @@ def test_the_story_is_played_and_judged() -> None:
     simulator = Simulator(MeshSpec(services=30, seed=1))
     with Client("http://service", transport=transport()) as client:
         first = begin(simulator, 1, Controls(speed=0.0))
-        state = next(state for state in play(client, simulator, first, 1, lambda _: "") if state.judgement)
+        state = next(state for state in play(client, simulator, first, 1, lambda _: "") if state.passed is not None)
     assert [one.verdict.sequence for one in state.snapshots] == list(range(1, WARM_UP + END + 1))
     starts_of = [start_of(event) for event in state.events]
     assert starts_of[2] == WARM_UP + FAULT
@@ -164,9 +171,7 @@ def test_the_story_is_played_and_judged() -> None:
     assert len(starts_of) == 3
     starts = {entry.event: entry.snapshot.index for entry in state.log if entry.label in ("fault", "change")}
     assert starts == {event: start_of(event) for event in state.events}
-    assert state.judgement is not None
-    assert state.judgement.reason in state.log[-1].text
-    assert state.judgement.passed, state.judgement.reason
+    assert state.log[-1].label == "PASS", state.log[-1].text
 
 
 @pytest.mark.ray

@@ -18,7 +18,6 @@ import httpx
 import psutil
 import pytest
 
-from lab.demo import browser
 from lab.demo.controls import CONTROLS, Controls, build_menu
 from lab.demo.document import encode, keys
 from lab.demo.outcomes import outcome, tally
@@ -54,17 +53,16 @@ def known_state(**values: Any) -> DemoState:
 
 def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
     early = decode_state(known_state(snapshots=(scored_snapshot(40),)))
-    assert (early["warming_up"], early["snapshots"], early["warm_up_left"]) == (True, 41, 29)
+    assert (early["warming_up"], early["snapshots"], early["warm_up_snapshots"]) == (True, 41, WARM_UP)
     late = decode_state(known_state(controls=Controls(speed=0.0, paused=True)))
-    assert (late["warming_up"], late["warm_up_left"]) == (False, 0)
+    assert late["warming_up"] is False
     assert late["controls"] == {
         "speed": 0.0,
         "paused": True,
         "story": True,
-        "same": False,
     }
-    assert [(row["key"], row["kind"], row["is_fault"]) for row in late["menu"]] == [
-        (option.kind, option.kind, option.is_fault) for option in MENU
+    assert [(row["key"], row["is_fault"]) for row in late["menu"]] == [
+        (option.kind, option.is_fault) for option in MENU
     ]
     assert all(row["meaning"] and row["service"] for row in late["menu"])
 
@@ -75,7 +73,7 @@ def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
         (79, [], ("begins now", None), ("not detected yet", None)),
         (85, [], ("no alert", True), ("not detected yet", None)),
         (85, [82], ("FALSE ALERT", False), ("not detected yet", None)),
-        (105, [80 + CHANGE_SNAPSHOTS + 1], ("no alert", True), ("alert within 30 s, culprit ranked first", True)),
+        (105, [80 + CHANGE_SNAPSHOTS + 1], ("no alert", True), ("alert within 30 s, culprit is suspect 1", True)),
         (121, [], ("no alert", True), ("missed", False)),
     ],
 )
@@ -126,7 +124,7 @@ def test_an_alert_that_names_others_is_not_right() -> None:
     show = known_state(events=(BURST,), snapshots=(scored_snapshot(100),))
     suspects = ("a/web", "a/cart", "a/q", "a/db")
     show = add_verdict(show, scored_snapshot(101, "anomalous", 9.0, incident("x", 9.0, *suspects)))
-    assert outcome(show, BURST).text == "alert, but the culprit was not named"
+    assert outcome(show, BURST).text == "alert, but the suspects are a/web, a/cart, a/q"
     assert outcome(show, BURST).right is False
 
 
@@ -160,37 +158,6 @@ def test_an_unknown_key_is_refused(key: object) -> None:
         WaitingKeys("le").press(key)
 
 
-# the browser
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the variables that say whether there is a desktop")
-@pytest.mark.parametrize(("display", "opens"), [("", False), (":7", True)])
-def test_a_browser_opens_on_a_desktop(
-    display: str, opens: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = tmp_path / "started"
-    opener = tmp_path / "xdg-open"
-    opener.write_text(f'#!/bin/sh\n[ -t 0 ] || printf %s "$1" > {started}.part && mv {started}.part {started}\n')
-    opener.chmod(0o755)
-    processes: list[subprocess.Popen[bytes]] = []
-    popen = subprocess.Popen
-
-    def start_and_keep(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        processes.append(popen(*arguments, **options))
-        return processes[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", start_and_keep)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setenv("DISPLAY", display)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    assert browser.open_page("http://127.0.0.1:1/demo/") is opens
-    for process in processes:
-        process.wait(timeout=PATIENCE_SECONDS)
-    assert started.exists() is opens
-    if opens:
-        assert started.read_text() == "http://127.0.0.1:1/demo/"
-
-
 # a whole run
 
 
@@ -199,7 +166,7 @@ def test_a_browser_opens_on_a_desktop(
 @pytest.mark.timeout(480)
 def test_a_fault_by_a_button_is_found_and_raises_an_alert(tmp_path: Path) -> None:
     """The whole demo runs without a terminal. After an interrupt no process is left."""
-    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser", "--speed", "30"]
+    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--speed", "30"]
     errors = tmp_path / "stderr"
     with (
         errors.open("w") as log,
@@ -231,7 +198,7 @@ def test_a_fault_by_a_button_is_found_and_raises_an_alert(tmp_path: Path) -> Non
 @pytest.mark.ray
 @pytest.mark.timeout(480)
 def test_an_interrupt_during_the_start_ends_it_and_leaves_no_process(tmp_path: Path) -> None:
-    command = [str(Path(sys.executable).with_name("tagae")), "demo", "--no-browser"]
+    command = [str(Path(sys.executable).with_name("tagae")), "demo"]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "RAY_TMPDIR": "/tmp"}  # its sockets need a short path
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from lab.contracts.store_content import append
 from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -38,11 +37,12 @@ from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
 from tests.builders import add_model
 from tests.serve_app.running import failing, record_simulation
+from tests.serve_app.stores.content import append
 
 SPEC = MeshSpec(services=30, seed=3)
 OPTIONS = Options()
 WARM_UP = 9  # snapshots
-LEAST_SNAPSHOTS = 60  # fewer than the gate wants, to be faster
+MIN_SNAPSHOTS = 60  # fewer than the gate wants, to be faster
 
 
 def append_once(store: StateStore, mesh: str) -> None:
@@ -110,7 +110,7 @@ def sum_of_blocks(session: Session) -> int:
 
 @pytest.fixture
 def session(place: StoreSettings, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setattr(gate, "LEAST_SNAPSHOTS", LEAST_SNAPSHOTS)
+    monkeypatch.setattr(gate, "MIN_SNAPSHOTS", MIN_SNAPSHOTS)
     with closing(open_store(place)) as store:
         yield Session(store, registry)
 
@@ -289,7 +289,7 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
     session: Session, twin: ModelPin, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await break_candidate(session, twin, how, monkeypatch)
-    least = LEAST_SNAPSHOTS
+    least = MIN_SNAPSHOTS
     for i, snapshot in enumerate(record_simulation(SPEC, least)):
         await session.trials.check()
         assert session.models.has_trial, f"after {i} snapshots"
@@ -314,7 +314,7 @@ async def test_a_promoted_model_that_cannot_be_loaded_is_rolled_back(
 ) -> None:
     (tmp_path / "models" / twin.version / WEIGHTS).write_bytes(b"changed")
     session.models.change(lambda rollout: changes.promote(rollout, twin))
-    for snapshot in record_simulation(SPEC, LEAST_SNAPSHOTS):
+    for snapshot in record_simulation(SPEC, MIN_SNAPSHOTS):
         assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
     await session.trials.check()
     event = session.models.rollout.history[-1]

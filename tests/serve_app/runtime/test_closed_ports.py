@@ -205,7 +205,7 @@ def test_serve_run_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_is_closed(tmp_path: Path) -> None:
-    with run_command(tagae("demo", "--no-browser"), r"TAGAE is ready at") as process:
+    with run_command(tagae("demo"), r"TAGAE is ready at") as process:
         assert_ray_refuses(process, tmp_path)
 
 

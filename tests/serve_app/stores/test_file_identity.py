@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from lab.contracts.store_content import append, at
 from serve_app.errors import StoreGone
 from serve_app.stores import sqlite
 from serve_app.stores.base import MeshLimit
 from serve_app.stores.file_identity import MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.content import append, at
 from tests.serve_app.stores.local import local_store
 
 RUN = "session_1"

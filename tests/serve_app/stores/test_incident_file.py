@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.contracts.store_content import LIMIT, append, found, incident
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.content import LIMIT, append, found, incident
 from tests.serve_app.stores.local import local_store
 
 

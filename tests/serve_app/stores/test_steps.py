@@ -170,6 +170,22 @@ def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(pla
 
 
 @locally
+def test_services_and_calls_that_stay_are_checked_once(place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A push is checked where it is decoded. The session shares the services and calls of the snapshot before it."""
+    first, *others = islice(Simulator(MeshSpec(services=20, calls_per_service=2, latent=0)).snapshots(), 3)
+    with closing(open_store(place)) as store:
+        session = Session(store, Settings())
+        session.push(first)
+        monkeypatch.setattr(MeshSnapshot, "create", None)
+        for snapshot in others:
+            session.push(snapshot)
+        _, before, after = session.meshes.get("prod").mesh.state.window
+    assert [one.digest for one in (before, after)] == [one.digest for one in others]
+    assert after.node_ids is before.node_ids
+    assert after.edge_index is before.edge_index
+
+
+@locally
 def test_steps_are_small(place: StoreSettings) -> None:
     with closing(open_store(place)) as store:
         session = Session(store, Settings())

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.contracts.store_content import append, snapshots, states
 from serve_app.errors import CorruptState
 from serve_app.settings import StoreSettings
 from serve_app.stores.compression import MARK, compress, decompress
 from serve_app.stores.opening import open_store
 from serve_app.stores.primitives import under
+from tests.serve_app.stores.content import append, snapshots, states
 
 BIG = b"a snapshot of many services " * 1000
 

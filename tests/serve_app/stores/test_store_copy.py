@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.contracts.store_content import append, at, contents, incident, is_step
 from serve_app.errors import StoreConflict
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.copying import copy_meshes, copy_rollout
@@ -16,6 +15,7 @@ from serve_app.stores.sqlite import SqliteRows
 from serve_app.stores.state_store import StateStore
 from tests.live.redis import RedisProgram
 from tests.serve_app.cli.command import tagae
+from tests.serve_app.stores.content import append, at, contents, incident, is_step
 from tests.serve_app.stores.local import local_store
 
 copy = partial(tagae, "store", "copy")

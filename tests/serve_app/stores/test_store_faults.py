@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from lab.contracts.store_content import append, at, is_step, random_bytes, snapshots, states
 from serve_app.errors import CorruptState, Overloaded, StoreFull
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.content import append, at, is_step, random_bytes, snapshots, states
 from tests.serve_app.stores.local import file_of, local_store
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab.contracts.store_content import append
 from serve_app.errors import StoreFull
 from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
 from serve_app.stores.sqlite_space import pages
 from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.content import append
 from tests.serve_app.stores.local import file_of, local_store
 from tests.serve_app.stores.small_disk import mount_disk
 

@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from lab.simulator.events.faults import Fault
-from lab.simulator.events.operations import BenignChange
+from lab.simulator.events.operations import BenignChange, Fleet
 from lab.simulator.events.wiring import CANARY_SHARES, RETURN_TICKS, STAGE_TICKS
 from lab.simulator.mesh.topology import MeshSpec
-from lab.simulator.simulator import Simulator
+from lab.simulator.simulator import MeshRun, Simulator
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.snapshot import MeshSnapshot, PlannedChange
 from serve_app.alerts.alert import Alert, MeshAlerts
@@ -72,6 +73,21 @@ class Day:
         return at <= one.index <= at + lasts and not near.isdisjoint(one.services)
 
 
+class _OperatedMesh(Simulator):
+    """A simulated mesh whose replicas its operators know: no snapshot says them."""
+
+    fleet: Fleet  # of the newest snapshot
+
+    def desired_replicas(self, snapshot: MeshSnapshot) -> dict[str, int]:
+        desired = np.where(self.fleet.due > 0, self.fleet.ordered, self.fleet.replicas)
+        position = {name: i for i, name in enumerate(self.node_ids)}
+        return {name: round(float(desired[position[name]])) for name in snapshot.node_ids}
+
+    def _observe(self, run: MeshRun, *measured: Any) -> MeshSnapshot:
+        self.fleet = run.fleet
+        return super()._observe(run, *measured)
+
+
 class _Answering(Prometheus):
     """A Prometheus that answers without a connection."""
 
@@ -110,7 +126,7 @@ def simulate_day(
         empties: retired workloads are scaled to zero and deleted later; else deleted at once.
         late: delay of kube-state-metrics in snapshots, because it is scraped less often than the mesh.
     """
-    simulator = Simulator(spec, faults, changes, snapshots)
+    simulator = _OperatedMesh(spec, faults, changes, snapshots)
     now: dict[float, MeshSnapshot] = {}
     prometheus = IstioMesh(now.get)
     source = PrometheusSource(_Answering(prometheus), ISTIO, QueryOptions(interval_seconds=spec.interval_seconds))
@@ -120,10 +136,9 @@ def simulate_day(
     for a, b in simulator.calls.T.tolist():
         for one, other in ((a, b), (b, a)):
             day.neighbours.setdefault(simulator.node_ids[one], set()).add(simulator.node_ids[other])
-    for index, instant in enumerate(simulator.instants()):
-        sent = instant.snapshot
+    for index, sent in enumerate(simulator.snapshots()):
         day.made += [(index, change) for change in sent.changes]
-        wanted = cluster.after(sent, instant.desired_replicas)
+        wanted = cluster.after(sent, simulator.desired_replicas(sent))
         seen.append({"/".join(key): (one.desired, one.generation) for key, one in wanted.items()})
         now.clear()
         now[sent.observed_at.timestamp()] = sent

@@ -1,4 +1,4 @@
-"""The content that the contract of stores writes, and how it is read back."""
+"""The content that tests of stores write, and how it is read back."""
 
 import random
 from dataclasses import replace

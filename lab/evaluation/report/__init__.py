@@ -1,1 +1,0 @@
-"""The measures for people and programs."""

@@ -1,0 +1,603 @@
+"""What the service asks of a store, composed of the rows of each database: compare-and-set, a bounded ring, an archive
+with limits, no loss of acknowledged writes."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from serve_app.errors import BadMeshName, StoreConflict, TooManyMeshes
+from serve_app.settings import StoreSettings
+from serve_app.stores.base import (
+    ChunkKey,
+    IncidentFilter,
+    MeshLimit,
+    StoredDocument,
+    StoredMesh,
+    StoredState,
+    StoredVerdict,
+)
+from serve_app.stores.copying import copy_meshes
+from serve_app.stores.incident_rows import incident_rows, read_index
+from serve_app.stores.opening import open_store
+from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.state_store import StateStore
+from tests.serve_app.stores.content import (
+    LIMIT,
+    START,
+    append,
+    at,
+    chunk,
+    contents,
+    found,
+    incident,
+    is_step,
+    random_bytes,
+    snapshots,
+    states,
+)
+
+ARCHIVED = 10_000  # incidents with which the archive is filled again and again
+
+
+class TestStateStore:
+    @pytest.fixture
+    def archive(self, place: StoreSettings) -> Iterator[StateStore]:
+        """The store at ``place``, whose archives have limits."""
+        with closing(open_store(place, archive=LIMIT)) as opened:
+            yield opened
+
+    def test_an_appended_snapshot_is_loaded(self, store: StateStore) -> None:
+        assert store.load("prod") is None
+        revision = append(store, 1)
+        assert store.load("prod") == StoredMesh("prod", revision, 1, at(1), "digest 1", b"verdict 1")
+        assert store.load_state("prod") == StoredState(revision, 1, b"state 1", revision, ())
+
+    def test_a_reopened_store_has_the_data(self, store: StateStore, place: StoreSettings) -> None:
+        append(store, 1)
+        with closing(open_store(place)) as other:
+            assert other.load("prod") == store.load("prod")
+
+    def test_the_ring_is_bounded_and_in_order(self, store: StateStore) -> None:
+        for sequence in range(1, 8):
+            append(store, sequence)
+        assert snapshots(store, "prod") == [b"snapshot 5", b"snapshot 6", b"snapshot 7"]
+        assert snapshots(store, "other") == []
+        assert store.verdict_at("prod", at(5)) == StoredVerdict("digest 5", b"verdict 5")
+        assert store.verdict_at("prod", at(4)) is None
+        append(store, 8, keep=1)
+        assert snapshots(store, "prod") == [b"snapshot 8"]
+
+    def test_verdicts_are_read_from_a_time_on_in_pages(self, store: StateStore) -> None:
+        for sequence in range(1, 6):
+            append(store, sequence, keep=4)
+        assert store.verdicts("prod", None, 2) == [b"verdict 2", b"verdict 3"]
+        assert store.verdicts("prod", at(3), 10) == [b"verdict 4", b"verdict 5"]
+        assert store.verdicts("prod", datetime(1, 1, 1, tzinfo=UTC), 1) == [b"verdict 2"]
+        assert store.verdicts("prod", at(5), 10) == []
+        assert store.verdicts("other", None, 10) == []
+
+    def test_a_window_is_consistent_even_if_read_slowly(self, store: StateStore) -> None:
+        for sequence in (1, 2, 3):
+            append(store, sequence)
+        window = store.window("prod")
+        read = [next(window)]
+        for sequence in (4, 5, 6):
+            append(store, sequence)
+        assert [*read, *window] == [(1, b"snapshot 1"), (2, b"snapshot 2"), (3, b"snapshot 3")]
+
+    def test_a_snapshot_of_another_revision_is_refused(self, store: StateStore) -> None:
+        first = append(store, 1)
+        append(store, 2)
+        before = store.load("prod")
+        assert before is not None
+        for revision in (0, first, before.revision + 1):
+            with pytest.raises(StoreConflict, match="stored sequence 2") as caught:
+                append(store, 3, revision=revision)
+            assert caught.value.details == {"sequence": 2, "revision": before.revision}
+        assert store.load("prod") == before
+        assert snapshots(store, "prod") == [b"snapshot 1", b"snapshot 2"]
+
+    @pytest.mark.parametrize("sequence", [0, 1, 2, 4])
+    def test_a_sequence_that_does_not_follow_is_refused(self, store: StateStore, sequence: int) -> None:
+        append(store, 1)
+        append(store, 2)
+        before = store.load("prod")
+        with pytest.raises(StoreConflict, match="stored sequence 2") as caught:
+            append(store, sequence)
+        assert caught.value.details["sequence"] == 2
+        assert store.load("prod") == before
+        assert snapshots(store, "prod") == [b"snapshot 1", b"snapshot 2"]
+        with pytest.raises(StoreConflict, match="stored sequence 0"):
+            append(store, 2, mesh="new")
+
+    def test_a_baseline_comes_first_or_in_between_and_is_not_lost(self, store: StateStore) -> None:
+        revision = store.replace("prod", b"baseline", revision=0)
+        assert store.load("prod") == StoredMesh("prod", revision, 0, None, "", b"")
+        assert store.load_state("prod") == StoredState(revision, 0, b"baseline", revision, ())
+        with pytest.raises(StoreConflict, match="revision 0"):
+            store.replace("prod", b"another", revision=0)
+        with pytest.raises(StoreConflict, match="revision 0"):
+            append(store, 1, revision=0)  # computed before the baseline was set
+        counted = append(store, 1, revision=revision)
+        store.replace("prod", b"second baseline", revision=counted)
+        loaded = store.load("prod")
+        assert loaded is not None
+        assert (loaded.sequence, states(store), loaded.verdict) == (1, {1: b"second baseline"}, b"verdict 1")
+
+    def test_steps_are_kept_until_the_next_full_state(self, store: StateStore) -> None:
+        for sequence in range(1, 7):
+            revision = append(store, sequence, is_step=is_step(sequence), keep=4)
+            full = 1 + 3 * ((sequence - 1) // 3)
+            assert states(store) == {number: b"state %d" % number for number in range(full, sequence + 1)}
+        store.replace("prod", b"changed", revision=revision)
+        assert states(store) == {6: b"changed"}
+
+    def test_a_full_state_takes_the_place_of_the_steps_up_to_it(self, store: StateStore, place: StoreSettings) -> None:
+        base, second, third = (append(store, sequence, is_step=sequence > 1) for sequence in (1, 2, 3))
+        before = store.load("prod")
+        assert store.compact("prod", b"full", sequence=2, revision=second, full=(1, base))
+        assert store.load_state("prod") == StoredState(third, 3, b"full", second, (b"state 3",))
+        assert store.load("prod") == before
+        append(store, 4, revision=third, is_step=True)
+        with closing(open_store(place)) as other:
+            assert states(other) == {2: b"full", 3: b"state 3", 4: b"state 4"}
+
+    def test_a_full_state_whose_predecessor_was_replaced_is_not_stored(self, store: StateStore) -> None:
+        base, second = (append(store, sequence, is_step=sequence > 1) for sequence in (1, 2))
+        late = partial(store.compact, "prod", b"late", sequence=2, revision=second, full=(1, base))
+        store.replace("prod", b"changed", revision=second)
+        assert not late()
+        assert states(store) == {2: b"changed"}
+        store.delete("prod")
+        assert not late()
+        append(store, 1)
+        append(store, 2, is_step=True)
+        assert not late()
+        assert states(store) == {1: b"state 1", 2: b"state 2"}
+
+    def test_a_step_can_follow_a_baseline(self, store: StateStore) -> None:
+        revision = store.replace("prod", b"baseline", revision=0)
+        append(store, 1, revision=revision, is_step=True)
+        assert states(store) == {0: b"baseline", 1: b"state 1"}
+
+    def test_a_step_without_a_full_state_before_it_is_refused(self, store: StateStore) -> None:
+        with pytest.raises(ValueError, match="in full, got a step"):
+            append(store, 1, is_step=True)
+        assert store.load("prod") is None
+        append(store, 1)
+        append(store, 2, is_step=True)
+        store.delete("prod")
+        append(store, 1)
+        assert states(store) == {1: b"state 1"}
+
+    def test_a_mesh_deleted_and_created_again_is_another_mesh(self, store: StateStore) -> None:
+        revision = append(store, 1)
+        assert store.delete("prod")
+        assert not store.delete("prod")
+        assert (store.load("prod"), snapshots(store, "prod"), store.meshes()) == (None, [], [])
+        assert append(store, 1) != revision
+        with pytest.raises(StoreConflict):
+            append(store, 2, revision=revision)
+
+    def test_meshes_are_listed_by_name_and_stored_separately(self, store: StateStore) -> None:
+        append(store, 1, mesh="b")
+        store.replace("a", b"baseline", revision=0)
+        listed = [(m.mesh, m.sequence, m.observed_at, m.verdict) for m in store.meshes()]
+        assert listed == [("a", 0, None, b""), ("b", 1, at(1), b"verdict 1")]
+
+    @pytest.mark.parametrize("name", ["", "A", "-a", "a-", "a/b", "..", "a b", "é", "a" * 64, "a\n"])
+    def test_bad_names_are_refused_everywhere(self, store: StateStore, name: str) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: store.load(name),
+            lambda: append(store, 1, mesh=name),
+            lambda: store.replace(name, b"", revision=0),
+            lambda: store.verdict_at(name, START),
+            lambda: store.window(name),
+            lambda: store.delete(name),
+        ]
+        for call in calls:
+            with pytest.raises(BadMeshName, match="1 to 63 of a-z"):
+                call()
+
+    def test_a_ring_of_size_zero_is_an_error(self, store: StateStore) -> None:
+        with pytest.raises(ValueError, match="keep: expected at least 1"):
+            append(store, 1, keep=0)
+
+    def test_threads_share_one_store(self, store: StateStore) -> None:
+        def fill(mesh: str) -> int:
+            for sequence in range(1, 21):
+                append(store, sequence, mesh=mesh)
+            return len(list(store.window(mesh)))
+
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(fill, ["a", "b", "c", "d"])) == [3] * 4
+
+    def test_racing_processes_never_both_advance_a_mesh(self, place: StoreSettings) -> None:
+        context = multiprocessing.get_context("spawn")
+        start, pipes, until = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)], 200
+        racers = [
+            context.Process(target=_race, args=(place, name, until, start, theirs))
+            for name, (_, theirs) in zip((b"a", b"b"), pipes, strict=True)
+        ]
+        for racer, (_, theirs) in zip(racers, pipes, strict=True):
+            racer.start()
+            theirs.close()  # a racer that dies is an EOFError here
+        wins = [ours.recv() for ours, _ in pipes]
+        for racer, (ours, _) in zip(racers, pipes, strict=True):
+            racer.join()
+            ours.close()
+        assert sorted(wins[0] + wins[1]) == list(range(1, until + 1))
+        with closing(open_store(place)) as store:
+            mesh = store.load_state("prod")
+        assert mesh is not None
+        assert [i for i, name in enumerate(mesh.state.decode(), 1) if name == "a"] == wins[0]
+
+    @pytest.mark.parametrize("steps", [0, 2])
+    def test_a_copied_mesh_is_the_same_and_continues(
+        self, store: StateStore, elsewhere: StoreSettings, steps: int
+    ) -> None:
+        fill(store)
+        if not steps:
+            append(store, 6)
+            append(store, 7)
+        whole = contents(store)
+        with closing(open_store(elsewhere)) as other:
+            (copied,) = copy_meshes(store, other, ["prod"], overwrite=False)
+            assert (copied.sequence, copied.snapshots, copied.incidents) == (5 if steps else 7, 3, 5)
+            assert contents(other) == whole
+            assert [one.mesh for one in other.meshes()] == ["prod"]
+            for read in (store, other):
+                again = incident(9)
+                revision = append(read, copied.sequence + 1, revision=copied.revision, incidents=(again,))
+                assert revision > copied.revision
+            assert (snapshots(other), found(other)) == (snapshots(store), found(store))
+            assert other.open_incidents("prod") == store.open_incidents("prod")
+
+    def test_a_copy_replaces_a_stored_mesh_only_on_request(self, store: StateStore, elsewhere: StoreSettings) -> None:
+        fill(store)
+        with closing(open_store(elsewhere)) as other:
+            append(other, 1, incidents=(incident(6),))
+            append(other, 1, mesh="another")
+            with pytest.raises(StoreConflict, match="copy it with --overwrite"):
+                list(copy_meshes(store, other, ["prod"], overwrite=False))
+            assert snapshots(other) == [b"snapshot 1"]
+            (copied,) = copy_meshes(store, other, ["prod"], overwrite=True)
+            assert contents(other) == contents(store)
+            assert [one.mesh for one in other.meshes()] == ["another", "prod"]
+            assert append(other, 6, revision=copied.revision) > copied.revision
+
+    def test_a_mesh_without_a_snapshot_is_copied(self, store: StateStore, elsewhere: StoreSettings) -> None:
+        store.replace("prod", b"baseline", revision=0)
+        with closing(open_store(elsewhere)) as other:
+            list(copy_meshes(store, other, ["prod"], overwrite=False))
+            assert contents(other) == contents(store)
+
+    def test_a_mesh_beyond_the_limit_is_refused_and_changes_nothing(self, place: StoreSettings) -> None:
+        with closing(open_store(place, limit=MeshLimit(2))) as store:
+            append(store, 1, mesh="a")
+            store.replace("b", b"baseline", revision=0)
+            creations: list[Callable[[], Any]] = [
+                lambda: append(store, 1, mesh="c"),
+                lambda: store.replace("c", b"baseline", revision=0),
+                lambda: store.check_room("c"),
+            ]
+            for create in creations:
+                with pytest.raises(
+                    TooManyMeshes, match=r"'c'.*at most 2 .*DELETE .*limits\.max_meshes.*evict_idle_seconds"
+                ):
+                    create()
+            assert [one.mesh for one in store.meshes()] == ["a", "b"]
+            append(store, 2, mesh="a")  # existing meshes still accept snapshots
+            append(store, 1, mesh="b")
+            store.check_room("a")
+            store.delete("a")
+            store.check_room("c")
+            append(store, 1, mesh="c")
+
+    def test_a_limit_below_the_number_of_stored_meshes_refuses_new_meshes_only(self, place: StoreSettings) -> None:
+        with closing(open_store(place)) as store:
+            for mesh in ("a", "b", "c"):
+                append(store, 1, mesh=mesh)
+        with closing(open_store(place, limit=MeshLimit(1))) as store:
+            append(store, 2, mesh="c")
+            with pytest.raises(TooManyMeshes):
+                append(store, 1, mesh="d")
+
+    def test_the_mesh_that_was_idle_longest_is_evicted(
+        self, place: StoreSettings, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        evicted: list[str] = []
+        with closing(open_store(place, limit=MeshLimit(3, 1e-6), on_evicted=evicted.append)) as store:
+            for mesh in ("a", "b", "c"):
+                append(store, 1, mesh=mesh)
+            append(store, 2, mesh="a")
+            append(store, 1, mesh="d")
+            assert evicted == ["b"]
+            assert [one.mesh for one in store.meshes()] == ["a", "c", "d"]
+            assert list(store.window("b")) == []
+            append(store, 1, mesh="b")  # as a new mesh
+            assert evicted == ["b", "c"]
+        assert "'b' was idle" in caplog.text
+
+    def test_a_mesh_that_was_idle_too_briefly_stays(
+        self, place: StoreSettings, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with closing(open_store(place, limit=MeshLimit(1, 3600.0))) as store:
+            append(store, 1, mesh="a")
+            with pytest.raises(TooManyMeshes, match=r"lower limits\.evict_idle_seconds"):
+                append(store, 1, mesh="b")
+            now = time.time()
+            monkeypatch.setattr(time, "time", lambda: now + 7200)
+            append(store, 1, mesh="b")
+            assert [one.mesh for one in store.meshes()] == ["b"]
+
+    def test_two_sessions_that_create_meshes_at_once_stay_within_the_limit(self, place: StoreSettings) -> None:
+        context = multiprocessing.get_context("spawn")
+        start, pipes = context.Barrier(2), [context.Pipe(duplex=False) for _ in range(2)]
+        processes = [
+            context.Process(target=_create_meshes, args=(place, prefix, start, theirs))
+            for prefix, (_, theirs) in zip("ab", pipes, strict=True)
+        ]
+        for process, (_, theirs) in zip(processes, pipes, strict=True):
+            process.start()
+            theirs.close()
+        created = [ours.recv() for ours, _ in pipes]
+        for process, (ours, _) in zip(processes, pipes, strict=True):
+            process.join()
+            ours.close()
+        with closing(open_store(place)) as store:
+            assert len(store.meshes()) == sum(created) == 25
+
+    def test_an_incident_is_written_with_its_snapshot_or_not_at_all(self, archive: StateStore) -> None:
+        append(archive, 1, incidents=(incident(1),))
+        with pytest.raises(StoreConflict):
+            append(archive, 1, incidents=(incident(2),))
+        assert archive.open_incidents("prod") == {"incident-1": 1}
+        assert archive.incident("prod", "incident-1") == incident(1)
+        assert archive.incidents("prod", IncidentFilter()) == [incident(1, details=b"")]
+        append(archive, 2, incidents=(incident(1, until=at(2), sequence=2, document=b"ended"),))
+        assert archive.open_incidents("prod") == {}
+        assert archive.incident("prod", "incident-1") == incident(1, until=at(2), sequence=2, document=b"ended")
+        assert (archive.incident("prod", "incident-2"), archive.incident("other", "incident-1")) == (None, None)
+
+    def test_incidents_are_found_by_time_service_kind_and_severity(self, archive: StateStore) -> None:
+        append(archive, 1, incidents=(incident(1, until=at(4)), incident(3, kind="gone", severity=3)))
+        append(archive, 2, incidents=(incident(5, until=at(9), services=("shop/cart-2",), suspects=("shop/cart-2",)),))
+        append(archive, 1, mesh="other", incidents=(incident(7),))
+        assert found(archive) == ["incident-5", "incident-3", "incident-1"]
+        assert found(archive, mesh="other") == ["incident-7"]
+        assert found(archive, since=at(4)) == ["incident-5", "incident-3"]  # the first was over, the second is open
+        assert found(archive, until=at(3)) == ["incident-1"]
+        assert found(archive, since=at(2), until=at(3)) == ["incident-1"]
+        assert found(archive, services=("shop/web",)) == ["incident-3", "incident-1"]
+        assert found(archive, services=("shop/cart",)) == ["incident-3", "incident-1"]  # a whole name
+        assert found(archive, services=("cart",)) == []
+        assert found(archive, services=("shop/web", "shop/cart")) == ["incident-3", "incident-1"]
+        assert found(archive, services=("shop/web", "shop/cart-2")) == []  # all of them
+        assert found(archive, suspects=("shop/cart-2", "shop/unknown")) == ["incident-5"]
+        assert found(archive, suspects=()) == []
+        assert found(archive, kind="gone") == found(archive, severity=3) == ["incident-3"]
+
+    def test_pages_have_each_incident_once(self, archive: StateStore) -> None:
+        same = [incident(number, since=at(1), until=at(9)) for number in range(5)]
+        append(archive, 1, incidents=(*same, *(incident(number, until=at(9)) for number in range(5, 12))))
+        pages, before = [], None
+        while page := archive.incidents("prod", IncidentFilter(before=before, limit=5)):
+            pages += [one.id for one in page]
+            before = page[-1].since, page[-1].id
+        assert pages == found(archive)
+        assert len(set(pages)) == 12
+
+    def test_a_deleted_mesh_has_no_archive_and_one_set_aside_keeps_it(self, archive: StateStore) -> None:
+        revision = append(archive, 1, incidents=(incident(1),))
+        assert archive.set_aside("prod", "of another schema", revision=revision)
+        assert found(archive) == ["incident-1"]
+        append(archive, 1)
+        assert archive.delete("prod")
+        append(archive, 1)
+        assert found(archive) == []
+
+    def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(self, archive: StateStore) -> None:
+        def come(sequence: int, days: float) -> None:
+            append(archive, sequence, observed_at=START + timedelta(days=days))
+
+        append(archive, 1, incidents=(incident(1, until=at(10)), incident(2)))
+        come(2, 89.9)
+        assert found(archive) == ["incident-2", "incident-1"]
+        come(3, 91)
+        assert found(archive) == ["incident-2"]  # it is open
+
+    @pytest.mark.slow
+    def test_the_archive_stays_within_its_bytes_over_thousands_of_incidents(
+        self, archive: StateStore, place: StoreSettings
+    ) -> None:
+        choose = random.Random(0)
+
+        def count_bytes() -> int:
+            stored = (archive.incident("prod", one) for one in found(archive))
+            return sum(read_index(incident_rows("prod", one)[2:3])[one.id].size for one in stored if one is not None)
+
+        largest = 0
+        for number in range(1, ARCHIVED + 1):
+            details = choose.randbytes(choose.randint(1_000, 9_000))
+            ended = incident(number, until=at(number + 1), severity=choose.randint(0, 3), details=details)
+            append(archive, number, incidents=(ended,))
+            if number % 500 == 0:
+                largest = max(largest, count_bytes())
+        assert LIMIT.max_bytes * 0.98 < largest <= LIMIT.max_bytes
+        kept = archive.incidents("prod", IncidentFilter())
+        severe = [one.sequence for one in kept if one.severity == 3]
+        # What is not severe has just come. It made room for the rest, and so did the oldest of the severe ones.
+        assert all(one.sequence > ARCHIVED - 10 for one in kept if one.severity < 3)
+        assert min(severe) > ARCHIVED - 1_000
+        assert len(severe) > 150
+        if place.kind == "local":
+            assert (place.path / FILE_NAME).stat().st_size < 4 * LIMIT.max_bytes
+
+    def test_an_open_incident_stays_when_others_make_room(self, archive: StateStore) -> None:
+        choose = random.Random(0)  # what is random is not compressed
+        append(archive, 1, incidents=(incident(1, severity=0, details=choose.randbytes(2**19)),))
+        for number in range(2, 10):
+            ended = incident(number, until=at(10), severity=3, details=choose.randbytes(2**18))
+            append(archive, number, incidents=(ended,))
+        assert found(archive) == ["incident-9", "incident-1"]
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_nothing_is_lost_or_doubled_when_the_writer_is_killed(self, place: StoreSettings, seed: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        writer = context.Process(target=_archive_for_ever, args=(place, theirs))
+        writer.start()
+        theirs.close()
+        stop, last = random.Random(seed).randint(5, 60), 0
+        try:
+            while last < stop:
+                last = ours.recv()
+            assert writer.pid is not None
+            os.kill(writer.pid, signal.SIGKILL)
+            while True:  # what it acknowledged before it died
+                last = ours.recv()
+        except EOFError:
+            pass
+        finally:
+            writer.kill()
+            writer.join()
+            ours.close()
+        with closing(open_store(place, archive=LIMIT)) as store:
+            mesh = store.load("prod")
+            assert mesh is not None
+            assert mesh.sequence in (last, last + 1)  # at most one was written and not yet acknowledged
+            assert store.open_incidents("prod") == {f"incident-{mesh.sequence}": mesh.sequence}
+            kept = store.incidents("prod", IncidentFilter())
+            assert [one.id for one in kept] == [f"incident-{n}" for n in range(mesh.sequence, 0, -1)]
+            assert [one.until for one in kept[1:]] == [at(n) for n in range(mesh.sequence, 1, -1)]
+
+    def test_history_is_written_with_its_snapshot_or_not_at_all(self, store: StateStore, place: StoreSettings) -> None:
+        first, second = chunk(0), chunk(1)
+        append(store, 1, history=(first, chunk(2)))
+        append(store, 2, history=(second, chunk(2, content=b"again")), dropped=(ChunkKey(60, 3600, 9),))
+        with pytest.raises(StoreConflict):
+            append(store, 2, history=(chunk(3),), dropped=(first.key,))
+        stored = {first.key: first.content, second.key: second.content, chunk(2).key: b"again"}
+        with closing(open_store(place)) as other:
+            for one in (store, other):
+                assert one.history_sizes("prod").keys() == stored.keys()
+                assert one.history("prod", [*stored, chunk(3).key]) == stored
+                assert one.history("prod", [second.key]) == {second.key: second.content}
+        assert (store.history("prod", []), store.history("other", [first.key])) == ({}, {})
+        assert store.history_sizes("other") == {}
+        append(store, 3, dropped=(first.key, chunk(2).key))
+        assert store.history("prod", list(stored)) == {second.key: second.content}
+
+    def test_the_size_of_a_chunk_is_at_least_what_cannot_be_compressed(self, store: StateStore) -> None:
+        content = random_bytes(1, 100_000)
+        append(store, 1, history=(chunk(0, content=content),))
+        assert 100_000 <= store.history_sizes("prod")[chunk(0).key] < 101_000
+        assert store.history("prod", [chunk(0).key]) == {chunk(0).key: content}
+
+    def test_a_deleted_mesh_has_no_history_and_one_set_aside_keeps_it(self, store: StateStore) -> None:
+        revision = append(store, 1, history=(chunk(0),))
+        assert store.set_aside("prod", "of another schema", revision=revision)
+        append(store, 1)
+        assert store.history_sizes("prod").keys() == {chunk(0).key}
+        store.delete("prod")
+        append(store, 1)
+        assert store.history_sizes("prod") == {}
+
+    def test_history_is_copied_beside_the_mesh(self, store: StateStore, elsewhere: StoreSettings) -> None:
+        chunks = [chunk(number) for number in range(300)]
+        append(store, 1, history=tuple(chunks))
+        with closing(open_store(elsewhere)) as other:
+            append(other, 1, history=(chunk(999),))
+            (copied,) = copy_meshes(store, other, ["prod"], overwrite=True)
+            assert other.history("prod", [one.key for one in (*chunks, chunk(999))]) == {
+                one.key: one.content for one in chunks
+            }
+        assert copied.history_bytes >= sum(len(one.content) for one in chunks)
+
+    def test_a_document_is_changed_with_compare_and_set(self, store: StateStore, place: StoreSettings) -> None:
+        assert store.read_document("rollout") is None
+        first = store.write_document("rollout", b"one", revision=0)
+        second = store.write_document("rollout", b"two", revision=first)
+        assert second > first > 0
+        for revision in (0, first, second + 1):
+            with pytest.raises(StoreConflict) as refused:
+                store.write_document("rollout", b"three", revision=revision)
+            assert refused.value.details["revision"] == second
+        with closing(open_store(place)) as other:
+            assert other.read_document("rollout") == store.read_document("rollout") == StoredDocument(second, b"two")
+        assert store.read_document("trial/prod") is None
+
+    def test_a_deleted_document_begins_with_a_later_revision(self, store: StateStore) -> None:
+        first = store.write_document("trial/prod", b"one", revision=0)
+        deleted = store.write_document("trial/prod", b"", revision=first)
+        assert store.read_document("trial/prod") is None
+        again = store.write_document("trial/prod", random_bytes(1, 100_000), revision=0)
+        assert again > deleted > first
+        assert store.read_document("trial/prod") == StoredDocument(again, random_bytes(1, 100_000))
+
+    def test_documents_are_no_meshes(self, store: StateStore) -> None:
+        store.write_document("trial/prod", b"one", revision=0)
+        assert store.meshes() == []
+        append(store, 1)
+        store.delete("prod")
+        assert store.read_document("trial/prod") is not None
+
+
+def _race(place: StoreSettings, name: bytes, until: int, start: Any, won: Connection) -> None:
+    """Advance one mesh while others do too. Every success must build on the loaded state."""
+    wins = []
+    start.wait()
+    with closing(open_store(place)) as store:
+        while True:
+            mesh = store.load_state("prod")
+            sequence = mesh.sequence if mesh else 0
+            if sequence >= until:
+                break
+            try:
+                state = (mesh.state if mesh else b"") + name
+                append(store, sequence + 1, state=state, revision=mesh.revision if mesh else 0)
+                wins.append(sequence + 1)
+            except StoreConflict:
+                continue
+    won.send(wins)
+
+
+def fill(store: StateStore) -> None:
+    """Write a mesh with a full state, steps, a window and an archive."""
+    for sequence in range(1, 6):
+        ended = incident(sequence, until=at(sequence + 1) if sequence % 2 else None)
+        append(store, sequence, is_step=is_step(sequence), incidents=(ended,))
+
+
+def _create_meshes(place: StoreSettings, prefix: str, start: Any, results: Connection) -> None:
+    created = 0
+    with closing(open_store(place, limit=MeshLimit(25))) as store:
+        start.wait()
+        for number in range(25):
+            try:
+                append(store, 1, mesh=f"{prefix}-{number}")
+                created += 1
+            except TooManyMeshes:
+                break
+    results.send(created)
+
+
+def _archive_for_ever(place: StoreSettings, acknowledged: Connection) -> None:
+    with closing(open_store(place, archive=LIMIT)) as store:
+        append(store, 1, incidents=(incident(1),))
+        for sequence in range(2, 1_000_000):
+            opened = incident(sequence, details=b"%d" % sequence * 5_000)
+            append(store, sequence, incidents=(opened, incident(sequence - 1, until=at(sequence))))
+            acknowledged.send(sequence)
