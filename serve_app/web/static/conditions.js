@@ -5,9 +5,6 @@ import { originOf } from "./suspects.js";
 /** What a condition is called, by its class. */
 export const WORDS = { normal: "normal", unusual: "unusual", bad: "very unusual", unknown: "unknown", gone: "disappeared" };
 
-/** The colour of each condition in the style sheet, without those that are drawn as an outline. */
-export const INKS = { normal: "node", unusual: "node-unusual", bad: "node-bad" };
-
 /**
  * @param {any} nodes of a map, in columns.
  * @param {number} i position of a node.

@@ -29,7 +29,7 @@ function listen(element, name, action) {
   known[name] = action;
 }
 
-const SVG = new Set(["circle", "g", "path", "rect", "text", "title"]);
+const SVG = new Set(["circle", "ellipse", "g", "path", "rect", "text", "title"]);
 
 /** The element with an id, untyped. */
 export const by = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));

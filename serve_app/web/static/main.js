@@ -562,7 +562,7 @@ function drawHistory(history) {
   document.querySelector("main").classList.toggle("in-history", isOpen);
   if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at, canWrite: session.canWrite() });
   if (wasOpen && !isOpen) {
-    graph.resize();
+    graph.redraw();
     timeline.resize();
   }
 }
@@ -711,7 +711,7 @@ addEventListener("view", () => {
   }
 });
 addEventListener("resize", () => {
-  graph.resize();
+  graph.redraw();
   timeline.resize();
 });
 document.addEventListener("visibilitychange", draw);

@@ -3,7 +3,7 @@ import { WORDS, condition } from "./conditions.js";
 import { el } from "./dom.js";
 import { nodeLabel } from "./scene.js";
 import { originText } from "./suspects.js";
-import { EVERYTHING, figures, metricValue, namespace, plural, readable } from "./words.js";
+import { EVERYTHING, figures, metricValue, namespace, plural } from "./words.js";
 
 const MOST_ROWS = 200,
   MOST_NAMED = 4; // callers or callees of a row that are named
@@ -36,9 +36,7 @@ export function servicesTable(scene, on) {
     const name = nodes.name[i],
       isFolded = name.endsWith(EVERYTHING),
       { rate, errors, callers, callees } = calls.get(i) ?? { rate: null, errors: null, callers: [], callees: [] },
-      open = nodes.hub?.[i]
-        ? readable(name)
-        : el("button", { type: "button", class: "plain", "data-key": `table ${name}`, click: () => (isFolded ? on.expand(namespace(name)) : on.select(name)) }, isFolded ? nodeLabel(nodes, i) : name);
+      open = el("button", { type: "button", class: "plain", "data-key": `table ${name}`, click: () => (isFolded ? on.expand(namespace(name)) : on.select(name)) }, isFolded ? nodeLabel(nodes, i) : name);
     const named = (list) =>
       list.length ? [...list.slice(0, MOST_NAMED).map((k) => nodeLabel(nodes, k)), ...(list.length > MOST_NAMED ? [`${list.length - MOST_NAMED} more`] : [])].join(", ") : "none";
     return el(
