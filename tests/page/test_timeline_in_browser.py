@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -183,21 +182,6 @@ def test_a_moment_without_data_says_so(browser: Any, base: str) -> None:
         one.assert_clean(REFUSED)
 
 
-def test_charts_show_yesterday_and_last_week(one: Tab) -> None:
-    open_mesh(one, f"&service={FAILING}")
-    one.page.locator("#panel .chart").first.wait_for()
-    for name, key, link in (("yesterday", "day", "with=day"), ("last week", "week", "with=day%2Cweek")):
-        one.page.click(f".repeats button:text-is('{name}')")
-        lines = one.page.locator(f"#panel path.other.{key}")
-        one.until(partial(has_lines, lines), f"lines of {name}")
-        assert link in one.page.url
-        assert one.page.locator(f"#panel path.other.{key}").first.get_attribute("d")
-    one.until(lambda: "yesterday" in one.text("#panel .chart .reading"), "the values are read out")
-    assert "last week" in one.text("#panel .chart .reading")
-    one.page.click(".repeats button:text-is('yesterday')")
-    one.until(lambda: not one.page.locator("#panel path.other.day").count(), "they go again")
-
-
 def test_the_usual_range_of_earlier_days_is_drawn(one: Tab) -> None:
     open_mesh(one, f"&service={FAILING}&range=1h")
     one.until(lambda: "usually" in one.text("#panel .charts") or "expected" in one.text("#panel .charts"), "the band")
@@ -282,8 +266,3 @@ def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
             one.assert_clean()
             one.assert_accessible()
             one.complaints.clear()  # of axe, which the policy of the page stops
-
-
-def has_lines(lines: Any) -> bool:
-    """Return whether four charts or more have the line."""
-    return bool(lines.count() >= 4)

@@ -87,6 +87,7 @@ export function archivedDetails(service, source, map, charts) {
     deviation: score[i] ?? map.nodes.deviation[row] ?? null,
     times,
     metrics,
+    signals: {},
     neighbours_at: map.observed_at,
     ...neighbours(map, row, step, source),
     changes: charts.changes,

@@ -9,13 +9,12 @@ const WIDTH = 360,
   HIGH = 6; // above it
 
 /**
- * @param {any} data `{metric, times, observed, expected, low, high, others, incidents, changes}`; others: faint lines, `{key, name,
- * times, values}`; incidents: `{first, last}`.
+ * @param {any} data `{metric, times, observed, expected, low, high, incidents, changes}`; incidents: `{first, last}`.
  * @param {any} view `{at, cursor}`: index of the selected moment, and of the snapshot to read out; null: the moment.
  * @param {any} on `{point(index or null), look(index)}`: a snapshot is pointed at, or chosen.
  */
 export function chart(data, { at, cursor }, on) {
-  const { metric, times, observed, others = [] } = data,
+  const { metric, times, observed } = data,
     index = cursor ?? at,
     name = metricName(metric),
     { x, y, top } = scales(data);
@@ -30,7 +29,6 @@ export function chart(data, { at, cursor }, on) {
       el("rect", { class: "incident", x: x(ends(first)), y: HIGH, width: Math.max(2, x(ends(last)) - x(ends(first))), height: HEIGHT - LOW - HIGH }),
     ),
     el("path", { class: "usual", d: area(data.low, data.high, times, x, y) }),
-    ...others.map((other) => el("path", { class: `other ${other.key}`, d: line(other.values, other.times, x, y) })),
     el("path", { class: "expected", d: line(data.expected, times, x, y) }),
     el("path", { class: "observed", d: line(observed, times, x, y) }),
     ...data.changes.map((one) => mark("change", x(ends(one)))),
@@ -89,23 +87,19 @@ const spoken = (data, index) => `${time(data.times[index], true)}: ${readout(dat
 /** The time is shown only where it is not the moment. */
 const shownReadout = (data, at, cursor) => (cursor === null ? readout(data, at) : spoken(data, cursor));
 
-/** "84 ms, expected 40 ms (30 ms to 52 ms), yesterday 38 ms". */
-function readout({ metric, times, observed, expected, low, high, others = [] }, index) {
+/** "84 ms, expected 40 ms (30 ms to 52 ms)". */
+function readout({ metric, observed, expected, low, high }, index) {
   const text = (value) => metricValue(metric, value),
     usual = low[index] === null || high[index] === null ? "" : `${text(low[index])} to ${text(high[index])}`,
     compared = observed[index] === null || !usual ? "" : expected[index] === null ? `, usually ${usual}` : `, expected ${text(expected[index])} (${usual})`;
-  const then = others.map((other) => {
-    const value = other.values[nearest(other.times, ends(times[index]))] ?? null;
-    return value === null ? "" : `, ${other.name} ${text(value)}`;
-  });
-  return `${text(observed[index])}${compared}${then.join("")}`;
+  return `${text(observed[index])}${compared}`;
 }
 
-function scales({ times, observed, expected, high, others = [] }) {
+function scales({ times, observed, expected, high }) {
   const first = ends(times[0]),
     last = ends(times.at(-1)),
     seen = observed.filter((value) => value !== null),
-    usual = [...expected, ...high, ...others.flatMap((one) => one.values)].filter((value) => value !== null),
+    usual = [...expected, ...high].filter((value) => value !== null),
     most = Math.max(0, ...seen, ...usual.filter((value) => value <= 3 * Math.max(...seen, 0))),
     top = most || Math.max(0, ...usual) || 1;
   return {

@@ -77,7 +77,7 @@ export function comparisonView(on) {
     el(
       "tr",
       {},
-      el("td", {}, el("button", { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) }, source ? `${source} → ${service}` : service)),
+      el("td", {}, el("button", { type: "button", class: "plain", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) }, source ? `${source} → ${service}` : service)),
       el("td", {}, metricName(metric)),
       el("td", { class: "n" }, metricValue(metric, first)),
       el("td", { class: `n ${strength > 0 ? "up" : "down"}` }, `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, second)}`),

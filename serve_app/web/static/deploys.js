@@ -52,7 +52,7 @@ export function beforeAndAfterTable(service, { rows, versions }, select) {
       el(
         "th",
         { scope: "row" },
-        el("button", { type: "button", "data-key": `${source} ${name}`, click: () => select(name, source) }, source ? `${source} → ${name}` : name),
+        el("button", { type: "button", class: "plain", "data-key": `${source} ${name}`, click: () => select(name, source) }, source ? `${source} → ${name}` : name),
         name === service && !source ? "" : el("small", {}, ` ${source ? "calls" : versions.includes(name) ? "version" : "caller"}`),
       ),
       ...Object.entries(COLUMNS).map(([title, metrics]) => cell(title, group.find((row) => metrics.includes(row.metric)))),

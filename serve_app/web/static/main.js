@@ -213,16 +213,24 @@ function enter(mesh) {
   refresh(mesh);
 }
 
-/** Keep the answer to a request about a mesh, unless the page shows another one by then. */
+/** Keep facts about a mesh, unless the page shows another one by then. */
+function learnOf(mesh, facts) {
+  if (mesh !== known.mesh) return;
+  Object.assign(known, facts);
+  tick();
+}
+
+/** Keep the answer to a request about a mesh. */
 async function keep(mesh, field, request, failed = known[field]) {
-  const found = await request.catch(() => failed);
-  if (mesh === known.mesh) known[field] = found;
+  learnOf(mesh, { [field]: await request.catch(() => failed) });
 }
 
 /** Load what neither the stream nor the list of meshes contains. The data that the state depends on come first. */
 function refresh(mesh) {
-  keep(mesh, "source", feed.source(mesh), null).then(tick);
-  keep(mesh, "scoring", feed.one(mesh).then((one) => one.scoring));
+  feed.one(mesh).then(
+    ({ source, scoring }) => learnOf(mesh, { source, scoring }),
+    () => learnOf(mesh, { source: null, scoring: null }),
+  );
   if (!known.drift || Date.now() >= driftDue) {
     driftDue = Date.now() + DRIFT_MS;
     keep(mesh, "drift", feed.drift(mesh), null);
@@ -373,11 +381,11 @@ function empty() {
 
 /** Show a mesh without a verdict, and the problem of its source if there is one. */
 function showWithoutVerdict(mesh) {
-  feed.source(mesh).then((source) => {
+  feed.one(mesh).then(({ source }) => {
     if (mesh !== known.mesh || known.newest) return;
-    if (source.problem) showNothing("failing", "No data collected yet, status unknown", stopText(source, false));
+    if (source?.problem) showNothing("failing", "No data collected yet, status unknown", stopText(source, false));
     else {
-      const has = source.collected ? "" : "It has a baseline. ";
+      const has = source?.collected ? "" : "It has a baseline. ";
       showNothing("", "Learning this mesh", `${has}Its first snapshot appears here automatically.`);
     }
   }, showFailure);

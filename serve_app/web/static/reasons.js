@@ -58,7 +58,7 @@ export function reasonSeries(redraw) {
     if (before?.until !== newest) {
       known.set(key, { until: newest, answer: before?.answer });
       while (known.size > KEPT) known.delete(known.keys().next().value);
-      feed.series(mesh, to, source).then(
+      feed.details(mesh, to, source).then(
         (answer) => {
           known.set(key, { until: known.get(key)?.until, answer });
           redraw();
@@ -66,8 +66,10 @@ export function reasonSeries(redraw) {
         () => {},
       );
     }
-    const values = before?.answer?.metrics[measuredMetric(reason)];
-    return values ? { times: before.answer.observed_at, values } : null;
+    const { metrics = [], signals = {}, times } = before?.answer ?? {},
+      metric = measuredMetric(reason),
+      values = metrics.find((one) => one.metric === metric)?.observed ?? signals[metric];
+    return values ? { times, values } : null;
   };
 }
 

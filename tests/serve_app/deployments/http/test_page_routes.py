@@ -27,7 +27,6 @@ from serve_app.web.documents import (
     ComparisonDocument,
     DetailsDocument,
     MapDocument,
-    SeriesDocument,
     ServicesDocument,
     TimelineDocument,
 )
@@ -128,16 +127,7 @@ def test_an_instant_that_is_not_stored_is_unknown(service: Service, route: str) 
 
 
 @pytest.mark.usefixtures("verdicts")
-def test_series_and_comparison_are_answered(service: Service) -> None:
-    snapshot, name = SNAPSHOTS[-1], failing(SPEC)
-    series = SeriesDocument.model_validate_json(service.http.get(f"{PATH}/series", params={"service": name}).content)
-    assert len(series.observed_at) == len(series.metrics["error_rate"]) == len(SNAPSHOTS)
-    source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 0])
-    call = service.http.get(f"{PATH}/series", params={"service": destination, "source": source})
-    assert "requests_per_second" in SeriesDocument.model_validate_json(call.content).metrics
-    for wrong in ({"service": "shop/nobody"}, {"service": name, "source": "shop/nobody"}, {}, {"service": "nobody"}):
-        problem(service.http.get(f"{PATH}/series", params=wrong), 422, "invalid-parameter")
-
+def test_comparisons_are_answered(service: Service) -> None:
     def compared(*ends: str) -> httpx.Response:
         names = ("first_from", "first_to", "second_from", "second_to")
         return service.http.get(f"{PATH}/comparison", params=dict(zip(names, ends, strict=False)))
@@ -195,8 +185,8 @@ def test_a_report_is_one_page_that_may_not_run_scripts(service: Service, verdict
 @pytest.mark.usefixtures("verdicts")
 def test_the_source_of_snapshots(service: Service) -> None:
     nothing: dict[str, Any] = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "incomplete": "", "problem": ""}
-    assert service.http.get(f"{PATH}/source").json() == {"collected": False, "remarks": [], **nothing}
-    problem(service.http.get("/v1/meshes/Not%20A%20Name/source"), 400, "bad-mesh-name")
+    assert service.http.get(PATH).json()["source"] == {"collected": False, "remarks": [], **nothing}
+    problem(service.http.get("/v1/meshes/Not%20A%20Name"), 400, "bad-mesh-name")
 
 
 # files
