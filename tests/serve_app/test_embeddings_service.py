@@ -15,7 +15,7 @@ from serve_app.api.codec.arrow_embeddings import decode_embeddings
 from serve_app.api.schemas.embeddings import EmbeddingsDocument
 from serve_app.cli import app
 from serve_app.pipeline import Mesh, Options, advance, embed
-from tests.serve_app.running import Service, problem, push, record_simulation
+from tests.serve_app.running import Service, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 

@@ -42,8 +42,8 @@ export async function archivedMoment(mesh, at, expand) {
 
 /** An incident of which the archive keeps only that it was open. */
 function withoutDetail({ id, kind, severity, service, first }) {
-  const affected = service ? [service] : [];
-  return { id, kind, severity, since: first, headline: "", suspects: [], affected, changes: [], impact: null };
+  const title = service ?? id;
+  return { id, kind, severity, since: first, title, headline: `${title} deviates.`, suspects: [], affected: service ? [service] : [], changes: [], events: [], impact: null };
 }
 
 /** The metrics of a service, or of the calls to it, over a range, in the form of the charts of a panel. */

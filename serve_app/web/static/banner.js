@@ -7,7 +7,8 @@ import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
 import { isOfOrigin } from "./suspects.js";
-import { between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, nearbyText, peakOf, plural, readable, recovery, shareText, span, suspectsFirst, time, timeOrDateTime, trendText } from "./words.js";
+import { shareText } from "./numbers.js";
+import { between, capitalized, dateTime, ends, kind as readableKind, moment, namedIncident, peakOf, plural, readable, recovery, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
@@ -115,13 +116,13 @@ export function banner(now) {
 function liveNotes({ view, incident, newest, stateNow }) {
   const live = worst(alerts(newest.incidents));
   if (!view.at || (live && live.id === incident?.id)) return [];
-  if (live) return [["now", `Now: ${incidentTitle(live)}`]];
+  if (live) return [["now", `Now: ${live.headline}`]];
   return stateNow.name === "unknown" ? [["now", "Now: status unknown."]] : [];
 }
 
 /** The headline of an incident without its impact, which is a chip: the cause, and its symptom or numbers. */
 function causeAndDetail(incident) {
-  const title = incidentTitle(incident),
+  const title = incident.headline,
     impact = ` ${incident.impact?.text}.`,
     text = title.endsWith(impact) ? title.slice(0, -impact.length - 1) : title.replace(/\.$/, ""),
     at = text.search(/[:;] /);
@@ -140,17 +141,17 @@ function incidentChips({ state, verdict, incident }) {
     planned = changes.find((one) => isOfOrigin(incident, one)),
     nearby = planned ? null : changes[0], // only near in time
     peak = peakOf(incident, verdict),
-    trend = state.stopped || recovering ? "" : trendText(incident);
+    trend = state.stopped || recovering ? null : incident.trend;
   return [
     { kind: severity, image: severity, text: capitalized(severity) },
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
-    trend ? { kind: `trend ${incident.trend}`, text: trend } : null,
+    trend ? { kind: `trend ${trend}`, text: trend } : null,
     { text: reach, short: shortReach(incident) },
     state.stopped || verdict.archived ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
-    peak ? { kind: "wide", text: `numbers of ${time(peak, true)}, the strongest` } : null,
+    peak ? { kind: "wide", text: `peak at ${time(peak, true)}` } : null,
     planned
       ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` }
-      : { kind: "wide", text: nearby ? nearbyText(nearby, since) : "no deploys or changes of these services" },
+      : { kind: "wide", text: nearby ? nearby.text : "no deploys or changes of these services" },
     noticed ? { kind: "notice", text: plural(noticed, "notice"), short: String(noticed) } : null,
   ].filter(Boolean);
 }
@@ -238,7 +239,7 @@ export const lastKnownAt = ({ verdict, received }) =>
 function lastKnownNotes(now) {
   const { state, verdict, incident, received } = now;
   const learned = learning(now),
-    [head, story] = incident ? [incidentTitle(incident), `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
+    [head, story] = incident ? [incident.headline, `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
     apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
@@ -257,7 +258,7 @@ function lastIncidentNotes({ verdict, timeline }) {
 /** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70). And 1 more notice." */
 function noticeText({ incidents }) {
   const [first, ...others] = notices(incidents);
-  return incidentTitle(first) + (others.length ? ` And ${plural(others.length, "more notice")}.` : "");
+  return first.headline + (others.length ? ` And ${plural(others.length, "more notice")}.` : "");
 }
 
 const silenceNotes = ({ silence }) => (silence ? [["", silenceText(silence)]] : []);

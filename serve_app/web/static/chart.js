@@ -1,7 +1,8 @@
 // A small chart of one metric: measured and expected values, the usual range, the moment, and a readout of one snapshot.
 import { el } from "./dom.js";
 import { nearest, runs } from "./series.js";
-import { clock, clockOrDay, ends, metricName, metricValue, time } from "./words.js";
+import { metricName, metricValue } from "./numbers.js";
+import { clock, clockOrDay, ends, time } from "./words.js";
 
 const WIDTH = 360,
   HEIGHT = 78,

@@ -3,7 +3,8 @@ import { beforeAndAfterTable, difference } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { latest } from "./answers.js";
-import { between, ends, kind, metricName, metricValue, plural, time } from "./words.js";
+import { metricName, metricValue } from "./numbers.js";
+import { between, ends, kind, plural, time } from "./words.js";
 
 const ROWS = 20; // at most
 const BEFORE_SECONDS = 600; // before an incident: the default first period

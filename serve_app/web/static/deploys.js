@@ -1,6 +1,7 @@
 // Before and after a deploy or another planned change: traffic, errors and latency of the service, its versions and its callers.
 import { el } from "./dom.js";
-import { capitalized, ends, metricName, metricValue, plural } from "./words.js";
+import { metricName, metricValue } from "./numbers.js";
+import { capitalized, ends, plural } from "./words.js";
 
 const PERIOD_SECONDS = 1800; // before it, and after it
 const COLUMNS = { traffic: ["request_rate", "requests_per_second"], errors: ["error_rate"], "p50 latency": ["p50_latency"], "p99 latency": ["p99_latency"] };

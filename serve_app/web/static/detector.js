@@ -4,7 +4,8 @@ import { by, el, show } from "./dom.js";
 import { driftFacts } from "./drift.js";
 import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
-import { capitalized, dateTime, figures, plural, shareText, span } from "./words.js";
+import { figures, shareText } from "./numbers.js";
+import { capitalized, dateTime, plural, span } from "./words.js";
 
 const BUDGET_MS = 50;
 const URGENCY = ["wrong", "unclear"]; // classes of facts that are problems, the most urgent first

@@ -1,5 +1,6 @@
 // How far the mesh is from the detector's training and from its own last week, and series that are measured badly.
-import { dateTime, metricName, plural } from "./words.js";
+import { metricName } from "./numbers.js";
+import { dateTime, plural } from "./words.js";
 
 const MOST_NAMED = 3;
 

@@ -9,7 +9,8 @@ import { address } from "./link.js";
 import { alerts, isUnseen, notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { likelySuspects } from "./suspects.js";
-import { capitalized, ends, incidentTitle, isOfScope, owner, peakOf, plural, recovery, scoreText, span, subject, time, timeOrDateTime, trendText } from "./words.js";
+import { scoreText } from "./numbers.js";
+import { capitalized, ends, isOfScope, owner, peakOf, plural, recovery, span, time, timeOrDateTime } from "./words.js";
 
 const UNKNOWN = {
   muted: "No alerts.",
@@ -29,6 +30,7 @@ const CHARTS = 2; // of the first suspect and of the selected one
 export function incidentsView(on) {
   const feedback = feedbackView(on.ask),
     seriesOf = reasonSeries(redraw);
+  const said = new Map(); // by past incident: the feedback that was given or withdrawn here
   let feedbackOf = new Map(), // by incident
     feedbackMesh = null,
     earlier = { key: "", found: new Map() }, // what is known about the open incidents besides the verdict, by incident
@@ -103,22 +105,23 @@ export function incidentsView(on) {
   function card(incident, number) {
     const age = ends(verdictTime()) - ends(incident.since),
       others = (incident.teams ?? []).filter((team) => team !== incident.team),
-      peak = peakOf(incident, drawn.verdict);
+      peak = peakOf(incident, drawn.verdict),
+      before = (earlier.found.get(incident.id) ?? incident).seen_before;
     return el(
       "article",
       { class: `card ${incident.severity}` },
-      el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${subject(incident)}`),
+      el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${incident.title}`),
       nextStep(incident),
       el(
         "p",
         { class: "when" },
-        [`since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`, trendText(incident)].filter(Boolean).join(", "),
+        [`since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`, incident.trend].filter(Boolean).join(", "),
       ),
-      peak ? el("p", { class: "when" }, `Numbers of ${time(peak, true)}, when it deviated most`) : null,
+      peak ? el("p", { class: "when" }, `Numbers from its peak, ${time(peak, true)}`) : null,
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
-      earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
+      before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
@@ -141,7 +144,7 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
-      el("h3", {}, incidentTitle(notice)),
+      el("h3", {}, notice.headline),
       nextStep(notice),
       el("p", { class: "when" }, `since ${timeOrDateTime(notice.since, verdictTime())} (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
@@ -231,9 +234,14 @@ export function incidentsView(on) {
   /** Where and by whom feedback on an incident is given. */
   function feedbackAt(incident) {
     const { mesh, canWrite, live } = drawn,
-      accepted = earlier.found.get(incident.id)?.accepted ?? null;
-    const changed = () => Promise.all([loadFeedback(mesh), loadSeen(mesh, drawn.verdict.incidents, true)]);
-    return { mesh, canWrite, given: feedbackOf.get(incident.id) ?? null, accepted, isOpen: live, changed };
+      accepted = (earlier.found.get(incident.id) ?? incident).accepted ?? null,
+      known = feedbackOf.get(incident.id) ?? incident.feedback ?? null,
+      given = said.has(incident.id) && !live ? said.get(incident.id) : known; // the list has no feedback on old incidents
+    const changed = (now = given) => {
+      said.set(incident.id, now);
+      return Promise.all([loadFeedback(mesh), loadSeen(mesh, drawn.verdict.incidents, true)]);
+    };
+    return { mesh, canWrite, given, accepted, isOpen: live, changed };
   }
 
   return { draw, loadFeedback };

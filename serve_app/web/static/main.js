@@ -22,7 +22,7 @@ import { stateOf } from "./state.js";
 import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { ends, namespace, readable, setMoment, subject } from "./words.js";
+import { ends, namespace, readable, setMoment } from "./words.js";
 import { applyZone } from "./zone.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
@@ -113,11 +113,7 @@ const bar = rangeBar({
 const decision = decisionDialog();
 const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
-const past = historyView({
-  leave: () => go({ history: null }),
-  ask: decision.ask,
-  changed: () => incidents.loadFeedback(known.mesh),
-});
+const past = historyView({ leave: () => go({ history: null }) });
 const comparison = comparisonView({ select });
 const panel = panelView({
   select,
@@ -430,8 +426,22 @@ function loadLevel() {
     });
 }
 
+/** Go to the highest score of the incident that a link names, whether it is open or archived. */
+function visitPeak() {
+  const { mesh, peak } = read();
+  if (!peak || !mesh) return;
+  feed.incidentDetail(mesh, peak).then(
+    ({ strongest_at: at }) => read().peak === peak && go({ peak: null, incident: peak, at, service: null, source: null }, { quietly: true }),
+    (error) => {
+      go({ peak: null }, { quietly: true });
+      showFailure(error);
+    },
+  );
+}
+
 /** Start with the view of the address. */
 function begin() {
+  visitPeak();
   list();
   if (read().mesh) enter(read().mesh); // no need to wait for the list
 }
@@ -531,7 +541,7 @@ function draw() {
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
-    const titles = new Map(known.newest.incidents.map((one) => [one.id, subject(one)]));
+    const titles = new Map(known.newest.incidents.map((one) => [one.id, one.title]));
     timeline.draw(known.timeline, { at: view.at, first, second, titles, stopped: stateNow().stopped, range, newest: known.newest.observed_at });
     const over = range?.answer ?? known.timeline;
     comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second, focus: view.focus, changes: over.changes, newest: known.newest.observed_at });
@@ -568,7 +578,7 @@ function drawHistory(history) {
   by("history").hidden = !isOpen;
   by("open-history").setAttribute("aria-pressed", String(isOpen));
   document.querySelector("main").classList.toggle("in-history", isOpen);
-  if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at, canWrite: session.canWrite() });
+  if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at });
   if (wasOpen && !isOpen) {
     graph.redraw();
     timeline.resize();
@@ -709,6 +719,7 @@ addEventListener("DOMContentLoaded", () => {
 addEventListener("view", () => {
   const { mesh, at } = read();
   if (session.isAsking()) return;
+  visitPeak();
   known.missed = null;
   if (mesh && mesh !== known.mesh) {
     enter(mesh);

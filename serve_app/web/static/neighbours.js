@@ -1,7 +1,8 @@
 // The callers or callees of a service: rate, errors and latency of their calls, with what was expected where that is known.
 import { el } from "./dom.js";
 import { QUIET, unusualness } from "./severity.js";
-import { count, figures, metricValue, plural } from "./words.js";
+import { count, figures, metricValue } from "./numbers.js";
+import { plural } from "./words.js";
 
 /**
  * @param {(service: string) => void} open called by a click on a row.

@@ -6,7 +6,8 @@ import { go, read } from "./link.js";
 import { isNotice } from "./severity.js";
 import { silentFor, stateOf } from "./state.js";
 import { progressText } from "./learning.js";
-import { ends, plural, shareText, span } from "./words.js";
+import { shareText } from "./numbers.js";
+import { ends, plural, span } from "./words.js";
 
 const DAY_MS = 86_400_000,
   COUNT_MS = 60_000, // between two counts of the alerts of a mesh

@@ -11,7 +11,8 @@ import { measuredMetric, reasonChart, reasonSeries, reasonText, valueNow } from 
 import { nearest } from "./series.js";
 import { unusualness } from "./severity.js";
 import { originOf } from "./suspects.js";
-import { anomalyText, capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricName, metricValue, moment, owner, plural, readable, scoreText, time } from "./words.js";
+import { anomalyText, count, figures, metricName, metricValue, scoreText } from "./numbers.js";
+import { capitalized, clock, dateTime, day, ends, kind, moment, owner, plural, readable, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -319,19 +320,19 @@ function linksTo(links) {
 /** Incidents from before the charts, as links to the archive. */
 function earlier(incidents) {
   if (!incidents.length) return null;
-  const link = (text, history) => el("a", { href: address({ history }), "data-key": `earlier ${history}` }, text);
-  const row = (one) => el("li", {}, link(`${day(one.since)} ${one.severity}`, one.id), ` ${described(one)}`);
+  const row = (one) =>
+    el("li", {}, el("a", { href: address({ peak: one.id }), "data-key": `earlier ${one.id}` }, `${day(one.since)} ${one.severity}`), ` ${described(one)}`);
   return el(
     "section",
     { class: "listed" },
     el("h3", {}, "Earlier incidents"),
     el("ul", {}, ...incidents.map(row)),
-    el("p", {}, link("All incidents", "now")),
+    el("p", {}, el("a", { href: address({ history: "now" }) }, "All incidents")),
   );
 }
 
 /** What an incident was, and the role of the service in it. */
-const described = (one) => `${one.headline ? incidentTitle(one) : kind(one.kind)} (${ROLES[one.role]})`;
+const described = (one) => `${one.headline || kind(one.kind)} (${ROLES[one.role]})`;
 
 const button = (text, key, action) => el("button", { type: "button", class: "plain", "data-key": key, click: action }, text);
 

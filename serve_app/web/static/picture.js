@@ -6,7 +6,8 @@ import { PLATE } from "./layers.js";
 import { isEvidence, isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
 import { originOf, originText } from "./suspects.js";
 import { boxAround, fit, isFree, textWidth } from "./text.js";
-import { EVERYTHING, callLabel, plural, readable } from "./words.js";
+import { callLabel } from "./numbers.js";
+import { EVERYTHING, plural, readable } from "./words.js";
 
 const SHAPE = 11, // from the left of a plate to the middle of its shape
   TEXT = 20, // to its name

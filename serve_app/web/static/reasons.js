@@ -2,7 +2,8 @@
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { nearest } from "./series.js";
-import { clock, clockOrDay, ends, metricName, metricValue } from "./words.js";
+import { metricName, metricValue } from "./numbers.js";
+import { clock, clockOrDay, ends } from "./words.js";
 
 const KEPT = 60; // cached series
 const SAME_SECONDS = 180; // between the beginnings of a reason and of its incident, up to which the one of the incident is enough

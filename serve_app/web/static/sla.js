@@ -1,5 +1,6 @@
 // The service level: each target, its value, and what is left of its error budget. Not knowing is never shown as fulfilled.
-import { figures, metricValue, seconds, span, timeOrDateTime } from "./words.js";
+import { figures, metricValue, seconds } from "./numbers.js";
+import { span, timeOrDateTime } from "./words.js";
 
 const LEAST_KNOWN = 0.9; // share of the window, as in the service
 

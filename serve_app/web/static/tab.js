@@ -2,7 +2,7 @@
 import { by } from "./dom.js";
 import { icon, iconName, severityOf } from "./icons.js";
 import { alerts, worst } from "./severity.js";
-import { readable, subject } from "./words.js";
+import { readable } from "./words.js";
 
 const WHY = {
   stopped: "no data",
@@ -31,7 +31,7 @@ export function drawTab(mesh, state, verdict) {
 
 function words(name, why, verdict) {
   const incident = worst(alerts(verdict?.incidents ?? [])),
-    about = incident && subject(incident);
+    about = incident?.title;
   return {
     calm: "✓ no incident",
     unusual: "✓ no incident, but unusual",

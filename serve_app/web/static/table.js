@@ -3,7 +3,8 @@ import { WORDS, condition } from "./conditions.js";
 import { el } from "./dom.js";
 import { nodeLabel } from "./scene.js";
 import { originText } from "./suspects.js";
-import { EVERYTHING, figures, metricValue, namespace, plural } from "./words.js";
+import { figures, metricValue } from "./numbers.js";
+import { EVERYTHING, namespace, plural } from "./words.js";
 
 const MOST_ROWS = 200,
   MOST_NAMED = 4; // callers or callees of a row that are named

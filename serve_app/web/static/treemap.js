@@ -3,7 +3,8 @@ import { WORDS, condition, ofScore, shape } from "./conditions.js";
 import { el, show } from "./dom.js";
 import { textWidth } from "./text.js";
 import { nodeLabel } from "./scene.js";
-import { EVERYTHING, metricValue, namespace, plural, readable, short } from "./words.js";
+import { metricValue } from "./numbers.js";
+import { EVERYTHING, namespace, plural, readable, short } from "./words.js";
 
 const MOST = 500, // areas; the rest is one
   LEAST = 1 / 1500, // share of the whole that an area has at least

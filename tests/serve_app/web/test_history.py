@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Signal, SignalKind
+from model.snapshot import MeshSnapshot
 from serve_app.alerts.links import Links
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.stores.record import Record
