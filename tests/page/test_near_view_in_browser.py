@@ -237,20 +237,6 @@ def test_the_keyboard_walks_along_calls(browser: Any, base: str) -> None:
         one.assert_clean()
 
 
-def test_the_table_has_the_same_content(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        one.open("/#mesh=failing")
-        names = {one["name"].split(":")[0] for one in one.page.evaluate(DRAWN)["services"]}
-        one.page.click("#graph-table summary")
-        one.until(lambda: one.page.locator("#graph-rows tbody tr").count() > 0, "the table")
-        rows = one.page.locator("#graph-rows tbody th").all_inner_texts()
-        assert names <= set(rows)
-        assert "likely origin" in one.page.locator("#graph-rows tbody tr").first.inner_text()
-        one.assert_accessible()
-        one.page.click("#graph-rows tbody tr >> nth=1 >> button")
-        one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == rows[1], "its panel")
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_calls_that_are_the_origin_have_its_mark(browser: Any, base: str, size: str) -> None:
     """Not the service that they go to: it is normal by itself."""

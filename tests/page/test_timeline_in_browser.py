@@ -133,7 +133,7 @@ def test_a_moment_of_the_archive_has_its_graph_and_its_panel(one: Tab) -> None:
         lambda: one.text("#headline").startswith(f"At {day}") and FAILING in one.text("#headline"), "what was wrong"
     )
     assert f"showing {day}" in one.text("#moment")
-    assert not one.page.locator("#cards .spark").count(), "their series are of now"
+    assert not one.page.locator("#cards .chart").count(), "their series are of now"
     one.page.keyboard.press("1")
     one.until(lambda: f"At {day}" in one.text("#panel") and "of them failed" in one.text("#panel"), "the panel of then")
     assert one.page.locator("#panel .chart").count() >= 4

@@ -12,7 +12,7 @@ const WIDTH = 360,
 /**
  * @param {any} data `{metric, times, observed, expected, low, high, incidents, changes}`; incidents: `{first, last}`.
  * @param {any} view `{at, cursor}`: index of the selected moment, and of the snapshot to read out; null: the moment.
- * @param {any} on `{point(index or null), look(index)}`: a snapshot is pointed at, or chosen.
+ * @param {any} [on] `{point(index or null), look(index)}`: a snapshot is pointed at, or chosen. None: it is only looked at.
  */
 export function chart(data, { at, cursor }, on) {
   const { metric, times, observed } = data,
@@ -44,7 +44,7 @@ export function chart(data, { at, cursor }, on) {
     el("figcaption", {}, el("b", {}, name), el("span", { class: "reading" }, shownReadout(data, at, cursor))),
     el(
       "div",
-      {
+      on ? {
         class: "plot",
         role: "slider",
         tabindex: 0,
@@ -65,7 +65,7 @@ export function chart(data, { at, cursor }, on) {
           event.preventDefault();
           event.stopPropagation();
         },
-      },
+      } : { class: "plot", role: "img", "aria-label": `${name} over time: ${spoken(data, index)}` },
       picture,
     ),
     el("div", { class: "scale", "aria-hidden": "true" }, ...[clockOrDay(times[0], times.at(-1)), `up to ${metricValue(metric, top)}`, clock(times.at(-1))].map((text) => el("span", {}, text))),

@@ -7,7 +7,6 @@ import { pictureView, plateWidth } from "./picture.js";
 import { routes } from "./routes.js";
 import { nodeLabel, sceneOf } from "./scene.js";
 import { originOf } from "./suspects.js";
-import { servicesTable } from "./table.js";
 import { treemapView } from "./treemap.js";
 import { EVERYTHING, namespace, plural, readable } from "./words.js";
 import { walk } from "./walk.js";
@@ -22,8 +21,7 @@ const DRAWN = 60; // services of a namespace of a large mesh, up to which their 
  */
 export function graphView(on) {
   const place = by("canvas"),
-    stage = by("stage"),
-    table = by("graph-table");
+    stage = by("stage");
   let given = null,
     scene = null;
 
@@ -74,7 +72,6 @@ export function graphView(on) {
     enterOnce();
     drawCrumbs();
     describe(count, shown, isTreemap);
-    drawTable();
   }
 
   /** Whether what is in view is too large to draw its calls. */
@@ -91,11 +88,6 @@ export function graphView(on) {
     by("crumbs").hidden = !isInside;
     if (isInside)
       show(by("crumbs"), el("a", { href: address({ space: null, view: "all" }) }, "All namespaces"), el("span", {}, " › "), el("span", { "aria-current": "page" }, space));
-  }
-
-  /** The table of the same content, if it is open. */
-  function drawTable() {
-    if (scene && table.open) show(by("graph-rows"), servicesTable(scene, { select: on.select, expand: on.expand }));
   }
 
   function describe(count, shown, isTreemap) {
@@ -123,7 +115,6 @@ export function graphView(on) {
   }
 
   const redraw = () => given && draw(given);
-  table.addEventListener("toggle", drawTable);
   return { draw, redraw };
 }
 

@@ -197,7 +197,7 @@ export function incidentsView(on) {
     const charted = all.flatMap((reason, i) => {
       const series = isCharted && i < CHARTS ? seriesOf(drawn, service, reason) : null,
         now = valueNow(reason, series, verdictTime(), drawn.live);
-      return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, drawn.live ? null : verdictTime()) : null];
+      return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, verdictTime()) : null];
     });
     return [...charted, ...(context ?? []).map((reason) => why(reason, incident))];
   }

@@ -187,7 +187,7 @@ export function panelView(on) {
     const rows = suspect.reasons.flatMap((reason) => {
       const series = drawn.isArchived ? null : seriesOf(drawn, service, reason),
         text = reasonText(reason, drawn.incident, valueNow(reason, series, at, !drawn.at));
-      return [el("p", { class: "why" }, text), series && charted.includes(reason) ? reasonChart(series, reason, drawn.at ? at : null) : null];
+      return [el("p", { class: "why" }, text), series && charted.includes(reason) ? reasonChart(series, reason, at) : null];
     });
     return [score, ...rows, ...(suspect.context ?? []).map((fact) => el("p", { class: "why" }, reasonText(fact, drawn.incident)))];
   }

@@ -72,9 +72,9 @@ export function timelineView(on) {
 
   function begin() {
     const line = { points: { show: false } },
-      score = { ...line, label: "score", stroke: () => colour("score"), width: 1.8 },
-      threshold = { ...line, label: "threshold", stroke: () => colour("threshold"), width: 1.2, dash: [5, 4] },
-      highest = { ...line, label: "highest", stroke: () => colour("score"), width: 0.6 };
+      score = { ...line, label: "score", stroke: () => colour("accent"), width: 1.8 },
+      threshold = { ...line, label: "threshold", stroke: () => colour("soft"), width: 1.2, dash: [5, 4] },
+      highest = { ...line, label: "highest", stroke: () => colour("accent"), width: 0.6 };
     const axis = {
       stroke: () => colour("soft"),
       grid: { stroke: () => colour("rule"), width: 0.5 },

@@ -68,7 +68,7 @@ export function treemapView(place, on) {
       shown.length
         ? el("div", { class: "areas" }, ...shown.map((one, k) => area(one, areas[k])))
         : el("p", { class: "no-areas" }, `No ${scene.space ? "service" : "namespace"} is unusual.`),
-      all.length > MOST ? el("p", { class: "more-areas" }, `and ${plural(all.length - MOST, "more")} in the table`) : null,
+      all.length > MOST ? el("p", { class: "more-areas" }, `and ${plural(all.length - MOST, "more service")} that are as usual; find one by its name`) : null,
     );
     return { count: shown.length };
   }
