@@ -2,12 +2,13 @@
 // that opens, and a line for each problem.
 import { by, el, show } from "./dom.js";
 import { driftFacts } from "./drift.js";
-import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
 import { figures, shareText } from "./numbers.js";
 import { capitalized, dateTime, plural, span } from "./words.js";
 
-const BUDGET_MS = 50;
+const BUDGET_MS = 50,
+  MIN_KNOWN = 0.9, // share of the window, as in the service
+  MAX_ENDED = 3; // violations that ended
 const URGENCY = ["wrong", "unclear"]; // classes of facts that are problems, the most urgent first
 
 /** Show the connection in the header. The age changes every second and is not read aloud. */
@@ -18,7 +19,7 @@ export function pulse(kind, state, age) {
 }
 
 /** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, drift, level}`; received: when the newest verdict was
- * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level, as in `sla.js`; drift: as in
+ * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level; drift: as in
  * `drift.js`. */
 export function detectorView() {
   return {
@@ -65,6 +66,17 @@ export function detectorView() {
       drawProblems(facts);
     },
   };
+}
+
+/** The service level: undefined: it was not asked; null: there was no answer, which is never shown as fulfilled. */
+function levelFacts(level) {
+  if (level === undefined) return [];
+  if (level === null) return [["service level", "unknown: the service does not answer", "unclear"]];
+  const looks = { violated: "wrong", unknown: level.known < MIN_KNOWN ? null : "unclear" }; // early, there is nothing to do about it
+  return [
+    ...level.objectives.filter(({ status }) => status !== "no_target").map(({ title, text, status }) => [title, text, looks[status] ?? null]),
+    ...level.violations.filter(({ until }) => until !== null).slice(0, MAX_ENDED).map(({ title, text }) => [title, text, null]),
+  ];
 }
 
 /** The heading, and a line for each fact that is a problem. */

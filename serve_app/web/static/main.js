@@ -17,7 +17,7 @@ import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
 import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
 import { alerts, worst } from "./severity.js";
-import { startView } from "./start.js";
+import { drawStart } from "./start.js";
 import { stateOf } from "./state.js";
 import { drawTab } from "./tab.js";
 import { append, timelineView } from "./timeline.js";
@@ -123,7 +123,6 @@ const panel = panelView({
 });
 const detector = detectorView();
 const overview = overviewView();
-const start = startView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });
 const session = sessionView({ begin, end: askForToken });
 
@@ -372,7 +371,7 @@ function listSoon() {
 function empty() {
   waitFor("mesh");
   headline(null, "No mesh yet", "Connect one in a minute. Its first snapshot appears here automatically.");
-  start.draw({ needsToken: session.needsToken() });
+  drawStart(session.needsToken());
 }
 
 /** Show a mesh without a verdict, and the problem of its source if there is one. */
