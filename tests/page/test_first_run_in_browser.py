@@ -219,8 +219,8 @@ def test_frames_stand_in_for_data_that_are_on_their_way(browser: Any, base: str)
         opened.page.goto(f"{base}/#mesh=shop")
         opened.until(lambda: len(held) > 1, "requests for the verdict and for its stream")
         for frame in ("#mesh-graph", "#time"):
-            content = "() => getComputedStyle(document.querySelector('{}'), '::before').content"
-            assert opened.page.evaluate(content.format(frame)) != "none"
+            colour = "() => getComputedStyle(document.querySelector('{}')).backgroundColor"
+            assert opened.page.evaluate(colour.format(frame)) != "rgba(0, 0, 0, 0)"
             assert not opened.page.is_visible(f"{frame} h2")
         opened.assert_accessible()
         for resume in held:

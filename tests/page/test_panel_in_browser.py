@@ -260,7 +260,6 @@ def test_the_callee_of_calls_that_fail_is_normal_by_itself(one: Tab, base: str) 
     text = wait_for_panel(one, FAILING, "Normal by itself;")
     assert f"Normal by itself; the calls from {caller} fail" in text
     assert "Anomaly score" not in text
-    assert "expected below 0.1%" in one.page.locator("#panel tbody tr", has_text=caller).inner_text()
     one.assert_accessible()
     one.page.click(f"#panel [data-key='calls from {caller}']")
     wait_for_panel(one, f"Calls {caller} → {FAILING}")

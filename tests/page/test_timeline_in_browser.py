@@ -207,10 +207,10 @@ def test_a_deploy_opens_before_and_after(one: Tab) -> None:
     one.until(lambda: not one.page.is_visible("#comparison"), "it closes")
 
 
-def test_a_deploy_is_compared_from_the_plot_the_card_and_the_panel(one: Tab) -> None:
+def test_a_deploy_is_compared_from_the_list_the_card_and_the_panel(one: Tab) -> None:
     open_mesh(one, f"&service={FAILING}")
-    one.page.locator("#marks .change").first.click()
-    one.until(lambda: one.page.is_visible("#comparison .sentence"), "from the triangle")
+    one.page.locator("#changes button").first.click()
+    one.until(lambda: one.page.is_visible("#comparison .sentence"), "from the list below the plot")
     for place in ("#panel a:text-is('before and after')", "#cards a:text-is('Before and after')"):
         one.page.keyboard.press("c")
         one.until(lambda: not one.page.is_visible("#comparison"), "it closes")
@@ -253,9 +253,9 @@ def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
         for a, b in ((-30, -1), (0, 15))
     )
     views = {
-        "&range=7d": "#marks .incident",
+        "&range=7d": "#past button",
         f"&at={at(YESTERDAY, ERRORS_FROM + 2)}&service={FAILING}": "#panel .chart",
-        f"&service={FAILING}&range=6h&with=day,week": "#panel path.other.week",
+        f"&service={FAILING}&range=6h": "#panel path.usual",
         f"&range=24h&focus={FAILING}&first={before}&second={after}": "#comparison .sentence",
     }
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as one:

@@ -2,26 +2,17 @@
 // other incident, and notes.
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
-import { icon, iconName, severityOf } from "./icons.js";
+import { STATES, icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { silentFor } from "./state.js";
 import { isOfOrigin } from "./suspects.js";
 import { shareText } from "./numbers.js";
-import { between, capitalized, dateTime, ends, kind as readableKind, moment, namedIncident, peakOf, plural, readable, recovery, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
+import { between, capitalized, dateTime, ends, kind as readableKind, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
 const APART_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
-const WORDS = {
-  calm: "No incident",
-  unusual: "No incident, but unusual",
-  incident: "Incident",
-  recovering: "Recovering",
-  learning: "Learning",
-  unknown: "Unknown",
-  last_incident: "Unknown, last known: incident",
-};
 
 /**
  * @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one.
@@ -34,7 +25,7 @@ export function headline(state, head, story, incident = null) {
     name = state?.name ? iconName(state) : "",
     severity = severityOf(name, incident),
     image = by("state-icon"),
-    alt = severity ? `${WORDS[name]}: ${severity}` : WORDS[name],
+    alt = severity ? `${STATES[name]}: ${severity}` : STATES[name],
     title = readable(when + cause + detail);
   by("verdict").className = [...new Set([state?.name, name, severity])].filter(Boolean).join(" ");
   image.hidden = !name;
@@ -270,9 +261,7 @@ const share = ({ services, total }) => `${services.toLocaleString("en")} of ${pl
 const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentNames(silence)}`;
 
 function silentNames({ services, since, names }) {
-  const shown = names.slice(0, MOST_NAMES).join(", "),
-    more = services > MOST_NAMES ? ` and ${services - MOST_NAMES} more` : "";
-  return `Silent since ${time(since)}: ${shown}${more}.`;
+  return `Silent since ${time(since)}: ${someOf(names, MOST_NAMES, services)}.`;
 }
 
 function quietHead({ state, verdict, map }) {
@@ -281,10 +270,7 @@ function quietHead({ state, verdict, map }) {
     verdict.muted.flatMap((one) => one.hides),
     verdict,
   );
-  if (hidden.length) {
-    const more = hidden.length > MOST_NAMES ? ` and ${hidden.length - MOST_NAMES} more` : "";
-    return ["No alerts, but muted services have an incident", `Muted: ${hidden.slice(0, MOST_NAMES).join(", ")}${more}.`];
-  }
+  if (hidden.length) return ["No alerts, but muted services have an incident", `Muted: ${someOf(hidden, MOST_NAMES)}.`];
   if (status === "partial") {
     if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];
     const scored = `${shareText(coverage)} of the services were scored`;

@@ -1,6 +1,6 @@
 // Compares two periods: which metrics differ most, or all of a service before and after a change.
 import { beforeAndAfterTable, difference } from "./deploys.js";
-import { by, el, show } from "./dom.js";
+import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { latest } from "./answers.js";
 import { metricName, metricValue } from "./numbers.js";
@@ -54,11 +54,7 @@ export function comparisonView(on) {
     }));
     place.setAttribute("aria-busy", String(isLoading));
     if (failed)
-      show(
-        place,
-        title(),
-        el("p", { class: "failed", role: "alert" }, `${failed} `, el("button", { type: "button", "data-key": `retry ${key}`, click: answers.retry }, "Try again")),
-      );
+      show(place, title(), failure(failed, key, answers.retry));
     else if (!answer || answer.focus !== focus) show(place, title(), el("div", { class: "skeleton" }));
     else show(place, title(), ...(focus ? [el("p", { class: "sentence" }, difference(focus, answer)), beforeAndAfterTable(focus, answer, on.select)] : [differences(answer)]));
     if (isNew) place.scrollIntoView({ block: "nearest" });

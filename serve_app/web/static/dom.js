@@ -19,6 +19,10 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+/** What failed, and a button that tries again. */
+export const failure = (text, key, retry) =>
+  el("p", { class: "failed", role: "alert" }, `${text} `, el("button", { type: "button", "data-key": `retry ${key}`, click: retry }, "Try again"));
+
 const actions = new WeakMap(); // of elements with listeners: what each kind of event does
 
 /** Do something at a kind of event, instead of what was done before. */

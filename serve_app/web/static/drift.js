@@ -1,6 +1,6 @@
 // How far the mesh is from the detector's training and from its own last week, and series that are measured badly.
 import { metricName } from "./numbers.js";
-import { dateTime, plural } from "./words.js";
+import { capitalized, dateTime, plural, someOf } from "./words.js";
 
 const MOST_NAMED = 3;
 
@@ -12,7 +12,7 @@ const MOST_NAMED = 3;
 export function driftFacts(drift) {
   if (drift === undefined) return [];
   if (drift === null) return [["drift", "unknown: the service does not answer", "unclear"]];
-  const advice = drift.advice.map((one) => ["drift", `${one.text}. ${capital(one.purpose)}: ${one.command}`, "unclear"]);
+  const advice = drift.advice.map((one) => ["drift", `${one.text}. ${capitalized(one.purpose)}: ${one.command}`, "unclear"]);
   return [...(advice.length ? advice : [["drift", without(drift)]]), ...quality(drift.quality)];
 }
 
@@ -24,7 +24,7 @@ function without(drift) {
 
 function quality({ stale, constant }) {
   return [
-    stale.length ? ["stale telemetry", `nothing changes at ${some(stale)}`, "wrong"] : null,
+    stale.length ? ["stale telemetry", `nothing changes at ${someOf(stale, MOST_NAMED)}`, "wrong"] : null,
     constant.length ? ["constant telemetry", constantText(constant)] : null,
   ].filter(Boolean);
 }
@@ -33,11 +33,4 @@ function quality({ stale, constant }) {
 function constantText([first, ...others]) {
   const name = `${metricName(first.metric)} of ${first.service}`;
   return others.length ? `${plural(others.length + 1, "metric")} never change, such as ${name}` : `${name} never changes`;
-}
-
-const capital = (text) => text[0].toUpperCase() + text.slice(1);
-
-function some(names) {
-  const more = names.length - MOST_NAMED;
-  return names.slice(0, MOST_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }

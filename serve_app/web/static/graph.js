@@ -1,5 +1,6 @@
 // The mesh as a graph: around an incident or a selected service in layers (layers.js), or the whole of it: a small mesh or namespace
 // as it calls (whole.js), both as one kind of picture (picture.js); a large one as areas (treemap.js).
+import { legend } from "./conditions.js";
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
 import { layers } from "./layers.js";
@@ -37,6 +38,7 @@ export function graphView(on) {
     clearTimeout(settled);
     settled = setTimeout(redraw, SETTLED_MS);
   });
+  by("legend").replaceChildren(...legend());
   const picture = pictureView(place, { select: on.select, open }),
     areas = treemapView(place, on),
     enterOnce = walk(place);

@@ -1,6 +1,6 @@
 // The history of a mesh: a calendar of its archived incidents, and lists by service and by kind. An incident leads to its moment.
 import { calendar, dayName, legend, monthName, period, shift } from "./calendar.js";
-import { by, el, show } from "./dom.js";
+import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address, go, read } from "./link.js";
 import { ago, capitalized, date, ends, kind, owner, plural, span, time } from "./words.js";
@@ -51,9 +51,7 @@ export function historyView(on) {
         el("a", { href: address({ history: shift(last, 1) }), "data-key": "next" }, "Later"),
       ),
       el("p", { class: "sr", role: "status" }, loaded.incidents ? `${plural(all.length, "incident")} in these months` : "Loading"),
-      loaded.failed
-        ? el("p", { class: "failed", role: "alert" }, `${loaded.failed} `, el("button", { type: "button", "data-key": "retry", click: retry }, "Try again"))
-        : null,
+      loaded.failed ? failure(loaded.failed, "history", retry) : null,
       el(
         "div",
         { class: "archive" },

@@ -10,7 +10,7 @@ import { alerts, isUnseen, notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { likelySuspects } from "./suspects.js";
 import { scoreText } from "./numbers.js";
-import { capitalized, ends, isOfScope, owner, peakOf, plural, recovery, span, time, timeOrDateTime } from "./words.js";
+import { capitalized, ends, isOfScope, owner, peakOf, plural, recovery, someOf, span, time, timeOrDateTime } from "./words.js";
 
 const UNKNOWN = {
   muted: "No alerts.",
@@ -126,15 +126,9 @@ export function incidentsView(on) {
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
       actions(incident),
-      el("p", { class: "affected" }, `Affected: ${firstNames(incident.affected)}`),
+      el("p", { class: "affected" }, `Affected: ${someOf(incident.affected, NAMES)}`),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
     );
-  }
-
-  /** The first names, and how many more there are. */
-  function firstNames(names) {
-    const more = names.length > NAMES ? ` and ${(names.length - NAMES).toLocaleString("en")} more` : "";
-    return names.slice(0, NAMES).join(", ") + more;
   }
 
   function noticeCard(notice) {

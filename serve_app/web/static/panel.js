@@ -3,11 +3,11 @@
 import { archivedDetails, chartsOf } from "./archive.js";
 import { chart, point } from "./chart.js";
 import { beforeAndAfter } from "./deploys.js";
-import { by, el, show } from "./dom.js";
+import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
-import { measuredMetric, reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
+import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { nearest } from "./series.js";
 import { unusualness } from "./severity.js";
 import { originOf } from "./suspects.js";
@@ -98,14 +98,12 @@ export function panelView(on) {
   function redraw() {
     const { service, source } = drawn;
     by("panel-title").textContent = readable(source ? `Calls ${source} → ${service}` : service);
-    show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details, loaded.over ?? loaded.details) : [failure()]) : [el("p", { class: "affected" }, "Loading")]));
+    show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details, loaded.over ?? loaded.details) : [failure(loaded.problem, "panel", retry)]) : [el("p", { class: "affected" }, "Loading")]));
     if (wanted === subjectOf(drawn)) {
       wanted = "";
       focus();
     }
   }
-
-  const failure = () => el("p", { class: "failed", role: "alert" }, `${loaded.problem} `, button("Try again", "retry panel", retry));
 
   function retry() {
     loaded = null;
@@ -129,8 +127,8 @@ export function panelView(on) {
       ...muted(details),
       ...suspicion(details),
       unusual,
-      details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one), (one) => expectedCalls(one, details.service)),
-      details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service), (one) => expectedCalls(details.service, one)),
+      details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
+      details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
       usual,
       list("Incidents", details.incidents, incidentRow, "No incident in the kept snapshots."),
       earlier(details.earlier_incidents),
@@ -190,14 +188,6 @@ export function panelView(on) {
       return [el("p", { class: "why" }, text), series && charted.includes(reason) ? reasonChart(series, reason, at) : null];
     });
     return [score, ...rows, ...(suspect.context ?? []).map((fact) => el("p", { class: "why" }, reasonText(fact, drawn.incident)))];
-  }
-
-  /** The expected values of calls that a suspect has reasons about, by metric. */
-  function expectedCalls(caller, callee) {
-    const reasons = drawn.suspects.flatMap(({ service, reasons: all }) =>
-      all.filter((one) => (one.source === caller && service === callee) || (service === caller && one.destination === callee)),
-    );
-    return Object.fromEntries(reasons.filter((one) => one.expected !== null).map((one) => [measuredMetric(one), one.expected]));
   }
 
   /** The charts: open for unusual metrics, folded for usual ones. */

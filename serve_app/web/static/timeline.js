@@ -12,7 +12,6 @@ const HEIGHT = 104, // of the plot, in pixels
   LOW_SCREEN = 760;
 const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
-const MOST_MARKS = 200; // that can be clicked in the plot
 const DAY_SECONDS = 86400;
 const COLUMNS = [
   "observed_at",
@@ -58,8 +57,7 @@ export function timelineView(on) {
     silences = [], // gaps without data, as pairs of seconds
     shifted = false;
   const place = by("plot"),
-    scrub = by("scrub"),
-    marked = el("div", { id: "marks", "aria-hidden": "true" }); // for a mouse; the lists below have the same
+    scrub = by("scrub");
 
   scrub.addEventListener("input", () => on.look(data.observed_at[scrub.valueAsNumber]));
   place.addEventListener("pointerdown", (event) => {
@@ -116,7 +114,6 @@ export function timelineView(on) {
   }
 
   function listen(u) {
-    u.over.append(marked);
     u.over.addEventListener("click", () => {
       if (u.cursor.left < 0 || u.select.width >= 3 || !data.observed_at.length) return;
       const at = u.cursor.idx === null ? null : moments[u.cursor.idx];
@@ -167,7 +164,6 @@ export function timelineView(on) {
       pen.lineTo(x + 5 * dense, low);
       pen.fill();
     }
-    overlay(u);
     const at = view.at ?? (view.range && !view.range.isLast ? undefined : data?.observed_at.at(-1));
     if (at === undefined) return;
     const x = u.valToPos(ends(at), "x", true);
@@ -178,25 +174,6 @@ export function timelineView(on) {
     pen.moveTo(x, u.bbox.top);
     pen.lineTo(x, low);
     pen.stroke();
-  }
-
-  /** Put a place to click over each incident and each change. */
-  function overlay(u) {
-    const wide = u.over.clientWidth,
-      x = (at) => Math.min(wide, Math.max(0, u.valToPos(ends(at), "x"))),
-      stop = (action) => (event) => {
-        event.stopPropagation();
-        action();
-      };
-    const mark = (kindOfMark, title, left, width, action) => {
-      const one = el("i", { class: kindOfMark, title, click: stop(action), mousedown: (event) => event.stopPropagation() });
-      one.style.left = `${left}px`;
-      one.style.width = `${width}px`;
-      return one;
-    };
-    const incidents = data.incidents.slice(-MOST_MARKS).map((one) => mark("incident", incidentText(one), x(one.since), Math.max(6, x(one.last) - x(one.since)), () => on.visit(one))),
-      changes = data.changes.slice(-MOST_MARKS).map((one) => mark("change", `${changeText(one)}: before and after`, x(one.at) - 7, 14, () => on.deploy(one)));
-    marked.replaceChildren(...incidents, ...changes);
   }
 
   const newest = () => data.observed_at.at(-1) ?? "";

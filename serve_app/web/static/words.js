@@ -139,6 +139,12 @@ function original(text) {
 }
 
 export const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
+/** "a, b and 3 more": the first names of a list. @param {string[]} names @param {number} total of which they are the first. */
+export function someOf(names, most, total = names.length) {
+  const more = total > most ? ` and ${(total - most).toLocaleString("en")} more` : "";
+  return names.slice(0, most).join(", ") + more;
+}
+
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 /** What a recovering incident shows. */
