@@ -226,7 +226,9 @@ def _course(incident: "ArchivedIncidentDocument") -> str:
     from serve_app.web.report.sentences import span
 
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
-    return "; ".join(filter(None, ((f"lasted {incident.lasted}" if incident.lasted else "open"), alert, _feedback(incident))))
+    return "; ".join(
+        filter(None, ((f"lasted {incident.lasted}" if incident.lasted else "open"), alert, _feedback(incident)))
+    )
 
 
 def _feedback(incident: "ArchivedIncidentDocument") -> str:

@@ -91,8 +91,8 @@ class ReadTools:
         return fit({**found, "services": _most_unusual(found["services"]), "calls": _most_unusual(found["calls"])})
 
     def details(self, mesh: str, service: AskedService, source: AskedService | None = None) -> list[str]:
-        """Get what is known about a service: its metrics over the kept snapshots, oldest first, with expected values and
-        usual ranges, its signals, callers and callees, changes, events, incidents and mutes.
+        """Get what is known about a service: its metrics over the kept snapshots, oldest first, with expected values
+        and usual ranges, its signals, callers and callees, changes, events, incidents and mutes.
 
         With `source`, a caller, get the same about its calls to the service instead. Units as in `graph`.
         """

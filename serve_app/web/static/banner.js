@@ -5,14 +5,13 @@ import { address } from "./link.js";
 import { STATES, icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
-import { silentFor } from "./state.js";
+import { isSimulated, silentFor } from "./state.js";
 import { isOfOrigin } from "./suspects.js";
 import { shareText } from "./numbers.js";
 import { between, capitalized, dateTime, ends, kind as readableKind, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
-const APART_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
 
 /**
  * @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one.
@@ -130,7 +129,7 @@ function incidentChips({ state, verdict, incident }) {
     from = `since ${timeOrDateTime(since, verdict.observed_at)}`,
     lasted = age(verdict, incident),
     planned = changes.find((one) => isOfOrigin(incident, one)),
-    nearby = planned ? null : changes[0], // only near in time
+    nearby = planned ? null : changes[0], // of another service
     peak = peakOf(incident, verdict),
     trend = state.stopped || recovering ? null : incident.trend;
   return [
@@ -231,7 +230,7 @@ function lastKnownNotes(now) {
   const { state, verdict, incident, received } = now;
   const learned = learning(now),
     [head, story] = incident ? [incident.headline, `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
-    apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
+    apart = !Number.isFinite(received) || isSimulated(verdict, received);
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
     ...(apart ? [["", `newest snapshot: ${dateTime(verdict.observed_at)}`]] : []),

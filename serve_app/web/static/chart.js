@@ -38,36 +38,33 @@ export function chart(data, { at, cursor }, on) {
     el("path", { class: "axis", d: `M0 ${HEIGHT - LOW}H${WIDTH}` }),
   );
   const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -times.length, End: times.length };
+  const slider = {
+    class: "plot",
+    role: "slider",
+    tabindex: 0,
+    "data-key": `chart ${metric}`,
+    "aria-label": `${name} over time`,
+    "aria-valuemin": 0,
+    "aria-valuemax": times.length - 1,
+    "aria-valuenow": index,
+    "aria-valuetext": spoken(data, index),
+    pointermove: (event) => on.point(inside(event)),
+    pointerleave: () => on.point(null),
+    click: (event) => on.look(inside(event)),
+    keydown: (event) => {
+      const now = Number(event.currentTarget.getAttribute("aria-valuenow"));
+      if (event.key === "Enter") on.look(now);
+      else if (event.key in steps) on.point(Math.min(times.length - 1, Math.max(0, now + steps[event.key])));
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    },
+  };
   return el(
     "figure",
     { class: "chart" },
     el("figcaption", {}, el("b", {}, name), el("span", { class: "reading" }, shownReadout(data, at, cursor))),
-    el(
-      "div",
-      on ? {
-        class: "plot",
-        role: "slider",
-        tabindex: 0,
-        "data-key": `chart ${metric}`,
-        "aria-label": `${name} over time`,
-        "aria-valuemin": 0,
-        "aria-valuemax": times.length - 1,
-        "aria-valuenow": index,
-        "aria-valuetext": spoken(data, index),
-        pointermove: (event) => on.point(inside(event)),
-        pointerleave: () => on.point(null),
-        click: (event) => on.look(inside(event)),
-        keydown: (event) => {
-          const now = Number(event.currentTarget.getAttribute("aria-valuenow"));
-          if (event.key === "Enter") on.look(now);
-          else if (event.key in steps) on.point(Math.min(times.length - 1, Math.max(0, now + steps[event.key])));
-          else return;
-          event.preventDefault();
-          event.stopPropagation();
-        },
-      } : { class: "plot", role: "img", "aria-label": `${name} over time: ${spoken(data, index)}` },
-      picture,
-    ),
+    el("div", on ? slider : { class: "plot", role: "img", "aria-label": `${name} over time: ${spoken(data, index)}` }, picture),
     el("div", { class: "scale", "aria-hidden": "true" }, ...[clockOrDay(times[0], times.at(-1)), `up to ${metricValue(metric, top)}`, clock(times.at(-1))].map((text) => el("span", {}, text))),
   );
 }

@@ -1,7 +1,6 @@
 // The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date. It is one line
 // that opens, and a line for each problem.
 import { by, el, show } from "./dom.js";
-import { driftFacts } from "./drift.js";
 import { interval, isLate, silentFor } from "./state.js";
 import { figures, shareText } from "./numbers.js";
 import { capitalized, dateTime, plural, span } from "./words.js";
@@ -19,8 +18,8 @@ export function pulse(kind, state, age) {
 }
 
 /** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, drift, level}`; received: when the newest verdict was
- * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level; drift: as in
- * `drift.js`. */
+ * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level; drift: the
+ * answer on it. */
 export function detectorView() {
   return {
     draw({ verdict, timeline, received, live, lost, health, source, drift, level, scoring }) {
@@ -66,6 +65,19 @@ export function detectorView() {
       drawProblems(facts);
     },
   };
+}
+
+/** How far the mesh is from training and from its last week: undefined: it was not asked; null: there was no answer. */
+function driftFacts(drift) {
+  if (drift === undefined) return [];
+  if (drift === null) return [["drift", "unknown: the service does not answer", "unclear"]];
+  const { advice, text, quality } = drift,
+    drifts = advice.map((one) => ["drift", `${one.text}. ${capitalized(one.purpose)}: ${one.command}`, "unclear"]);
+  return [
+    ...(drifts.length ? drifts : [["drift", text, null]]),
+    ["stale telemetry", quality.stale_text, "wrong"],
+    ["constant telemetry", quality.constant_text, null],
+  ].filter((fact) => fact[1]);
 }
 
 /** The service level: undefined: it was not asked; null: there was no answer, which is never shown as fulfilled. */

@@ -7,7 +7,7 @@ import { day } from "./words.js";
 /** What to do about an incident; null: documents of earlier versions do not say. */
 export const nextStep = ({ next_step: text }) => (text ? el("p", { class: "next" }, el("b", {}, "What to do: "), text) : null);
 
-/** A planned change: of the likely origin, or only near in time. @param {any[]} more what follows. */
+/** A planned change: of the likely origin, or of another service around the same time. @param {any[]} more what follows. */
 export function changeLine(incident, change, ...more) {
   const isCause = isOfOrigin(incident, change);
   return el("p", { class: isCause ? "why planned" : "why affected" }, `▲ ${change.text} `, ...more);

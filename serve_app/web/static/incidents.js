@@ -96,7 +96,7 @@ export function incidentsView(on) {
     if (!first.length) return el("p", { class: "affected" }, text);
     return el(
       "div",
-      { class: "card quiet-card" },
+      { class: "card" },
       el("p", { class: "affected" }, `${text} ${list}`),
       ...first.map((one, i) => suspect(one, i, null)),
     );
@@ -151,12 +151,11 @@ export function incidentsView(on) {
   const verdictTime = () => drawn.verdict.observed_at;
 
   function suspect(one, i, incident, number = 0) {
-    const opened = i === 0 && number === 0 && incident !== null,
-      score = [el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, scoreText(one.score))];
+    const opened = i === 0 && number === 0 && incident !== null;
     return el(
       "div",
       { class: "suspect" },
-      nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
+      nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
       owner(one) && owner(one) !== owner(incident ?? {}) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, incident ? !isOfScope(incident, one.service) : true),
       incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
@@ -164,7 +163,7 @@ export function incidentsView(on) {
   }
 
   /** A button that selects a service, with its rank before its name if it has one, and what comes after. */
-  function nameButton(service, incident, rank = null, ...after) {
+  function nameButton(service, incident, rank = null, after = null) {
     const isSelected = drawn.service === service;
     return el(
       "button",
@@ -177,7 +176,7 @@ export function incidentsView(on) {
       },
       rank,
       service,
-      ...after,
+      after,
     );
   }
 
@@ -197,12 +196,6 @@ export function incidentsView(on) {
   }
 
   const why = (reason, incident, now = "") => el("p", { class: "why" }, reasonText(reason, incident, now));
-
-  function bar(score) {
-    const fill = el("i");
-    fill.style.width = `${100 * score}%`;
-    return fill;
-  }
 
   function actions(incident) {
     return el(

@@ -206,7 +206,7 @@ export function panelView(on) {
       point: (index) => {
         if (index === cursor) return;
         cursor = index;
-        const drawnCharts = by("panel-content").querySelectorAll(".chart");
+        const drawnCharts = by("panel-content").querySelectorAll(".charts .chart");
         measured.forEach((one, i) => point(drawnCharts[i], { ...one, times }, { at, cursor }));
       },
       look: (index) => on.look(times[index]),

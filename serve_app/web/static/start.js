@@ -1,10 +1,10 @@
 // How a first mesh is connected: three ways, each with a command to copy. The page shows the mesh when its first snapshot arrives.
-import { copy } from "./copy.js";
 import { by, el } from "./dom.js";
 import { ROOT } from "./feed.js";
 import { time } from "./words.js";
 
 const TOKEN = "TOKEN_FILE"; // in commands: a file with an access token
+const COPIED_MS = 2000;
 
 const SNAPSHOT = `{
   "observed_at": "'$(date -u +%Y-%m-%dT%H:%M:%SZ)'",
@@ -75,4 +75,15 @@ export function drawStart(needsToken) {
   place.dataset.token = key;
   by("start").hidden = false;
   by("start-check").textContent = `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`;
+}
+
+/** Copy a command, or select it where a page may not write to the clipboard: over HTTP from another machine. */
+async function copy(command, code, button) {
+  try {
+    await navigator.clipboard.writeText(command);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
+  } catch {
+    getSelection()?.selectAllChildren(code);
+  }
 }

@@ -4,6 +4,7 @@ import { alerts, isUnseen } from "./severity.js";
 import { ends } from "./words.js";
 
 const LATE_INTERVALS = 3; // without a verdict, after which the state is unknown
+const SIMULATED_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
 
 /** The median seconds between snapshots; 15 until it is known. */
 export function interval(timeline) {
@@ -13,6 +14,9 @@ export function interval(timeline) {
 
 /** Seconds since the newest verdict was made; Infinity if that is unknown. */
 export const silentFor = ({ received }) => (Date.now() - received) / 1000;
+
+/** Whether the time of a verdict is not the time of its arrival. */
+export const isSimulated = ({ observed_at: at }, received) => Number.isFinite(received) && Math.abs(ends(at) - received / 1000) > SIMULATED_SECONDS;
 
 export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(data.interval ?? interval(data.timeline), 1);
 

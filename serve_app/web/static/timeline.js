@@ -13,38 +13,6 @@ const HEIGHT = 104, // of the plot, in pixels
 const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
 const DAY_SECONDS = 86400;
-const COLUMNS = [
-  "observed_at",
-  "sequence",
-  "status",
-  "mesh_score",
-  "threshold",
-  "probability",
-  "coverage",
-  "missing_parts",
-  "milliseconds",
-];
-
-/** A timeline with its news, without snapshots that are no longer kept. */
-export function append(before, news) {
-  if (!before) return news;
-  const first = news.kept_from,
-    times = [...before.observed_at, ...news.observed_at];
-  const timeline = Object.fromEntries(
-    COLUMNS.map((name) => [name, [...before[name], ...news[name]].filter((_, i) => times[i] >= first)]),
-  );
-  timeline.kept_from = first;
-  const incidents = new Map(before.incidents.map((one) => [one.id, one]));
-  for (const one of news.incidents) {
-    const old = incidents.get(one.id) ?? one,
-      strongest = old.score > one.score ? old : one;
-    incidents.set(one.id, { ...one, first: old.first, service: strongest.service, score: strongest.score });
-  }
-  timeline.incidents = [...incidents.values()].filter((one) => one.last >= first);
-  timeline.changes = [...before.changes, ...news.changes].filter((one) => one.at >= first);
-  return timeline;
-}
-
 /**
  * @param {any} on `{look(at), visit(incident), select(period, first), zoom(range), deploy(change)}`: called by a click, a click on
  * an incident, a drag with Shift or while periods are compared, another drag, and a click on a change.

@@ -12,7 +12,6 @@ const MARGIN = 14, // pixels around the graph
   STRETCH = 3, // maximum factor between the two directions, so that the picture uses the whole stage
   ASIDE = 6, // pixels from a service to its name
   HEIGHT = 16, // pixels of a name
-  SMALL = 18, // pixels, below which a namespace has no circle
   SPOTS = [0.5, 0.35, 0.65]; // of the length of a call, where its label may be
 const MAX_ZOOM = 60,
   MIN_ZOOM = 0.5,
@@ -103,9 +102,7 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
       .filter((e) => edges.source[e] !== edges.destination[e] && at.has(edges.source[e]) && at.has(edges.destination[e]))
       .map((e) => [e, straight(at.get(edges.source[e]), at.get(edges.destination[e]))]),
   );
-  const spaces = circles
-    .map((one) => ({ ...one, ...to(one), across: zoom * one.across, down: zoom * one.down }))
-    .filter(({ across, down }) => Math.min(across, down) >= SMALL);
+  const spaces = circles.map((one) => ({ ...one, ...to(one), across: zoom * one.across, down: zoom * one.down }));
   return { kind: "whole", ...stage, at, ways, spaces, taken, root: scene.index.get(first) };
 }
 

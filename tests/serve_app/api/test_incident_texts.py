@@ -1,4 +1,4 @@
-"""What people said about an incident, and how long it lasted, in words: the page, reports and the command line show them."""
+"""What people said about an incident, and how long it lasted, in words."""
 
 from datetime import timedelta
 from typing import Any

@@ -134,7 +134,7 @@ def test_comparisons_are_answered(service: Service) -> None:
 
     found = ComparisonDocument.model_validate_json(compared(at(0), at(15), at(17), at(23)).content)
     assert (found.first_snapshots, found.second_snapshots) == (16, 7)
-    assert (found.rows[0].service, found.rows[0].metric) == (name, "error_rate")
+    assert (found.rows[0].service, found.rows[0].metric) == (failing(SPEC), "error_rate")
     detail = problem(compared("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", at(17), at(23)), 422, "invalid-parameter")
     assert f"the kept snapshots are {at(0)} to {at(23)}" in detail["detail"]
     problem(compared(at(0), at(15), at(17)), 422, "invalid-parameter")
