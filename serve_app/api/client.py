@@ -40,7 +40,7 @@ from serve_app.api.schemas.models import (
     RolloutDocument,
 )
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.api.schemas.views import MeshDocument
+from serve_app.api.schemas.views import MeshDocument, OneMeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
 from serve_app.net.endpoint import ssl_context
 
@@ -144,6 +144,10 @@ class Client:
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service."""
         return [MeshDocument.model_validate(row) for row in self._send("GET", "/v1/meshes").json()]
+
+    def mesh(self, mesh: str) -> OneMeshDocument:
+        """One mesh, where its snapshots come from, and how the newest one was scored."""
+        return OneMeshDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}").content)
 
     def read(self, mesh: str, view: str, **parameters: datetime | str | None) -> Any:
         """The JSON of a view of a mesh, such as ``graph``.

@@ -1,4 +1,4 @@
-"""The embeddings of the services of a mesh: as documents, as an Arrow table, and which services are alike."""
+"""The embeddings of the services of a mesh."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -7,7 +7,7 @@ from datetime import datetime
 import numpy as np
 
 from model.features import Array
-from serve_app.api.schemas.embeddings import EmbeddingsDocument, ServiceEmbedding, SimilarDocument, SimilarService
+from serve_app.api.schemas.embeddings import EmbeddingsDocument, ServiceEmbedding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class Embeddings:
     vectors: Array
 
     def document(self) -> EmbeddingsDocument:
-        """All of them."""
+        """Return all of them as a document."""
         rows = zip(self.services, self.deviations.tolist(), self.vectors.tolist(), strict=True)
         return EmbeddingsDocument(
             observed_at=self.observed_at,
@@ -46,30 +46,5 @@ class Embeddings:
             services=[
                 ServiceEmbedding(service=name, deviation=None if np.isnan(value) else value, embedding=vector)
                 for name, value, vector in rows
-            ],
-        )
-
-    def similar(self, service: str, limit: int) -> SimilarDocument:
-        """The services that are most like one of them, by the cosine of their embeddings less the mean of the mesh.
-
-        Without the mean, all services of a mesh would be alike: what they have in common is most of an embedding.
-        """
-        row = list(self.services).index(service)
-        centred = self.vectors - self.vectors.mean(axis=0)
-        lengths = np.linalg.norm(centred, axis=1) + np.float32(1e-12)
-        cosine = centred @ centred[row] / (lengths * lengths[row])
-        order = np.argsort(-cosine, kind="stable")
-        nearest = [int(i) for i in order[: limit + 1] if i != row][:limit]
-        return SimilarDocument(
-            service=service,
-            observed_at=self.observed_at,
-            model=self.model,
-            similar=[
-                SimilarService(
-                    service=self.services[i],
-                    similarity=round(float(cosine[i].clip(-1, 1)), 4),
-                    deviation=None if np.isnan(self.deviations[i]) else float(self.deviations[i]),
-                )
-                for i in nearest
             ],
         )

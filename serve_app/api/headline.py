@@ -26,7 +26,6 @@ from model.verdict import (
     Impact,
     Incident,
     IncidentKind,
-    IncidentTrend,
     Reason,
     Severity,
     Suspect,
@@ -173,11 +172,6 @@ def impact_text(impact: Impact) -> str:
     if not impact.front_door_share:
         return services
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
-
-
-def trend_words(trend: str) -> str:
-    """``getting worse``; see :class:`model.verdict.IncidentTrend`."""
-    return "getting worse" if trend == IncidentTrend.WORSENING else trend
 
 
 def budget_text(budget: ErrorBudget) -> str:

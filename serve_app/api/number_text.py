@@ -1,5 +1,6 @@
-"""Numbers as text for people, the same in verdicts, reports, messages and on the command line. The page has the same
-rules in ``words.js``, and the same examples as its test.
+"""Numbers as text for people, the same in verdicts, reports, messages and on the command line.
+
+The page formats the points of its charts by the same rules, in ``numbers.js``, with the units of :func:`page_numbers`.
 """
 
 import math
@@ -58,9 +59,13 @@ class Unit:
         digits = 0 if shown.is_integer() else self._digits(shown)
         return f"{shown:,.{digits}f}{self.text}"
 
+    @property
+    def digits(self) -> int:
+        """The maximum number of digits after the point."""
+        return round(-math.log10(self.step))
+
     def _digits(self, scaled: float) -> int:
-        finest = round(-math.log10(self.step))
-        return 0 if scaled >= 10 else min(finest, 1) if scaled >= 1 else finest
+        return 0 if scaled >= 10 else min(self.digits, 1) if scaled >= 1 else self.digits
 
 
 PERCENT = Unit(100.0, "%", 0.1)

@@ -24,7 +24,7 @@ TokenFile = Annotated[
 CaFile = Annotated[
     Path | None,
     typer.Option(
-        "--ca-file", metavar="FILE", envvar="TAGAE_CA_FILE", help="Certificates to trust instead of the system's."
+        "--ca-file", metavar="FILE", envvar="TAGAE_CA_FILE", help="CA bundle to use instead of the system store."
     ),
 ]
 

@@ -196,7 +196,6 @@ def _show(
 def _show_one(incident: "IncidentDetailDocument", mesh: str, url: str) -> None:
     """Print what is known about an incident on stdout."""
     from model.names import list_first, readable
-    from serve_app.api.headline import trend_words
 
     facts = (
         f"{incident.since:%Y-%m-%d %H:%M} UTC",
@@ -211,7 +210,7 @@ def _show_one(incident: "IncidentDetailDocument", mesh: str, url: str) -> None:
     page = f"{url.rstrip('/')}/#mesh={quote(mesh, safe='')}&incident={quote(incident.id, safe='')}"
     notes = (
         what_to_do(incident),
-        incident.trend and trend_words(incident.trend),
+        incident.trend,
         _course(incident),
         *suspects,
         incident.affected and f"affected: {readable(list_first(incident.affected, 20))}",
@@ -227,25 +226,11 @@ def _course(incident: "ArchivedIncidentDocument") -> str:
     from serve_app.web.report.sentences import span
 
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
-    return "; ".join(filter(None, (_duration(incident), alert, _feedback(incident))))
-
-
-def _duration(incident: "ArchivedIncidentDocument") -> str:
-    from serve_app.web.report.sentences import span
-
-    if incident.until is None:
-        return "open"
-    text = span(incident.until - incident.since)
-    return f"lasted at least {text}; ended, unknown how" if incident.ended_unseen else f"lasted {text}"
+    return "; ".join(
+        filter(None, ((f"lasted {incident.lasted}" if incident.lasted else "open"), alert, _feedback(incident)))
+    )
 
 
 def _feedback(incident: "ArchivedIncidentDocument") -> str:
-    given, accepted = incident.feedback, incident.accepted
-    if given is None and accepted is not None:
-        return f"accepted as normal{f' by {accepted.accepted_by}' if accepted.accepted_by else ''}"
-    if given is None:
-        return ""
-    who = f" by {given.given_by}" if given.given_by else ""
-    if not given.was_incident:
-        return f"false alarm{who}"
-    return f"confirmed{who}: {given.culprit}" if given.culprit else f"confirmed{who}"
+    given = incident.feedback or incident.accepted
+    return given.text if given else ""

@@ -9,9 +9,12 @@ import zlib
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
+from html import escape
 from pathlib import Path
 
 import pyarrow as pa
+
+from serve_app.web.numbers import page_numbers
 
 FOLDER = Path(__file__).parent / "static"
 GZIP = 16 + zlib.MAX_WBITS  # selects gzip in zlib
@@ -30,7 +33,7 @@ HEADERS = {
 }
 CACHE_PERMANENTLY = {"x-content-type-options": "nosniff", "cache-control": "public, max-age=31536000, immutable"}
 PLACEHOLDER = "@files@"  # of the path of the files in the page
-ROOT = "@root@"  # likewise of the path of the service
+ROOT = "@root@"  # of the path of the service
 IMPORT = re.compile(r'^import .*? from "\./([^"]+)";$', re.MULTILINE)
 
 
@@ -76,7 +79,7 @@ def page(*added: str, root: str = "") -> File:
         root: path of the service relative to the page, which may be below a path of a proxy.
     """
     links = "\n".join(f'<link rel="modulepreload" href="{PLACEHOLDER}/{name}">' for name in _modules("main.js"))
-    return render("index.html", root, preloads=links, added="".join(added))
+    return render("index.html", root, numbers=escape(page_numbers()), preloads=links, added="".join(added))
 
 
 @cache

@@ -10,14 +10,14 @@ import numpy as np
 
 from model.features import Array
 from model.incidents.mutes import EVERY, matches
-from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, Owner
+from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, Owner, SignalKind
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Status
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
 from serve_app.stores.archive import unpack_json
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.record import Record
-from serve_app.web.history import call_row, instant, metric_table, plain, unknown_row
+from serve_app.web.history import call_row, instant, metric_table, plain, signal_values, unknown_row
 from serve_app.web.metric_history import metric_histories
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot
@@ -127,6 +127,7 @@ def details(
         "deviation": _deviation(moment, subject, row),
         "times": [instant(snapshot.observed_at) for snapshot in shown],
         "metrics": metric_histories(subject, state, table, _find_pauses(subject, shown, verdicts)),
+        "signals": _signals(subject, shown),
         **_neighbours(subject, moment, shown[: until[-1] + 1], state.interval_seconds),
         "changes": _changes(subject, shown),
         "events": _events(subject, verdicts),
@@ -140,6 +141,14 @@ def details(
         "links": links.tools(_link_subject(mesh, subject.service, at, incidents)),
     }
     return msgspec.json.encode(document)
+
+
+def _signals(subject: Subject, shown: Sequence[MeshSnapshot]) -> dict[str, list[float | None]]:
+    """The signals of a service by kind; calls have none."""
+    if subject.source is not None:
+        return {}
+    kinds = {one.kind for snapshot in shown for one in snapshot.signals if one.service == subject.service}
+    return {kind.value: plain(signal_values(shown, subject.service, kind)) for kind in SignalKind if kind in kinds}
 
 
 def _link_subject(mesh: str, service: str, at: datetime, incidents: Sequence[dict[str, Any]]) -> LinkSubject:

@@ -106,13 +106,6 @@ class ServicesDocument(Document):
     total: int = Field(ge=0, description="number of services that match")
 
 
-class SeriesDocument(Document):
-    """The metrics of a service or a call over time, and the signals that the service has; null: not observed."""
-
-    observed_at: list[Instant]
-    metrics: dict[str, list[float | None]]
-
-
 class PastMapDocument(MapDocument):
     """The map of a past moment, from the history of the mesh or its Prometheus."""
 
@@ -235,6 +228,10 @@ class DetailsDocument(Document):
     deviation: Deviation
     times: list[Instant] = Field(description="of the snapshots of the metrics, oldest first, at most 240")
     metrics: list[MetricHistory]
+    signals: dict[str, list[float | None]] = Field(
+        description="by kind, for the same snapshots: signals of the service, which have no expected values; null: not "
+        "observed"
+    )
     neighbours_at: Instant | None = Field(
         description="snapshot of the callers and callees: the moment, or the last one before it that has the service"
     )

@@ -75,25 +75,6 @@ def instant(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def series(window: Sequence[MeshSnapshot], service: str, source: str | None = None) -> bytes:
-    """Return JSON of a ``SeriesDocument``: of a service, or of the calls from ``source`` to it.
-
-    Raises:
-        InvalidParameter: no snapshot has it.
-    """
-    names: Sequence[str] = NODE_METRICS if source is None else EDGE_METRICS
-    table = service_table(window, service) if source is None else call_table(window, source, service)
-    if table is None:
-        raise unknown_row(window, service, source)
-    metrics = {name: plain(table[:, i]) for i, name in enumerate(names)}
-    if source is None:
-        kinds = {one.kind for snapshot in window for one in snapshot.signals if one.service == service}
-        metrics |= {kind.value: plain(signal_values(window, service, kind)) for kind in SignalKind if kind in kinds}
-    return msgspec.json.encode(
-        {"observed_at": [instant(snapshot.observed_at) for snapshot in window], "metrics": metrics}
-    )
-
-
 def signal_values(snapshots: Iterable[MeshSnapshot], service: str, kind: SignalKind) -> FloatArray:
     """Return a signal of a service, ``[T]``; NaN if it was not measured. Sources leave out zeros of counts."""
     missing = 0.0 if kind in COUNTS else np.nan

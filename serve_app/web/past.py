@@ -34,7 +34,7 @@ ONE_STEP = timedelta(microseconds=1)  # between two times
 
 
 class PastQueries:
-    """The queries about the past; otherwise as :class:`~serve_app.web.queries.PageQueries`.
+    """Answers questions about the past of the meshes of a session.
 
     Args:
         meshes: repository of the session.

@@ -27,7 +27,7 @@ from serve_app.web.assets import GZIP
 from serve_app.web.details import MOST_LISTED, details, span
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
-from serve_app.web.history import series, timeline
+from serve_app.web.history import timeline
 from serve_app.web.past import PastQueries
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot, match_records
@@ -93,15 +93,6 @@ class PageQueries:
             UnknownMesh: it has no verdict.
         """
         return timeline(self._meshes.load_records(mesh, since, limit), self._window(mesh))
-
-    def series(self, mesh: str, service: str, source: str | None) -> bytes:
-        """Return JSON of the metrics of a service, or of the calls from ``source`` to it.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
-            InvalidParameter: no kept snapshot has it.
-        """
-        return series(self._window(mesh), service, source)
 
     def services(self, mesh: str, text: str, limit: int) -> bytes:
         """Return JSON of at most ``limit`` services of the kept snapshots whose names contain a text.

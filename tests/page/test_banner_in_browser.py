@@ -162,9 +162,9 @@ def test_it_says_what_to_do_below_the_cause(look: Callable[..., Tab]) -> None:
         "() => ['headline', 'next-step', 'chips'].map((id) => document.getElementById(id).offsetTop)"
     )
     assert tops == sorted(set(tops))
-    assert "getting worse" in one.text("#chips")
+    assert "worsening" in one.text("#chips")
     assert one.text("#cards .card > p >> nth=0") == f"What to do: {STEP}"
-    assert "getting worse" in one.text("#cards .card .when >> nth=0")
+    assert "worsening" in one.text("#cards .card .when >> nth=0")
     one.assert_accessible()
 
 

@@ -165,7 +165,7 @@ def test_the_present_level_is_accepted_as_normal(browser: Any, service: str, tok
         about = "The present level becomes normal. The incident ends. You cannot undo this."
         assert opened.text("#decision-about") == about
         answer(opened, "Accept as normal", "the new release")
-        said = "Accepted as normal by alice. The incident ends with the next snapshot. Note: the new release"
+        said = "Accepted as normal by alice. Note: the new release"
         opened.until(lambda: said in opened.text("#cards"), "the page says who accepted it")
         assert not accept.count()
         assert not is_open(opened)

@@ -48,7 +48,7 @@ def test_advice_names_what_drifts_and_the_command(one: Tab) -> None:
     assert text == f"{TEXT}. If this is to stay, train weights: {COMMAND}"
     assert looks == "unclear"
     assert row(one, "stale telemetry") == ("nothing changes at shop/cart", "wrong")
-    assert row(one, "constant telemetry") == ("2 metrics never change, such as connections of shop/pay", "")
+    assert row(one, "constant telemetry") == ("2 metrics never change, such as active connections of shop/pay", "")
     problems = one.page.locator("#faults li").all_inner_texts()
     assert [text.split(":")[0] for text in problems] == ["Stale telemetry", "Drift"], "the most urgent first"
     one.assert_accessible()

@@ -139,14 +139,12 @@ def test_without_a_mesh_three_ways_to_connect_one_are_shown(one: Tab, base: str)
     assert one.text("#headline") == "No mesh yet"
     for hidden in ("#mesh-graph", "#time", "#side", "#detector"):
         assert not page.is_visible(hidden), "no empty frame"
-    assert page.get_by_role("tab").all_inner_texts() == ["Prometheus", "Push", "Demo"]
-    assert "tagae doctor --prometheus" in one.text("#way")
-    page.focus("#way-0")
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate("() => document.activeElement.id") == "way-1"
-    assert f"{base}/v1/meshes/shop/snapshots" in one.text("#way")
-    page.keyboard.press("ArrowRight")
-    assert f"tagae score out/try --url {base} --mesh try" in one.text("#way")
+    assert page.locator("#ways summary").all_inner_texts() == ["Prometheus", "Push", "Demo"]
+    assert "tagae doctor --prometheus" in one.text("#ways")
+    pushed, demo = f"{base}/v1/meshes/shop/snapshots", f"tagae score out/try --url {base} --mesh try"
+    for name, command in (("Push", pushed), ("Demo", demo)):
+        page.locator(f"#ways summary:text-is('{name}')").press("Enter")
+        assert command in one.text("#ways [open]")
     checked = one.text("#start-check")
     assert checked.startswith("No snapshot has arrived yet. Checked at ")
     one.until(lambda: one.text("#start-check") != checked, "it checks again")
@@ -154,12 +152,12 @@ def test_without_a_mesh_three_ways_to_connect_one_are_shown(one: Tab, base: str)
 
 def test_the_command_to_push_runs_and_the_page_learns_the_mesh(one: Tab, base: str) -> None:
     one.page.goto(base)
-    one.page.click("#way-1")
+    one.page.click("#ways summary:text-is('Push')")
     one.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    one.page.click("#way button:text-is('Copy')")
-    one.until(lambda: one.page.locator("#way button:text-is('Copied')").count(), "it is copied")
+    one.page.click("#ways [open] button:text-is('Copy')")
+    one.until(lambda: one.page.locator("#ways button:text-is('Copied')").count(), "it is copied")
     command = one.page.evaluate("() => navigator.clipboard.readText()")
-    assert command == one.text("#way code")
+    assert command == one.text("#ways [open] code")
     once = command.removeprefix("while ").removesuffix("; do sleep 15; done")
     done = subprocess.run(["bash", "-c", once], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
     assert '"status":"warming_up"' in done.stdout, done.stdout + done.stderr
@@ -221,8 +219,8 @@ def test_frames_stand_in_for_data_that_are_on_their_way(browser: Any, base: str)
         opened.page.goto(f"{base}/#mesh=shop")
         opened.until(lambda: len(held) > 1, "requests for the verdict and for its stream")
         for frame in ("#mesh-graph", "#time"):
-            content = "() => getComputedStyle(document.querySelector('{}'), '::before').content"
-            assert opened.page.evaluate(content.format(frame)) != "none"
+            colour = "() => getComputedStyle(document.querySelector('{}')).backgroundColor"
+            assert opened.page.evaluate(colour.format(frame)) != "rgba(0, 0, 0, 0)"
             assert not opened.page.is_visible(f"{frame} h2")
         opened.assert_accessible()
         for resume in held:
@@ -246,7 +244,7 @@ def test_every_first_state_is_accessible(browser: Any, base: str, width: int, sc
         opened.page.goto(base)
         opened.page.wait_for_selector("#start:visible")
         for way in range(3):
-            opened.page.click(f"#way-{way}")
+            opened.page.click(f"#ways summary >> nth={way}")
             opened.assert_accessible()
         push_all(base, "shop", SLOW[:4])
         opened.page.wait_for_selector("#verdict.learning", timeout=1000 * PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""The history of incidents on the page: a calendar, lists, one incident in full; and what was seen before."""
+"""The history of incidents on the page: a calendar, lists, the moment of an incident; and what was seen before."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,14 +40,20 @@ def ids(base: str) -> list[str]:
     return chosen
 
 
+def is_at(one: Tab, incident: str) -> bool:
+    """Whether the page shows a past moment with the card of this incident."""
+    return "at=" in one.page.url and f"incident={incident}" in one.page.url and FAILING in one.text("#cards")
+
+
 def test_a_new_incident_shows_what_was_seen_before(one: Tab, ids: list[str]) -> None:
     one.open("/#mesh=shop")
     link = one.page.locator(".card .seen a").first
     link.wait_for(timeout=1000 * PATIENCE_SECONDS)
     assert one.text(".card .seen").startswith("Seen before: once, on ")
     link.click()
-    one.page.wait_for_selector(".card.whole")
-    assert one.page.url.endswith(f"history={ids[0]}")
+    one.until(lambda: is_at(one, ids[0]), "the moment of its highest score")
+    one.until(lambda: "archive, " in one.text("#time .stale-label"), "it is of the archive")
+    assert "Confirm incident" in one.text("#cards")
 
 
 def test_a_panel_leads_to_earlier_incidents(one: Tab, ids: list[str]) -> None:
@@ -57,8 +63,7 @@ def test_a_panel_leads_to_earlier_incidents(one: Tab, ids: list[str]) -> None:
     assert one.page.locator(f"#panel [data-key='earlier {ids[1]}']").count() == 0, "it is open, and in the charts"
     assert "Earlier incidents" in one.text("#panel")
     link.click()
-    one.page.wait_for_selector(".card.whole")
-    assert one.page.url.endswith(f"history={ids[0]}")
+    one.until(lambda: is_at(one, ids[0]), "the moment of its highest score")
 
 
 def test_the_calendar_and_the_lists_lead_to_an_incident(one: Tab, ids: list[str]) -> None:
@@ -73,13 +78,12 @@ def test_the_calendar_and_the_lists_lead_to_an_incident(one: Tab, ids: list[str]
     one.until(lambda: one.page.locator("#history .archived li").count() < everything, "only one day is listed")
     assert "history=20" in one.page.url
     one.page.locator("#history section[aria-label='By kind'] button", has_text="Failing").click()
-    one.page.locator("#history .archived a", has_text=FAILING).first.click()
-    one.page.wait_for_selector(".card.whole")
-    assert FAILING in one.text(".card.whole h3")
-    assert one.text(".card.whole .next").startswith("What to do: ")
-    assert "reported after" in one.text(".card.whole .facts")
-    picture = one.page.locator(".card.whole img.picture")
-    one.until(lambda: picture.evaluate("one => one.naturalWidth") > 100, "the score and the graph are drawn")
+    card = one.page.locator("#history .archived li", has_text=FAILING).first
+    assert "reported after" in card.inner_text()
+    card.locator("h4 a").click()
+    one.until(lambda: is_at(one, ids[0]), "the moment of its highest score")
+    assert one.page.is_visible("#mesh-graph")
+    one.until(lambda: one.text("#cards .next").startswith("What to do: "), "its card")
     one.page.go_back()
     one.page.wait_for_selector("#history .calendar")
     one.page.keyboard.press("Escape")
@@ -87,10 +91,12 @@ def test_the_calendar_and_the_lists_lead_to_an_incident(one: Tab, ids: list[str]
     assert one.page.is_visible("#mesh-graph")
 
 
-def test_an_archived_incident_has_a_link_and_a_report(one: Tab, base: str, ids: list[str]) -> None:
-    one.page.goto(f"{base}/#mesh=shop&history={ids[0]}")
-    one.page.wait_for_selector(".card.whole", timeout=1000 * PATIENCE_SECONDS)
-    report = one.page.locator(".card.whole a", has_text="Report").get_attribute("href")
+def test_an_archived_incident_has_a_report(one: Tab, base: str, ids: list[str]) -> None:
+    one.page.goto(f"{base}/#mesh=shop&history={ids[0][:4]}-{ids[0][4:6]}-{ids[0][6:8]}")
+    link = one.page.locator("#history .archived a", has_text="Report").first
+    link.wait_for(timeout=1000 * PATIENCE_SECONDS)
+    reports = [link.get_attribute("href") for link in one.page.locator("#history .archived a", has_text="Report").all()]
+    (report,) = (link for link in reports if link and ids[0] in link)
     answer = httpx.get(report, timeout=PATIENCE_SECONDS)
     assert (answer.status_code, ids[0] in answer.text) == (200, True)
 
@@ -99,20 +105,22 @@ def test_an_archived_incident_gets_feedback(one: Tab, base: str, ids: list[str])
     def read_feedback() -> Any:
         return httpx.get(f"{base}/v1/meshes/shop/incidents/{ids[0]}", timeout=PATIENCE_SECONDS).json()["feedback"]
 
-    one.page.goto(f"{base}/#mesh=shop&history={ids[0]}")
-    one.page.locator(".card.whole").get_by_role("button", name="It was this service").first.click()
+    one.page.goto(f"{base}/#mesh=shop&peak={ids[0]}")
+    one.until(lambda: is_at(one, ids[0]), "the moment of its highest score")
+    one.page.locator("#cards").get_by_role("button", name="It was this service").first.click()
     one.page.locator("#decision textarea").fill("its disk was full")
     one.page.locator("#decision-send").click()
-    one.until(lambda: f"Confirmed: {FAILING}. Note: its disk was full" in one.text(".card.whole"), "it is confirmed")
+    one.until(lambda: f"Confirmed: {FAILING}." in one.text("#cards"), "it is confirmed")
+    assert "Note: its disk was full" in one.text("#cards")
     assert (read_feedback()["was_incident"], read_feedback()["culprit"]) == (True, FAILING)
-    assert one.page.locator(".card.whole .culprit").count() == 0, "feedback is given once"
-    one.page.get_by_role("link", name="All incidents").click()
+    assert one.page.locator("#cards .culprit").count() == 0, "feedback is given once"
+    one.page.keyboard.press("h")
     one.until(lambda: "Confirmed" in one.text("#history .archived"), "the list has it")
-    one.page.go_back()
+    one.page.keyboard.press("h")
     one.page.get_by_role("button", name="Undo").click()
     one.page.get_by_role("button", name="False alarm").click()
     one.page.locator("#decision-send").click()
-    one.until(lambda: "Marked as a false alarm" in one.text(".card.whole"), "it is denied")
+    one.until(lambda: "Marked as a false alarm" in one.text("#cards"), "it is denied")
     one.page.get_by_role("button", name="Undo").click()
     one.page.get_by_role("button", name="Confirm incident").wait_for()
     assert read_feedback() is None
@@ -122,7 +130,8 @@ def test_an_archived_incident_gets_feedback(one: Tab, base: str, ids: list[str])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_accessible(browser: Any, base: str, ids: list[str], scheme: str, width: int) -> None:
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as opened:
-        for history, shown in (("now", "#history .archived li"), (ids[0], ".card.whole .picture")):
-            opened.page.goto(f"{base}/#mesh=shop&history={history}")
+        for view, shown in (("history=now", "#history .archived li"), (f"peak={ids[0]}", "#cards .card")):
+            opened.page.goto("about:blank")
+            opened.page.goto(f"{base}/#mesh=shop&{view}")
             opened.page.wait_for_selector(shown, timeout=1000 * PATIENCE_SECONDS)
             opened.assert_accessible()

@@ -74,7 +74,7 @@ def test_a_link_leads_to_a_namespace_and_a_small_one_is_drawn_with_its_calls(bro
         assert one.text("#crumbs") == f"All namespaces › {LARGEST}"
         one.open(f"/#mesh=shop&space={SMALL}")
         one.until(lambda: f"{SIZES[SMALL]} of " in one.page.get_attribute("#canvas", "aria-label"), "its services")
-        assert one.page.locator("#canvas canvas").count() == 1
+        assert one.page.locator("#canvas .whole").count() == 1
         assert one.text("#crumbs") == f"All namespaces › {SMALL}"
 
 
@@ -110,5 +110,5 @@ def test_areas_do_not_overlap_and_are_walked_by_the_keyboard(browser: Any, base:
 def test_it_is_accessible(browser: Any, base: str, space: str, width: int, scheme: str) -> None:
     with tab(browser, base, viewport={"width": width, "height": 844}, color_scheme=scheme) as one:
         one.open(f"/#mesh=shop&view=all{space}")
-        one.page.wait_for_selector("#canvas :is(.area, canvas)")
+        one.page.wait_for_selector("#canvas :is(.area, .whole)")
         one.assert_accessible()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from html import escape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -9,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from serve_app.web.numbers import page_numbers
 from tests.number_examples import EXAMPLES
 from tests.page.browsing import IN_BROWSER, tab
 
 pytestmark = IN_BROWSER
 STATIC = Path(__file__).parents[2] / "serve_app" / "web" / "static"
 WRITE = """async (examples) => {
-  const { scoreText: score, anomalyText: anomaly, shareText: share, span, metricValue } = await import("./words.js");
+  const { scoreText: score, anomalyText: anomaly, shareText: share, metricValue } = await import("./numbers.js");
+  const { span } = await import("./words.js");
   const kinds = { score, anomaly, share, span };
   return examples.map(([kind, value]) => (kinds[kind] ?? ((x) => metricValue(kind, x)))(value));
 }"""
@@ -39,6 +42,7 @@ def base() -> Iterator[str]:
 
 def test_numbers_read_as_in_python(browser: Any, base: str) -> None:
     with tab(browser, base) as opened:
-        opened.page.goto(f"{base}/icon.svg")
+        opened.page.goto(f"{base}/docs.html")
+        opened.page.set_content(f'<meta id="numbers" content="{escape(page_numbers())}">')
         written = opened.page.evaluate(WRITE, [[kind, value] for kind, value, _ in EXAMPLES])
     assert written == [text for *_, text in EXAMPLES]

@@ -58,7 +58,8 @@ def click_in_graph(one: Tab, wanted: Callable[[str], bool]) -> str:
     for y in range(40, int(box["height"]) - 40, STEP):
         for x in range(10, int(box["width"]) - 10, STEP):
             one.page.mouse.move(box["x"] + x, box["y"] + y)
-            if one.page.evaluate("() => document.getElementById('canvas').style.cursor") != "pointer":
+            at = [box["x"] + x, box["y"] + y]
+            if one.page.evaluate("at => getComputedStyle(document.elementFromPoint(...at)).cursor", at) != "pointer":
                 continue
             one.page.mouse.click(box["x"] + x, box["y"] + y)
             if one.page.is_visible("#panel") and wanted(one.text(TITLE)):
@@ -143,7 +144,6 @@ def test_keys_open_and_close_the_panel(one: Tab) -> None:
     wait_for_panel(one, FAILING, "Suspect, score")
     one.page.click("#panel-close")
     one.until(lambda: not one.page.is_visible("#panel"), "the panel closes")
-    one.page.locator("#canvas").focus()
     one.page.evaluate("() => document.activeElement.blur()")
     one.page.keyboard.press("p")
     wait_for_panel(one, FAILING)
@@ -260,7 +260,6 @@ def test_the_callee_of_calls_that_fail_is_normal_by_itself(one: Tab, base: str) 
     text = wait_for_panel(one, FAILING, "Normal by itself;")
     assert f"Normal by itself; the calls from {caller} fail" in text
     assert "Anomaly score" not in text
-    assert "expected below 0.1%" in one.page.locator("#panel tbody tr", has_text=caller).inner_text()
     one.assert_accessible()
     one.page.click(f"#panel [data-key='calls from {caller}']")
     wait_for_panel(one, f"Calls {caller} → {FAILING}")

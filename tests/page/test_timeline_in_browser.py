@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -134,7 +133,7 @@ def test_a_moment_of_the_archive_has_its_graph_and_its_panel(one: Tab) -> None:
         lambda: one.text("#headline").startswith(f"At {day}") and FAILING in one.text("#headline"), "what was wrong"
     )
     assert f"showing {day}" in one.text("#moment")
-    assert not one.page.locator("#cards .spark").count(), "their series are of now"
+    assert not one.page.locator("#cards .chart").count(), "their series are of now"
     one.page.keyboard.press("1")
     one.until(lambda: f"At {day}" in one.text("#panel") and "of them failed" in one.text("#panel"), "the panel of then")
     assert one.page.locator("#panel .chart").count() >= 4
@@ -183,21 +182,6 @@ def test_a_moment_without_data_says_so(browser: Any, base: str) -> None:
         one.assert_clean(REFUSED)
 
 
-def test_charts_show_yesterday_and_last_week(one: Tab) -> None:
-    open_mesh(one, f"&service={FAILING}")
-    one.page.locator("#panel .chart").first.wait_for()
-    for name, key, link in (("yesterday", "day", "with=day"), ("last week", "week", "with=day%2Cweek")):
-        one.page.click(f".repeats button:text-is('{name}')")
-        lines = one.page.locator(f"#panel path.other.{key}")
-        one.until(partial(has_lines, lines), f"lines of {name}")
-        assert link in one.page.url
-        assert one.page.locator(f"#panel path.other.{key}").first.get_attribute("d")
-    one.until(lambda: "yesterday" in one.text("#panel .chart .reading"), "the values are read out")
-    assert "last week" in one.text("#panel .chart .reading")
-    one.page.click(".repeats button:text-is('yesterday')")
-    one.until(lambda: not one.page.locator("#panel path.other.day").count(), "they go again")
-
-
 def test_the_usual_range_of_earlier_days_is_drawn(one: Tab) -> None:
     open_mesh(one, f"&service={FAILING}&range=1h")
     one.until(lambda: "usually" in one.text("#panel .charts") or "expected" in one.text("#panel .charts"), "the band")
@@ -223,10 +207,10 @@ def test_a_deploy_opens_before_and_after(one: Tab) -> None:
     one.until(lambda: not one.page.is_visible("#comparison"), "it closes")
 
 
-def test_a_deploy_is_compared_from_the_plot_the_card_and_the_panel(one: Tab) -> None:
+def test_a_deploy_is_compared_from_the_list_the_card_and_the_panel(one: Tab) -> None:
     open_mesh(one, f"&service={FAILING}")
-    one.page.locator("#marks .change").first.click()
-    one.until(lambda: one.page.is_visible("#comparison .sentence"), "from the triangle")
+    one.page.locator("#changes button").first.click()
+    one.until(lambda: one.page.is_visible("#comparison .sentence"), "from the list below the plot")
     for place in ("#panel a:text-is('before and after')", "#cards a:text-is('Before and after')"):
         one.page.keyboard.press("c")
         one.until(lambda: not one.page.is_visible("#comparison"), "it closes")
@@ -269,9 +253,9 @@ def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
         for a, b in ((-30, -1), (0, 15))
     )
     views = {
-        "&range=7d": "#marks .incident",
+        "&range=7d": "#past button",
         f"&at={at(YESTERDAY, ERRORS_FROM + 2)}&service={FAILING}": "#panel .chart",
-        f"&service={FAILING}&range=6h&with=day,week": "#panel path.other.week",
+        f"&service={FAILING}&range=6h": "#panel path.usual",
         f"&range=24h&focus={FAILING}&first={before}&second={after}": "#comparison .sentence",
     }
     with tab(browser, base, color_scheme=scheme, viewport={"width": width, "height": 844}) as one:
@@ -282,8 +266,3 @@ def test_accessible(browser: Any, base: str, scheme: str, width: int) -> None:
             one.assert_clean()
             one.assert_accessible()
             one.complaints.clear()  # of axe, which the policy of the page stops
-
-
-def has_lines(lines: Any) -> bool:
-    """Return whether four charts or more have the line."""
-    return bool(lines.count() >= 4)

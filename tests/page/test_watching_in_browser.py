@@ -115,33 +115,21 @@ def test_an_incident_of_traffic_is_about_its_scope(look: Callable[..., Tab]) -> 
     assert not one.page.get_by_role("button", name="It was this service").count()
 
 
-def test_texts_of_accepted_and_unseen_incidents(look: Callable[..., Tab]) -> None:
+def test_an_incident_is_named_by_its_title(look: Callable[..., Tab]) -> None:
     one = look(BEFORE, lambda _: None)
     texts = one.page.evaluate(
         """async () => {
             const path = document.querySelector("script[src*='/main.js']").src.replace("main.js", "words.js"),
-                { acceptedText, lasted, namedIncident } = await import(path),
-                times = { since: "2026-03-01T03:00:00Z", until: "2026-03-01T03:12:00Z" },
-                about = { suspects: [{ service: "shop/cart" }], affected: [], id: "a" };
+                { namedIncident } = await import(path);
             return [
-                acceptedText({ accepted_by: "alice", note: "the new release" }),
-                acceptedText({ accepted_by: "", note: "" }),
-                lasted({ ...times, ended_unseen: true }),
-                lasted(times),
-                namedIncident(about),
-                namedIncident({ ...about, scope: "*" }),
-                namedIncident({ ...about, scope: "shop/*" }),
-                namedIncident({ ...about, scope: "shop/gateway" }),
+                namedIncident({ title: "shop/cart" }),
+                namedIncident({ title: "requests to the mesh", scope: "*" }),
+                namedIncident({ title: "calls from shop/web to shop/cart", caller: "shop/web" }),
             ];
         }"""
     )
     assert texts == [
-        "Accepted as normal by alice. Note: the new release",
-        "Accepted as normal.",
-        "at least 12 min; ended, unknown how",
-        "12 min",
         "The incident at shop/cart",
         "The incident of the requests to the mesh",
-        "The incident of the requests to namespace shop",
-        "The incident of the requests to shop/gateway",
+        "The incident of the calls from shop/web to shop/cart",
     ]

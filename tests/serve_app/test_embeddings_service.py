@@ -12,10 +12,10 @@ from model.checkpoint import load
 from serve_app.api.client import Client
 from serve_app.api.codec import ARROW
 from serve_app.api.codec.arrow_embeddings import decode_embeddings
-from serve_app.api.schemas.embeddings import EmbeddingsDocument, SimilarDocument
+from serve_app.api.schemas.embeddings import EmbeddingsDocument
 from serve_app.cli import app
 from serve_app.pipeline import Mesh, Options, advance, embed
-from tests.serve_app.running import Service, problem, push, record_simulation
+from tests.serve_app.running import Service, push, record_simulation
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 
@@ -50,20 +50,6 @@ def test_arrow_has_the_same_embeddings(service: Service) -> None:
     document = EmbeddingsDocument.model_validate_json(service.http.get(f"/v1/meshes/{MESH}/embeddings").content)
     assert (found.mesh, found.model) == (MESH, document.model)
     np.testing.assert_allclose(found.vectors, [one.embedding for one in document.services], rtol=1e-5)
-
-
-@pytest.mark.usefixtures("verdict")
-def test_similar_services_are_ranked(service: Service) -> None:
-    asked = SNAPSHOTS[-1].node_ids[3]
-    response = service.http.get(f"/v1/meshes/{MESH}/similar", params={"service": asked, "limit": 4})
-    document = SimilarDocument.model_validate_json(response.content)
-    values = [one.similarity for one in document.similar]
-    assert len(values) == 4
-    assert values == sorted(values, reverse=True)
-    assert asked not in [one.service for one in document.similar]
-    unknown = service.http.get(f"/v1/meshes/{MESH}/similar", params={"service": "shop/nobody"})
-    problem(unknown, 422, "invalid-parameter", "/service")
-    problem(service.http.get("/v1/meshes/nobody/embeddings"), 404, "unknown-mesh")
 
 
 @pytest.mark.usefixtures("verdict")

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, computed_field
 
 from serve_app.api.schemas.base import (
     MAX_ID,
@@ -18,6 +18,7 @@ from serve_app.api.schemas.base import (
     Text,
 )
 
+_STORED = ConfigDict(extra="ignore")  # what is stored has the computed text, too
 Culprit = Annotated[GivenService | None, Field(description="the service that caused it, if known")]
 Note = Annotated[NoteText, Field(description="for people", examples=["nightly batch"])]
 
@@ -80,6 +81,7 @@ class PageLevels(Document):
 class KeptFeedbackDocument(Document):
     """Stored feedback on one incident, and its effect."""
 
+    model_config = _STORED
     incident: str = Field(description="id; the id of a missed incident is made from its time and services")
     was_incident: bool
     missed: bool = Field(description="it raised no alert")
@@ -96,6 +98,15 @@ class KeptFeedbackDocument(Document):
         description="`applied`: it counts from the next snapshot on; `recorded`: it is stored with the archived "
         "incident, and changes no level, threshold or ranking, because the evidence is no longer kept",
     )
+
+    @computed_field(description="the same in words", examples=["Confirmed by alice: shop/cart."])  # type: ignore[prop-decorator]
+    @property
+    def text(self) -> str:
+        """``Confirmed by alice: shop/cart. Note: the new release``."""
+        said = "Confirmed" if self.was_incident else "Marked as a false alarm"
+        about = f": {self.culprit}" if self.was_incident and self.culprit else ""
+        old = " The incident is old, so this changes no alerts." if self.effect is FeedbackEffect.RECORDED else ""
+        return f"{said}{_by(self.given_by)}{about}.{old}{_note(self.note)}"
 
 
 class FeedbackListDocument(Document):
@@ -115,10 +126,25 @@ class AcceptanceDocument(Document):
 class KeptAcceptanceDocument(Document):
     """The stored acceptance of an incident."""
 
+    model_config = _STORED
     incident: str = Field(description="id")
     accepted_at: Instant = Field(description="time of the newest snapshot when it was accepted")
     note: str
     accepted_by: str = Field("", description="name of the user or token that accepted it; empty: unknown")
+
+    @computed_field(description="the same in words", examples=["Accepted as normal by alice."])  # type: ignore[prop-decorator]
+    @property
+    def text(self) -> str:
+        """``Accepted as normal by alice. Note: the new release``."""
+        return f"Accepted as normal{_by(self.accepted_by)}.{_note(self.note)}"
+
+
+def _by(name: str) -> str:
+    return f" by {name}" if name else ""
+
+
+def _note(note: str) -> str:
+    return f" Note: {note}" if note else ""
 
 
 class MuteDocument(Document):

@@ -1,8 +1,13 @@
 """The document of a mesh's drift: how far it is from training and from its own last week."""
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, computed_field
 
+from model.names import list_first
+from serve_app.api.reason_text import metric_words
 from serve_app.api.schemas.base import Document, Instant, ServiceKey
+
+MAX_NAMED = 3  # services in a text
+_COMPUTED = ConfigDict(extra="ignore")  # clients read the computed texts, too
 
 
 class DriftMeasureDocument(Document):
@@ -65,16 +70,43 @@ class ConstantDocument(Document):
 class DataQualityDocument(Document):
     """Series that are measured badly."""
 
+    model_config = _COMPUTED
     missing: list[MissingDocument]
     stale: list[ServiceKey] = Field(description="services of which no metric changes")
     constant: list[ConstantDocument]
+
+    @computed_field(description="`stale` in words; empty: there is none")  # type: ignore[prop-decorator]
+    @property
+    def stale_text(self) -> str:
+        """``nothing changes at shop/cart and 3 more``."""
+        return f"nothing changes at {list_first(self.stale, MAX_NAMED)}" if self.stale else ""
+
+    @computed_field(description="`constant` in words; empty: there is none")  # type: ignore[prop-decorator]
+    @property
+    def constant_text(self) -> str:
+        """``30 metrics never change, such as active connections of shop/cart``. It is no fault: some are constant."""
+        if not self.constant:
+            return ""
+        name = f"{metric_words(self.constant[0].metric)} of {self.constant[0].service}"
+        count = len(self.constant)
+        return f"{name} never changes" if count == 1 else f"{count} metrics never change, such as {name}"
 
 
 class DriftDocument(Document):
     """How far a mesh is from training and from its own last week."""
 
+    model_config = _COMPUTED
     judged_until: Instant | None = Field(description="end of the newest block of six hours; null before the first")
     days: int = Field(ge=0, le=7, description="of its own week that are known; it is compared from the fifth on")
     advice: list[DriftAdviceDocument] = Field(description="the oldest first; empty: nothing drifts")
     measures: list[DriftMeasureDocument]
     quality: DataQualityDocument
+
+    @computed_field(description="what is known if nothing drifts, in words")  # type: ignore[prop-decorator]
+    @property
+    def text(self) -> str:
+        """``none until 2026-03-03 12:00 UTC, compared with training only``."""
+        if self.judged_until is None:
+            return "not known yet: the mesh is compared with training after a day"
+        has_week = any(one.reference == "week" and one.distance is not None for one in self.measures)
+        return f"none until {self.judged_until:%Y-%m-%d %H:%M} UTC{'' if has_week else ', compared with training only'}"

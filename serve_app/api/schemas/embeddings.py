@@ -25,20 +25,3 @@ class EmbeddingsDocument(Document):
     mesh_score: float = Field(description="of the newest verdict")
     dimensions: int = Field(ge=1, description="length of each embedding")
     services: list[ServiceEmbedding] = Field(description="of the newest snapshot, in its order")
-
-
-class SimilarService(Document):
-    """A service that is like another one."""
-
-    service: ServiceKey
-    similarity: float = Field(ge=-1, le=1, description="cosine of both embeddings less the mean of the mesh")
-    deviation: float | None = Field(description="how unusual its series are, in decades; null: not scored")
-
-
-class SimilarDocument(Document):
-    """The services that are most like one service."""
-
-    service: ServiceKey
-    observed_at: Instant = Field(description="time of the newest snapshot")
-    model: str = Field(description="digest of the weights")
-    similar: list[SimilarService] = Field(description="the most similar first")

@@ -1,7 +1,8 @@
 """Documents of incidents, open and archived."""
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, computed_field
 
+from serve_app.api.number_text import span_text
 from serve_app.api.schemas.actions import KeptAcceptanceDocument, KeptFeedbackDocument
 from serve_app.api.schemas.base import Document, Instant
 from serve_app.api.schemas.verdict import IncidentDocument
@@ -20,6 +21,7 @@ class SeenBeforeDocument(Document):
 class ArchivedIncidentDocument(IncidentDocument):
     """An incident at its highest score, with its course."""
 
+    model_config = ConfigDict(extra="ignore")  # what is stored has the computed text, too
     opened_at: Instant | None = Field(None, description="snapshot of the first verdict with it; null: not archived")
     strongest_at: Instant | None = Field(None, description="snapshot of its highest score; null: not archived")
     until: Instant | None = Field(
@@ -37,6 +39,15 @@ class ArchivedIncidentDocument(IncidentDocument):
     seen_before: SeenBeforeDocument | None = Field(
         None, description="incidents before it that resemble it; null: none, or the list is of a period"
     )
+
+    @computed_field(description="in words; empty: it is open", examples=["12 min"])  # type: ignore[prop-decorator]
+    @property
+    def lasted(self) -> str:
+        """``12 min``, ``at least 12 min; closed, outcome unknown``; empty: it is open."""
+        if self.until is None:
+            return ""
+        text = span_text((self.until - self.since).total_seconds())
+        return f"at least {text}; closed, outcome unknown" if self.ended_unseen else text
 
 
 class IncidentsDocument(Document):

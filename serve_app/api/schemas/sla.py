@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from serve_app.api.level_text import objective_text, objective_title, violation_text, violation_title
 from serve_app.api.schemas.base import Document, Instant
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel, Violation
 
@@ -36,6 +37,8 @@ class ObjectiveDocument(Document):
         description="share of the error budget that is left, 1 if all is, negative if it is overspent; null: unknown"
     )
     violated_since: Instant | None = Field(description="null: it is not violated")
+    title: str = Field(description="in words; empty: no target", examples=["95% of the verdicts within 50 ms"])
+    text: str = Field(description="its state in words; empty: no target", examples=["fulfilled, 34 ms"])
 
 
 class ViolationDocument(Document):
@@ -52,6 +55,8 @@ class ViolationDocument(Document):
         "`slow_scorer`, `slow_decode`, `slow_pipeline` or `queue`; null: unknown",
         examples=["slow_store"],
     )
+    title: str = Field(description="in words", examples=["target missed: 95% of the verdicts"])
+    text: str = Field(description="when, how badly and why, in words", examples=["from 08:00 UTC for 2 min"])
 
 
 class SlaDocument(Document):
@@ -86,7 +91,7 @@ def sla_document(level: ServiceLevel, now: float | None = None) -> SlaDocument:
         status=level.status.value,
         known=round(level.known, 4),
         reported_at=_instant(level.reported_at),
-        objectives=[_objective_document(one) for one in level.objectives],
+        objectives=[_objective_document(one, level, now) for one in level.objectives],
         violations=[_violation_document(one, now) for one in level.violations],
     )
 
@@ -100,10 +105,12 @@ def _violation_document(one: Violation, now: float) -> ViolationDocument:
         seconds=round(max(0.0, (now if one.until is None else one.until) - one.since), 1),
         worst=_round(one.worst),
         cause=one.cause,
+        title=violation_title(one),
+        text=violation_text(one, now),
     )
 
 
-def _objective_document(one: Objective) -> ObjectiveDocument:
+def _objective_document(one: Objective, level: ServiceLevel, now: float) -> ObjectiveDocument:
     has_target = one.status is not ObjectiveStatus.NO_TARGET
     return ObjectiveDocument(
         name=one.name,
@@ -113,6 +120,8 @@ def _objective_document(one: Objective) -> ObjectiveDocument:
         current=_round(one.current),
         budget_left=_round(one.budget_left),
         violated_since=_instant(one.violated_since),
+        title=objective_title(one) if has_target else "",
+        text=objective_text(one, level, now) if has_target else "",
     )
 
 

@@ -142,12 +142,6 @@ class ScoringDocument(Document):
     missing_parts: int = Field(ge=0, description="parts without a score")
 
 
-class OneMeshDocument(MeshDocument):
-    """A mesh."""
-
-    scoring: ScoringDocument | None = Field(None, description="null: no process that runs now has scored it")
-
-
 class SourceDocument(Document):
     """The source of a mesh's snapshots, and its state."""
 
@@ -162,6 +156,13 @@ class SourceDocument(Document):
     remarks: list[str] = Field(
         [], description="what is unusual about its series: rare scrapes, data that arrive late, several clusters"
     )
+
+
+class OneMeshDocument(MeshDocument):
+    """A mesh."""
+
+    source: SourceDocument | None = Field(None, description="null: the collector does not answer")
+    scoring: ScoringDocument | None = Field(None, description="null: no process that runs now has scored it")
 
 
 class HealthDocument(Document):

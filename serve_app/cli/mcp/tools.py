@@ -90,12 +90,13 @@ class ReadTools:
         found = self._read(mesh, "graph", at=at, service=service)
         return fit({**found, "services": _most_unusual(found["services"]), "calls": _most_unusual(found["calls"])})
 
-    def series(self, mesh: str, service: AskedService, source: AskedService | None = None) -> list[str]:
-        """Get the metrics of a service over the kept snapshots, oldest first, one value for each snapshot.
+    def details(self, mesh: str, service: AskedService, source: AskedService | None = None) -> list[str]:
+        """Get what is known about a service: its metrics over the kept snapshots, oldest first, with expected values
+        and usual ranges, its signals, callers and callees, changes, events, incidents and mutes.
 
-        With `source`, a caller, get the metrics of its calls to the service instead. Units as in `graph`.
+        With `source`, a caller, get the same about its calls to the service instead. Units as in `graph`.
         """
-        return fit(self._read(mesh, "series", service=service, source=source), newest=True)
+        return fit(self._read(mesh, "details", service=service, source=source), newest=True)
 
     def comparison(
         self, mesh: str, first_from: Instant, first_to: Instant, second_from: Instant, second_to: Instant
@@ -111,11 +112,11 @@ class ReadTools:
 
     def source(self, mesh: str) -> list[str]:
         """Get the state of the telemetry of a mesh: whether TAGAE collects it from Prometheus, the time of the newest
-        snapshot, queries without a result, and the problem of the newest poll.
+        snapshot, queries without a result, and the problem of the newest poll. Null: the collector does not answer.
 
         Check this before you trust the status `normal`.
         """
-        return fit(self._read(mesh, "source"))
+        return fit(self.client.mesh(check_mesh_name(mesh)).model_dump(mode="json")["source"])
 
     def mutes(self, mesh: str) -> list[str]:
         """List the current and future mutes of a mesh: id, services, start, end, reason.

@@ -14,7 +14,6 @@ from serve_app.api.drift import drift_document
 from serve_app.api.embeddings import Embeddings
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.drift import DriftDocument
-from serve_app.api.schemas.embeddings import SimilarDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, plan_document
 from serve_app.deployments.scoring.messages import ScoredMesh
@@ -148,21 +147,6 @@ class Reader:
     def embeddings_arrow(self, mesh: str) -> bytes:
         """The embeddings as an Arrow IPC stream."""
         return encode_embeddings(self.embeddings(mesh))
-
-    def similar(self, mesh: str, service: str, limit: int) -> SimilarDocument:
-        """The ``limit`` services that are most like a service, by their embeddings.
-
-        Raises:
-            InvalidParameter: the newest snapshot does not have the service.
-        """
-        embeddings = self.embeddings(mesh)
-        if service not in embeddings.services:
-            raise InvalidParameter(
-                f"service: expected a service of the newest snapshot, got {service!r}; correct the name, or find it "
-                "with the route services",
-                pointer="/service",
-            )
-        return embeddings.similar(service, limit)
 
     def drift(self, mesh: str) -> DriftDocument:
         """How far a mesh is from training and from its own last week."""

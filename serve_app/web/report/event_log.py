@@ -38,7 +38,7 @@ def event_log(case: ReportedIncident) -> list[Step]:
     top = case.worst.verdict.observed_at
     steps.append(Step(top, f"The score is highest: {anomaly_text(incident.score)}. {len(incident.affected)} affected."))
     if case.ended:
-        unseen = "It was not observed for too long and was closed; how it ended is unknown."
+        unseen = "No data was received for too long, so it was closed; its outcome is unknown."
         steps.append(Step(case.ended, unseen if case.ended_unseen else "The incident is over."))
     return sorted(steps, key=lambda step: step.at)
 

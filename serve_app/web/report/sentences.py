@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from model.names import list_first
-from serve_app.api.headline import trend_words
 from serve_app.api.number_text import share_text, span_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
@@ -37,14 +36,14 @@ def others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> list[tu
 def end_text(case: ReportedIncident) -> str:
     """When the incident ended, or whether it is open."""
     if case.ended_unseen:
-        return f"ended, unknown how; last seen at {case.local(case.last):%H:%M:%S}"
+        return f"closed, outcome unknown; last seen at {case.local(case.last):%H:%M:%S}"
     if case.ended:
         return f"ended by {case.local(case.ended):%H:%M:%S}"
     if case.newest.is_unseen:
         return "state unknown: no telemetry in the last snapshot"
     if case.newest.recovering:
         return "recovering in the last snapshot"
-    course = f", {trend_words(case.newest.trend)}" if case.newest.trend else ""
+    course = f", {case.newest.trend}" if case.newest.trend else ""
     return f"still open in the last snapshot{course}"
 
 

@@ -42,8 +42,8 @@ export async function archivedMoment(mesh, at, expand) {
 
 /** An incident of which the archive keeps only that it was open. */
 function withoutDetail({ id, kind, severity, service, first }) {
-  const affected = service ? [service] : [];
-  return { id, kind, severity, since: first, headline: "", suspects: [], affected, changes: [], impact: null };
+  const title = service ?? id;
+  return { id, kind, severity, since: first, title, headline: `${title} deviates.`, suspects: [], affected: service ? [service] : [], changes: [], events: [], impact: null };
 }
 
 /** The metrics of a service, or of the calls to it, over a range, in the form of the charts of a panel. */
@@ -87,6 +87,7 @@ export function archivedDetails(service, source, map, charts) {
     deviation: score[i] ?? map.nodes.deviation[row] ?? null,
     times,
     metrics,
+    signals: {},
     neighbours_at: map.observed_at,
     ...neighbours(map, row, step, source),
     changes: charts.changes,

@@ -2,25 +2,16 @@
 // other incident, and notes.
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
-import { icon, iconName, severityOf } from "./icons.js";
+import { STATES, icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
-import { silentFor } from "./state.js";
+import { isSimulated, silentFor } from "./state.js";
 import { isOfOrigin } from "./suspects.js";
-import { between, capitalized, dateTime, ends, incidentTitle, kind as readableKind, moment, namedIncident, nearbyText, peakOf, plural, readable, recovery, shareText, span, suspectsFirst, time, timeOrDateTime, trendText } from "./words.js";
+import { shareText } from "./numbers.js";
+import { between, capitalized, dateTime, ends, kind as readableKind, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3; // muted services in the text
 const MOST_LINES = 8; // other incidents, each with a line
-const APART_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
-const WORDS = {
-  calm: "No incident",
-  unusual: "No incident, but unusual",
-  incident: "Incident",
-  recovering: "Recovering",
-  learning: "Learning",
-  unknown: "Unknown",
-  last_incident: "Unknown, last known: incident",
-};
 
 /**
  * @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one.
@@ -33,7 +24,7 @@ export function headline(state, head, story, incident = null) {
     name = state?.name ? iconName(state) : "",
     severity = severityOf(name, incident),
     image = by("state-icon"),
-    alt = severity ? `${WORDS[name]}: ${severity}` : WORDS[name],
+    alt = severity ? `${STATES[name]}: ${severity}` : STATES[name],
     title = readable(when + cause + detail);
   by("verdict").className = [...new Set([state?.name, name, severity])].filter(Boolean).join(" ");
   image.hidden = !name;
@@ -115,13 +106,13 @@ export function banner(now) {
 function liveNotes({ view, incident, newest, stateNow }) {
   const live = worst(alerts(newest.incidents));
   if (!view.at || (live && live.id === incident?.id)) return [];
-  if (live) return [["now", `Now: ${incidentTitle(live)}`]];
+  if (live) return [["now", `Now: ${live.headline}`]];
   return stateNow.name === "unknown" ? [["now", "Now: status unknown."]] : [];
 }
 
 /** The headline of an incident without its impact, which is a chip: the cause, and its symptom or numbers. */
 function causeAndDetail(incident) {
-  const title = incidentTitle(incident),
+  const title = incident.headline,
     impact = ` ${incident.impact?.text}.`,
     text = title.endsWith(impact) ? title.slice(0, -impact.length - 1) : title.replace(/\.$/, ""),
     at = text.search(/[:;] /);
@@ -138,19 +129,19 @@ function incidentChips({ state, verdict, incident }) {
     from = `since ${timeOrDateTime(since, verdict.observed_at)}`,
     lasted = age(verdict, incident),
     planned = changes.find((one) => isOfOrigin(incident, one)),
-    nearby = planned ? null : changes[0], // only near in time
+    nearby = planned ? null : changes[0], // of another service
     peak = peakOf(incident, verdict),
-    trend = state.stopped || recovering ? "" : trendText(incident);
+    trend = state.stopped || recovering ? null : incident.trend;
   return [
     { kind: severity, image: severity, text: capitalized(severity) },
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
-    trend ? { kind: `trend ${incident.trend}`, text: trend } : null,
+    trend ? { kind: `trend ${trend}`, text: trend } : null,
     { text: reach, short: shortReach(incident) },
     state.stopped || verdict.archived ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
-    peak ? { kind: "wide", text: `numbers of ${time(peak, true)}, the strongest` } : null,
+    peak ? { kind: "wide", text: `peak at ${time(peak, true)}` } : null,
     planned
       ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` }
-      : { kind: "wide", text: nearby ? nearbyText(nearby, since) : "no deploys or changes of these services" },
+      : { kind: "wide", text: nearby ? nearby.text : "no deploys or changes of these services" },
     noticed ? { kind: "notice", text: plural(noticed, "notice"), short: String(noticed) } : null,
   ].filter(Boolean);
 }
@@ -238,8 +229,8 @@ export const lastKnownAt = ({ verdict, received }) =>
 function lastKnownNotes(now) {
   const { state, verdict, incident, received } = now;
   const learned = learning(now),
-    [head, story] = incident ? [incidentTitle(incident), `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
-    apart = Math.abs(ends(verdict.observed_at) - received / 1000) > APART_SECONDS;
+    [head, story] = incident ? [incident.headline, `Since ${timeOrDateTime(incident.since, verdict.observed_at)} (${age(verdict, incident)}).`] : verdict.status === "warming_up" ? [learned.head, ""] : quietHead({ state, verdict, map: null }),
+    apart = !Number.isFinite(received) || isSimulated(verdict, received);
   return [
     ["last", `last known: ${head}${head.endsWith(".") ? "" : "."} ${story}`],
     ...(apart ? [["", `newest snapshot: ${dateTime(verdict.observed_at)}`]] : []),
@@ -257,7 +248,7 @@ function lastIncidentNotes({ verdict, timeline }) {
 /** "Memory of shop/cart reaches its limit in 40 minutes (25 to 70). And 1 more notice." */
 function noticeText({ incidents }) {
   const [first, ...others] = notices(incidents);
-  return incidentTitle(first) + (others.length ? ` And ${plural(others.length, "more notice")}.` : "");
+  return first.headline + (others.length ? ` And ${plural(others.length, "more notice")}.` : "");
 }
 
 const silenceNotes = ({ silence }) => (silence ? [["", silenceText(silence)]] : []);
@@ -269,9 +260,7 @@ const share = ({ services, total }) => `${services.toLocaleString("en")} of ${pl
 const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentNames(silence)}`;
 
 function silentNames({ services, since, names }) {
-  const shown = names.slice(0, MOST_NAMES).join(", "),
-    more = services > MOST_NAMES ? ` and ${services - MOST_NAMES} more` : "";
-  return `Silent since ${time(since)}: ${shown}${more}.`;
+  return `Silent since ${time(since)}: ${someOf(names, MOST_NAMES, services)}.`;
 }
 
 function quietHead({ state, verdict, map }) {
@@ -280,10 +269,7 @@ function quietHead({ state, verdict, map }) {
     verdict.muted.flatMap((one) => one.hides),
     verdict,
   );
-  if (hidden.length) {
-    const more = hidden.length > MOST_NAMES ? ` and ${hidden.length - MOST_NAMES} more` : "";
-    return ["No alerts, but muted services have an incident", `Muted: ${hidden.slice(0, MOST_NAMES).join(", ")}${more}.`];
-  }
+  if (hidden.length) return ["No alerts, but muted services have an incident", `Muted: ${someOf(hidden, MOST_NAMES)}.`];
   if (status === "partial") {
     if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];
     const scored = `${shareText(coverage)} of the services were scored`;

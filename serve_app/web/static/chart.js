@@ -1,7 +1,8 @@
 // A small chart of one metric: measured and expected values, the usual range, the moment, and a readout of one snapshot.
 import { el } from "./dom.js";
 import { nearest, runs } from "./series.js";
-import { clock, clockOrDay, ends, metricName, metricValue, time } from "./words.js";
+import { metricName, metricValue } from "./numbers.js";
+import { clock, clockOrDay, ends, time } from "./words.js";
 
 const WIDTH = 360,
   HEIGHT = 78,
@@ -9,13 +10,12 @@ const WIDTH = 360,
   HIGH = 6; // above it
 
 /**
- * @param {any} data `{metric, times, observed, expected, low, high, others, incidents, changes}`; others: faint lines, `{key, name,
- * times, values}`; incidents: `{first, last}`.
+ * @param {any} data `{metric, times, observed, expected, low, high, incidents, changes}`; incidents: `{first, last}`.
  * @param {any} view `{at, cursor}`: index of the selected moment, and of the snapshot to read out; null: the moment.
- * @param {any} on `{point(index or null), look(index)}`: a snapshot is pointed at, or chosen.
+ * @param {any} [on] `{point(index or null), look(index)}`: a snapshot is pointed at, or chosen. None: it is only looked at.
  */
 export function chart(data, { at, cursor }, on) {
-  const { metric, times, observed, others = [] } = data,
+  const { metric, times, observed } = data,
     index = cursor ?? at,
     name = metricName(metric),
     { x, y, top } = scales(data);
@@ -30,7 +30,6 @@ export function chart(data, { at, cursor }, on) {
       el("rect", { class: "incident", x: x(ends(first)), y: HIGH, width: Math.max(2, x(ends(last)) - x(ends(first))), height: HEIGHT - LOW - HIGH }),
     ),
     el("path", { class: "usual", d: area(data.low, data.high, times, x, y) }),
-    ...others.map((other) => el("path", { class: `other ${other.key}`, d: line(other.values, other.times, x, y) })),
     el("path", { class: "expected", d: line(data.expected, times, x, y) }),
     el("path", { class: "observed", d: line(observed, times, x, y) }),
     ...data.changes.map((one) => mark("change", x(ends(one)))),
@@ -39,36 +38,33 @@ export function chart(data, { at, cursor }, on) {
     el("path", { class: "axis", d: `M0 ${HEIGHT - LOW}H${WIDTH}` }),
   );
   const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -times.length, End: times.length };
+  const slider = {
+    class: "plot",
+    role: "slider",
+    tabindex: 0,
+    "data-key": `chart ${metric}`,
+    "aria-label": `${name} over time`,
+    "aria-valuemin": 0,
+    "aria-valuemax": times.length - 1,
+    "aria-valuenow": index,
+    "aria-valuetext": spoken(data, index),
+    pointermove: (event) => on.point(inside(event)),
+    pointerleave: () => on.point(null),
+    click: (event) => on.look(inside(event)),
+    keydown: (event) => {
+      const now = Number(event.currentTarget.getAttribute("aria-valuenow"));
+      if (event.key === "Enter") on.look(now);
+      else if (event.key in steps) on.point(Math.min(times.length - 1, Math.max(0, now + steps[event.key])));
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    },
+  };
   return el(
     "figure",
     { class: "chart" },
     el("figcaption", {}, el("b", {}, name), el("span", { class: "reading" }, shownReadout(data, at, cursor))),
-    el(
-      "div",
-      {
-        class: "plot",
-        role: "slider",
-        tabindex: 0,
-        "data-key": `chart ${metric}`,
-        "aria-label": `${name} over time`,
-        "aria-valuemin": 0,
-        "aria-valuemax": times.length - 1,
-        "aria-valuenow": index,
-        "aria-valuetext": spoken(data, index),
-        pointermove: (event) => on.point(inside(event)),
-        pointerleave: () => on.point(null),
-        click: (event) => on.look(inside(event)),
-        keydown: (event) => {
-          const now = Number(event.currentTarget.getAttribute("aria-valuenow"));
-          if (event.key === "Enter") on.look(now);
-          else if (event.key in steps) on.point(Math.min(times.length - 1, Math.max(0, now + steps[event.key])));
-          else return;
-          event.preventDefault();
-          event.stopPropagation();
-        },
-      },
-      picture,
-    ),
+    el("div", on ? slider : { class: "plot", role: "img", "aria-label": `${name} over time: ${spoken(data, index)}` }, picture),
     el("div", { class: "scale", "aria-hidden": "true" }, ...[clockOrDay(times[0], times.at(-1)), `up to ${metricValue(metric, top)}`, clock(times.at(-1))].map((text) => el("span", {}, text))),
   );
 }
@@ -89,23 +85,19 @@ const spoken = (data, index) => `${time(data.times[index], true)}: ${readout(dat
 /** The time is shown only where it is not the moment. */
 const shownReadout = (data, at, cursor) => (cursor === null ? readout(data, at) : spoken(data, cursor));
 
-/** "84 ms, expected 40 ms (30 ms to 52 ms), yesterday 38 ms". */
-function readout({ metric, times, observed, expected, low, high, others = [] }, index) {
+/** "84 ms, expected 40 ms (30 ms to 52 ms)". */
+function readout({ metric, observed, expected, low, high }, index) {
   const text = (value) => metricValue(metric, value),
     usual = low[index] === null || high[index] === null ? "" : `${text(low[index])} to ${text(high[index])}`,
     compared = observed[index] === null || !usual ? "" : expected[index] === null ? `, usually ${usual}` : `, expected ${text(expected[index])} (${usual})`;
-  const then = others.map((other) => {
-    const value = other.values[nearest(other.times, ends(times[index]))] ?? null;
-    return value === null ? "" : `, ${other.name} ${text(value)}`;
-  });
-  return `${text(observed[index])}${compared}${then.join("")}`;
+  return `${text(observed[index])}${compared}`;
 }
 
-function scales({ times, observed, expected, high, others = [] }) {
+function scales({ times, observed, expected, high }) {
   const first = ends(times[0]),
     last = ends(times.at(-1)),
     seen = observed.filter((value) => value !== null),
-    usual = [...expected, ...high, ...others.flatMap((one) => one.values)].filter((value) => value !== null),
+    usual = [...expected, ...high].filter((value) => value !== null),
     most = Math.max(0, ...seen, ...usual.filter((value) => value <= 3 * Math.max(...seen, 0))),
     top = most || Math.max(0, ...usual) || 1;
   return {

@@ -1,9 +1,10 @@
 // Compares two periods: which metrics differ most, or all of a service before and after a change.
 import { beforeAndAfterTable, difference } from "./deploys.js";
-import { by, el, show } from "./dom.js";
+import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { latest } from "./answers.js";
-import { between, ends, kind, metricName, metricValue, plural, time } from "./words.js";
+import { metricName, metricValue } from "./numbers.js";
+import { between, ends, kind, plural, time } from "./words.js";
 
 const ROWS = 20; // at most
 const BEFORE_SECONDS = 600; // before an incident: the default first period
@@ -53,11 +54,7 @@ export function comparisonView(on) {
     }));
     place.setAttribute("aria-busy", String(isLoading));
     if (failed)
-      show(
-        place,
-        title(),
-        el("p", { class: "failed", role: "alert" }, `${failed} `, el("button", { type: "button", "data-key": `retry ${key}`, click: answers.retry }, "Try again")),
-      );
+      show(place, title(), failure(failed, key, answers.retry));
     else if (!answer || answer.focus !== focus) show(place, title(), el("div", { class: "skeleton" }));
     else show(place, title(), ...(focus ? [el("p", { class: "sentence" }, difference(focus, answer)), beforeAndAfterTable(focus, answer, on.select)] : [differences(answer)]));
     if (isNew) place.scrollIntoView({ block: "nearest" });
@@ -77,7 +74,7 @@ export function comparisonView(on) {
     el(
       "tr",
       {},
-      el("td", {}, el("button", { type: "button", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) }, source ? `${source} → ${service}` : service)),
+      el("td", {}, el("button", { type: "button", class: "plain", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) }, source ? `${source} → ${service}` : service)),
       el("td", {}, metricName(metric)),
       el("td", { class: "n" }, metricValue(metric, first)),
       el("td", { class: `n ${strength > 0 ? "up" : "down"}` }, `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, second)}`),

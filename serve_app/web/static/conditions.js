@@ -1,12 +1,17 @@
 // The condition of a service, or the worst in a namespace: a class of the style sheet, a shape and words. No colour stands alone.
+import { el } from "./dom.js";
 import { BAD, QUIET, isUnseen } from "./severity.js";
 import { originOf } from "./suspects.js";
 
 /** What a condition is called, by its class. */
 export const WORDS = { normal: "normal", unusual: "unusual", bad: "very unusual", unknown: "unknown", gone: "disappeared" };
 
-/** The colour of each condition in the style sheet, without those that are drawn as an outline. */
-export const INKS = { normal: "node", unusual: "node-unusual", bad: "node-bad" };
+const CALLS = {
+  origin: "likely origin: calls, or a service with such a frame",
+  spread: "spread from it, in steps with numbers",
+  unusual: "unusual calls",
+  new: "new calls",
+};
 
 /**
  * @param {any} nodes of a map, in columns.
@@ -34,6 +39,14 @@ export function condition(nodes, i, status, incident) {
 export function ofScore(score, services) {
   const fair = score - Math.log10(services);
   return fair <= QUIET ? "normal" : fair < BAD ? "unusual" : "bad";
+}
+
+/** What shapes and lines of the picture mean. */
+export function legend() {
+  const key = (content, text) => el("span", {}, el("svg", { class: "graph", width: 20, height: 14 }, content), text),
+    services = Object.entries(WORDS).map(([of, text]) => key(el("g", { class: `service ${of}` }, el("path", { class: "shape", d: shape(of, 10, 7, 5) })), text)),
+    calls = Object.entries(CALLS).map(([look, text]) => key(el("g", { class: `call ${look}` }, el("path", { class: "line", d: "M1 7H19" })), text));
+  return [...services, ...calls];
 }
 
 /** The outline of a condition as a path: a circle, a triangle for unusual, a diamond for very unusual. */

@@ -1,6 +1,7 @@
 // Before and after a deploy or another planned change: traffic, errors and latency of the service, its versions and its callers.
 import { el } from "./dom.js";
-import { capitalized, ends, metricName, metricValue, plural } from "./words.js";
+import { metricName, metricValue } from "./numbers.js";
+import { capitalized, ends, plural } from "./words.js";
 
 const PERIOD_SECONDS = 1800; // before it, and after it
 const COLUMNS = { traffic: ["request_rate", "requests_per_second"], errors: ["error_rate"], "p50 latency": ["p50_latency"], "p99 latency": ["p99_latency"] };
@@ -52,7 +53,7 @@ export function beforeAndAfterTable(service, { rows, versions }, select) {
       el(
         "th",
         { scope: "row" },
-        el("button", { type: "button", "data-key": `${source} ${name}`, click: () => select(name, source) }, source ? `${source} → ${name}` : name),
+        el("button", { type: "button", class: "plain", "data-key": `${source} ${name}`, click: () => select(name, source) }, source ? `${source} → ${name}` : name),
         name === service && !source ? "" : el("small", {}, ` ${source ? "calls" : versions.includes(name) ? "version" : "caller"}`),
       ),
       ...Object.entries(COLUMNS).map(([title, metrics]) => cell(title, group.find((row) => metrics.includes(row.metric)))),

@@ -1,12 +1,13 @@
 // The status of the detector: age and coverage of its verdicts, weights, latency, and whether the page is up to date. It is one line
 // that opens, and a line for each problem.
 import { by, el, show } from "./dom.js";
-import { driftFacts } from "./drift.js";
-import { levelFacts } from "./sla.js";
 import { interval, isLate, silentFor } from "./state.js";
-import { capitalized, dateTime, figures, plural, shareText, span } from "./words.js";
+import { figures, shareText } from "./numbers.js";
+import { capitalized, dateTime, plural, span } from "./words.js";
 
-const BUDGET_MS = 50;
+const BUDGET_MS = 50,
+  MIN_KNOWN = 0.9, // share of the window, as in the service
+  MAX_ENDED = 3; // violations that ended
 const URGENCY = ["wrong", "unclear"]; // classes of facts that are problems, the most urgent first
 
 /** Show the connection in the header. The age changes every second and is not read aloud. */
@@ -17,8 +18,8 @@ export function pulse(kind, state, age) {
 }
 
 /** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, drift, level}`; received: when the newest verdict was
- * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level, as in `sla.js`; drift: as in
- * `drift.js`. */
+ * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level; drift: the
+ * answer on it. */
 export function detectorView() {
   return {
     draw({ verdict, timeline, received, live, lost, health, source, drift, level, scoring }) {
@@ -64,6 +65,30 @@ export function detectorView() {
       drawProblems(facts);
     },
   };
+}
+
+/** How far the mesh is from training and from its last week: undefined: it was not asked; null: there was no answer. */
+function driftFacts(drift) {
+  if (drift === undefined) return [];
+  if (drift === null) return [["drift", "unknown: the service does not answer", "unclear"]];
+  const { advice, text, quality } = drift,
+    drifts = advice.map((one) => ["drift", `${one.text}. ${capitalized(one.purpose)}: ${one.command}`, "unclear"]);
+  return [
+    ...(drifts.length ? drifts : [["drift", text, null]]),
+    ["stale telemetry", quality.stale_text, "wrong"],
+    ["constant telemetry", quality.constant_text, null],
+  ].filter((fact) => fact[1]);
+}
+
+/** The service level: undefined: it was not asked; null: there was no answer, which is never shown as fulfilled. */
+function levelFacts(level) {
+  if (level === undefined) return [];
+  if (level === null) return [["service level", "unknown: the service does not answer", "unclear"]];
+  const looks = { violated: "wrong", unknown: level.known < MIN_KNOWN ? null : "unclear" }; // early, there is nothing to do about it
+  return [
+    ...level.objectives.filter(({ status }) => status !== "no_target").map(({ title, text, status }) => [title, text, looks[status] ?? null]),
+    ...level.violations.filter(({ until }) => until !== null).slice(0, MAX_ENDED).map(({ title, text }) => [title, text, null]),
+  ];
 }
 
 /** The heading, and a line for each fact that is a problem. */

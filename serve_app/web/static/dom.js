@@ -19,6 +19,10 @@ export function el(tag, properties = {}, ...children) {
   return element;
 }
 
+/** What failed, and a button that tries again. */
+export const failure = (text, key, retry) =>
+  el("p", { class: "failed", role: "alert" }, `${text} `, el("button", { type: "button", "data-key": `retry ${key}`, click: retry }, "Try again"));
+
 const actions = new WeakMap(); // of elements with listeners: what each kind of event does
 
 /** Do something at a kind of event, instead of what was done before. */
@@ -29,7 +33,7 @@ function listen(element, name, action) {
   known[name] = action;
 }
 
-const SVG = new Set(["circle", "g", "path", "rect", "text", "title"]);
+const SVG = new Set(["circle", "ellipse", "g", "path", "rect", "text", "title"]);
 
 /** The element with an id, untyped. */
 export const by = (/** @type {string} */ id) => /** @type {any} */ (document.getElementById(id));

@@ -49,15 +49,12 @@ export const rangeGraph = (mesh, at, expand) => send(`${of(mesh)}/map${query({ a
 export const timeline = (mesh, since) => send(`${of(mesh)}/timeline${query({ since })}`);
 export const map = (mesh, at, expand) => send(`${of(mesh)}/map${query({ at, expand })}`);
 export const services = (mesh, text, limit) => send(`${of(mesh)}/services${query({ text, limit })}`);
-export const similar = (mesh, service) => send(`${of(mesh)}/similar${query({ service })}`);
-export const series = (mesh, service, source) => send(`${of(mesh)}/series${query({ service, source })}`);
 export const incidents = (mesh, asked = {}) => send(`${of(mesh)}/incidents${query(asked)}`);
 export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}`);
 export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
 export const drift = (mesh) => send(`${of(mesh)}/drift`);
 export const sla = () => send(`${ROOT}v1/sla`);
 export const one = (mesh) => send(of(mesh));
-export const source = (mesh) => send(`${of(mesh)}/source`);
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));
 export const undoFeedback = (mesh, incident) =>

@@ -3,7 +3,6 @@
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { isNotice } from "./severity.js";
-import { acceptedText, feedbackText } from "./words.js";
 
 const NOTE_LENGTH = 1000; // limit of the service
 
@@ -18,7 +17,7 @@ export function feedbackView(ask) {
    */
   function row(incident, at) {
     const { given, accepted, isOpen, canWrite } = at,
-      said = [given && feedbackText(given), accepted && acceptedText(accepted, isOpen)].filter(Boolean).join(" ");
+      said = [given?.text, accepted?.text].filter(Boolean).join(" ");
     const button = (text, key, action) =>
       el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: action }, text);
     if (!canWrite)
@@ -100,18 +99,18 @@ export function feedbackView(ask) {
   async function give(incident, { mesh, changed }, wasIncident, values) {
     const { culprit, note } = values;
     failed = "";
-    await feed.sendFeedback(mesh, { incident: incident.id, was_incident: wasIncident, note, ...(culprit ? { culprit } : {}) });
-    await changed();
+    await changed(await feed.sendFeedback(mesh, { incident: incident.id, was_incident: wasIncident, note, ...(culprit ? { culprit } : {}) }));
   }
 
   async function undo(incident, { mesh, changed }) {
     failed = "";
     try {
       await feed.undoFeedback(mesh, incident.id);
+      await changed(null);
     } catch (error) {
       failed = error.message;
+      await changed();
     }
-    await changed();
   }
 
   return { row, culpritButton };

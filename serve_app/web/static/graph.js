@@ -1,16 +1,19 @@
-// The mesh as a graph: around an incident or a selected service in layers (near.js), or the whole of it: a small mesh or namespace
-// as it calls (whole.js), a large one as areas (treemap.js).
+// The mesh as a graph: around an incident or a selected service in layers (layers.js), or the whole of it: a small mesh or namespace
+// as it calls (whole.js), both as one kind of picture (picture.js); a large one as areas (treemap.js).
+import { legend } from "./conditions.js";
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
-import { nearView } from "./near.js";
-import { sceneOf } from "./scene.js";
+import { layers } from "./layers.js";
+import { pictureView, plateWidth } from "./picture.js";
+import { routes } from "./routes.js";
+import { nodeLabel, sceneOf } from "./scene.js";
 import { originOf } from "./suspects.js";
-import { servicesTable } from "./table.js";
 import { treemapView } from "./treemap.js";
 import { EVERYTHING, namespace, plural, readable } from "./words.js";
 import { walk } from "./walk.js";
-import { wholeView } from "./whole.js";
+import { arrangeAll, cameraOf } from "./whole.js";
 
+const SETTLED_MS = 150; // after the last movement of the camera, before names get their new room
 const DRAWN = 60; // services of a namespace of a large mesh, up to which their calls are drawn
 
 /**
@@ -19,22 +22,26 @@ const DRAWN = 60; // services of a namespace of a large mesh, up to which their 
  */
 export function graphView(on) {
   const place = by("canvas"),
-    stage = by("stage"),
-    table = by("graph-table");
+    stage = by("stage");
   let given = null,
     scene = null;
 
-  /** Open the node: the panel of a service, the namespace of a folded one. A group of neighbours opens the service that it belongs to. */
+  /** Open the node: the panel of a service, the namespace of a folded one. */
   function open(i) {
-    const { name, hub } = scene.map.nodes;
-    if (name[i].endsWith(EVERYTHING)) on.expand(name[i].slice(0, -EVERYTHING.length));
-    else on.select(hub?.[i] ?? name[i]);
+    const name = scene.map.nodes.name[i];
+    if (name.endsWith(EVERYTHING)) on.expand(name.slice(0, -EVERYTHING.length));
+    else on.select(name);
   }
 
-  const near = nearView(place, { select: on.select, open }),
-    whole = wholeView(place, { select: on.select, open }),
+  let settled = 0; // timer
+  const camera = cameraOf(place, () => {
+    clearTimeout(settled);
+    settled = setTimeout(redraw, SETTLED_MS);
+  });
+  by("legend").replaceChildren(...legend());
+  const picture = pictureView(place, { select: on.select, open }),
     areas = treemapView(place, on),
-    walker = walk(place, open);
+    enterOnce = walk(place);
 
   /** @param {any} next `{mesh, map, incident, service, source, near, space, unusual, labels}`: what to show. space: only this
    * namespace. unusual: only unusual services. labels: on all calls. */
@@ -53,22 +60,20 @@ export function graphView(on) {
     if (!size.width) return; // hidden
     const isTreemap = !isLayered && isLarge();
     let count, shown; // nodes, and the services that they stand for
+    if (isNew) camera.reset();
     if (isTreemap) {
       count = areas.draw(scene, size).count;
       shown = scene.map.services;
-      walker.follow(scene, { at: new Map() }, null);
     } else {
-      const { at, height } = isLayered ? near.draw(scene, size) : whole.draw(scene, size, isNew);
-      if (isLayered) stage.style.height = `${Math.ceil(height) + 2}px`; // with the border
-      walker.follow(scene, { at }, isLayered ? near : whole);
-      count = at.size;
-      shown = [...at.keys()].reduce((sum, i) => sum + scene.map.nodes.services[i], 0);
+      const arranged = isLayered ? arrangeLayers(scene, size) : arrangeAll(scene, size, camera.view());
+      picture.draw(scene, arranged);
+      if (isLayered) stage.style.height = `${Math.ceil(arranged.height) + 2}px`; // with the border
+      count = arranged.at.size;
+      shown = [...arranged.at.keys()].reduce((sum, i) => sum + scene.map.nodes.services[i], 0);
     }
-    place.tabIndex = isTreemap ? -1 : 0; // areas have the focus themselves
-    place.style.cursor = "";
+    enterOnce();
     drawCrumbs();
     describe(count, shown, isTreemap);
-    drawTable();
   }
 
   /** Whether what is in view is too large to draw its calls. */
@@ -85,11 +90,6 @@ export function graphView(on) {
     by("crumbs").hidden = !isInside;
     if (isInside)
       show(by("crumbs"), el("a", { href: address({ space: null, view: "all" }) }, "All namespaces"), el("span", {}, " › "), el("span", { "aria-current": "page" }, space));
-  }
-
-  /** The table of the same content, if it is open. */
-  function drawTable() {
-    if (scene && table.open) show(by("graph-rows"), servicesTable(scene, { select: on.select, expand: on.expand }));
   }
 
   function describe(count, shown, isTreemap) {
@@ -116,7 +116,18 @@ export function graphView(on) {
         : services;
   }
 
-  table.addEventListener("toggle", drawTable);
   const redraw = () => given && draw(given);
-  return { draw, redraw, resize: redraw };
+  return { draw, redraw };
+}
+
+/**
+ * Arrange services and calls around the suspects for picture.js.
+ * @param {any} scene of scene.js. @param {{width: number, height: number}} stage the height is the most that may be used.
+ */
+export function arrangeLayers(scene, stage) {
+  const { map, centre, index, incident, service, labels } = scene,
+    root = index.get(incident?.suspects[0]?.service) ?? index.get(service),
+    need = (i) => plateWidth(nodeLabel(map.nodes, i), i === root),
+    layered = layers(map, centre, centre.has(root) ? root : undefined, stage, need, labels);
+  return { kind: "near", width: stage.width, ...layered, ways: routes(map.edges, layered, stage.width), root };
 }

@@ -1,10 +1,9 @@
-// The history of a mesh: a calendar of its archived incidents, lists by service and by kind, and one incident in full.
-import { archivedIncident } from "./archived.js";
+// The history of a mesh: a calendar of its archived incidents, and lists by service and by kind. An incident leads to its moment.
 import { calendar, dayName, legend, monthName, period, shift } from "./calendar.js";
-import { by, el, show } from "./dom.js";
+import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address, go, read } from "./link.js";
-import { acceptedText, ago, capitalized, date, ends, feedbackText, incidentTitle, kind, lasted, owner, plural, span, time } from "./words.js";
+import { ago, capitalized, date, ends, kind, owner, plural, span, time } from "./words.js";
 
 const MONTH = /^\d{4}-\d\d$/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
@@ -12,26 +11,15 @@ const PAGE = 200; // incidents in one answer
 const MOST_PAGES = 5; // of one calendar
 const MOST_GROUPS = 12; // services in the list
 
-/**
- * @param {{leave: () => void, ask: (question: import("./decision.js").Question) => void, changed: () => void}} on leave:
- * called to go back to the mesh. ask: opens the dialog for a decision. changed: called after feedback.
- */
+/** @param {{leave: () => void}} on leave: called to go back to the mesh. */
 export function historyView(on) {
-  const detail = archivedIncident({ ask: on.ask, changed });
-  let drawn = null, // `{mesh, history, newest, canWrite}`
+  let drawn = null, // `{mesh, history, newest}`
     last = "", // month with which the calendar ends
     loaded = null, // `{key, incidents, isCut, failed}` of the calendar; incidents: null: they are being loaded
     service = null, // the service or kind that the list is limited to
     what = null;
 
-  /** The lists show the feedback, too. */
-  function changed() {
-    loaded = null;
-    on.changed();
-  }
-
-  /** @param {any} next `{mesh, history, newest, canWrite}`: history is a month, a day or an id; newest: time of the newest
-   * snapshot. */
+  /** @param {any} next `{mesh, history, newest}`: history is a month or a day; newest: time of the newest snapshot. */
   function draw(next) {
     if (next.mesh !== drawn?.mesh) {
       loaded = null;
@@ -44,14 +32,8 @@ export function historyView(on) {
 
   function redraw() {
     const { mesh, history, newest } = drawn,
-      isMonth = MONTH.test(history),
-      isDay = DAY.test(history);
-    if (!isMonth && !isDay && history !== "now") {
-      show(by("history"), bar(el("a", { href: address({ history: "now" }) }, "All incidents")), detail.draw(mesh, history, drawn.canWrite, redraw));
-      return;
-    }
-    const day = isDay ? history : null,
-      month = history === "now" ? newest && date(newest).slice(0, 7) : history.slice(0, 7);
+      day = DAY.test(history) ? history : null,
+      month = day || MONTH.test(history) ? history.slice(0, 7) : newest && date(newest).slice(0, 7);
     if (!month) return; // the newest snapshot decides
     if (!day || !last || day < period(last).first || day > period(last).last) last = month; // a click on a day moves nothing
     const shown = period(last),
@@ -69,9 +51,7 @@ export function historyView(on) {
         el("a", { href: address({ history: shift(last, 1) }), "data-key": "next" }, "Later"),
       ),
       el("p", { class: "sr", role: "status" }, loaded.incidents ? `${plural(all.length, "incident")} in these months` : "Loading"),
-      loaded.failed
-        ? el("p", { class: "failed", role: "alert" }, `${loaded.failed} `, el("button", { type: "button", "data-key": "retry", click: retry }, "Try again"))
-        : null,
+      loaded.failed ? failure(loaded.failed, "history", retry) : null,
       el(
         "div",
         { class: "archive" },
@@ -153,20 +133,20 @@ export function historyView(on) {
   }
 
   function row(one) {
-    const duration = one.until ? `lasted ${lasted(one)}` : "still open",
+    const duration = one.lasted ? `lasted ${one.lasted}` : "still open",
       alerted = one.opened_at ? `, reported after ${span(ends(one.opened_at) - ends(one.since))}` : "";
     return el(
       "li",
       { class: `card ${one.severity}` },
-      el("h4", {}, el("a", { href: address({ history: one.id }) }, incidentTitle(one))),
+      el("h4", {}, el("a", { href: address({ history: null, peak: one.id }), "data-key": `incident ${one.id}` }, one.headline)),
       el(
         "p",
         { class: "when" },
         `${date(one.since)} ${time(one.since)}${drawn.newest ? ` (${ago(one.since, drawn.newest)})` : ""}, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
       ),
       owner(one) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
-      one.feedback ? el("p", { class: "said" }, feedbackText(one.feedback)) : null,
-      one.accepted ? el("p", { class: "said" }, acceptedText(one.accepted)) : null,
+      one.feedback ? el("p", { class: "said" }, one.feedback.text) : null,
+      one.accepted ? el("p", { class: "said" }, one.accepted.text) : null,
       el(
         "div",
         { class: "actions" },

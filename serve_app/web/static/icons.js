@@ -26,6 +26,26 @@ const SHAPES = {
   last_incident: `<path d="${OCTAGON}" fill="#fff" stroke="#d1242f" stroke-width="3"/>${QUESTION("#b3151f")}`,
 };
 
+/** What the state of an icon is called. */
+export const STATES = {
+  calm: "No incident",
+  unusual: "No incident, but unusual",
+  incident: "Incident",
+  recovering: "Recovering",
+  learning: "Learning",
+  unknown: "Unknown",
+  last_incident: "Unknown, last known: incident",
+};
+
+/** Why a state is unknown. */
+export const WHY = {
+  stopped: "no data",
+  failing: "source failing",
+  muted: "muted incident",
+  unscored: "not all services scored",
+  silent: "telemetry missing",
+};
+
 /** The name of a state's icon. An incident that was open when the data stopped has its own, and a calm mesh that is unusual
  * has one that is not green. */
 export function iconName({ name, isOpen, isUnusual }) {

@@ -1,23 +1,23 @@
-// Lines that the card of an open incident and an archived incident have in common.
+// Lines of the card of an incident.
 import { el } from "./dom.js";
 import { address } from "./link.js";
 import { isOfOrigin } from "./suspects.js";
-import { day, nearbyText } from "./words.js";
+import { day } from "./words.js";
 
 /** What to do about an incident; null: documents of earlier versions do not say. */
 export const nextStep = ({ next_step: text }) => (text ? el("p", { class: "next" }, el("b", {}, "What to do: "), text) : null);
 
-/** A planned change: of the likely origin, or only near in time. @param {any[]} more what follows. */
+/** A planned change: of the likely origin, or of another service around the same time. @param {any[]} more what follows. */
 export function changeLine(incident, change, ...more) {
   const isCause = isOfOrigin(incident, change);
-  return el("p", { class: isCause ? "why planned" : "why affected" }, `▲ ${isCause ? change.text : nearbyText(change, incident.since)} `, ...more);
+  return el("p", { class: isCause ? "why planned" : "why affected" }, `▲ ${change.text} `, ...more);
 }
 
 /** How often similar incidents were seen, with a link to each of the newest. */
 export function seenBefore(seen) {
   const links = seen.incidents.flatMap((id, i) => [
     i ? ", " : "",
-    el("a", { href: address({ history: id }), "data-key": `seen ${id}` }, idTime(id)),
+    el("a", { href: address({ history: null, peak: id }), "data-key": `seen ${id}` }, idTime(id)),
   ]);
   return el("p", { class: "why seen" }, `${seen.text}. Open: `, ...links);
 }

@@ -9,7 +9,8 @@ import { address } from "./link.js";
 import { alerts, isUnseen, notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { likelySuspects } from "./suspects.js";
-import { capitalized, ends, incidentTitle, isOfScope, owner, peakOf, plural, recovery, scoreText, span, subject, time, timeOrDateTime, trendText } from "./words.js";
+import { scoreText } from "./numbers.js";
+import { capitalized, ends, isOfScope, owner, peakOf, plural, recovery, someOf, span, time, timeOrDateTime } from "./words.js";
 
 const UNKNOWN = {
   muted: "No alerts.",
@@ -29,6 +30,7 @@ const CHARTS = 2; // of the first suspect and of the selected one
 export function incidentsView(on) {
   const feedback = feedbackView(on.ask),
     seriesOf = reasonSeries(redraw);
+  const said = new Map(); // by past incident: the feedback that was given or withdrawn here
   let feedbackOf = new Map(), // by incident
     feedbackMesh = null,
     earlier = { key: "", found: new Map() }, // what is known about the open incidents besides the verdict, by incident
@@ -94,7 +96,7 @@ export function incidentsView(on) {
     if (!first.length) return el("p", { class: "affected" }, text);
     return el(
       "div",
-      { class: "card quiet-card" },
+      { class: "card" },
       el("p", { class: "affected" }, `${text} ${list}`),
       ...first.map((one, i) => suspect(one, i, null)),
     );
@@ -103,35 +105,30 @@ export function incidentsView(on) {
   function card(incident, number) {
     const age = ends(verdictTime()) - ends(incident.since),
       others = (incident.teams ?? []).filter((team) => team !== incident.team),
-      peak = peakOf(incident, drawn.verdict);
+      peak = peakOf(incident, drawn.verdict),
+      before = (earlier.found.get(incident.id) ?? incident).seen_before;
     return el(
       "article",
       { class: `card ${incident.severity}` },
-      el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${subject(incident)}`),
+      el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${incident.title}`),
       nextStep(incident),
       el(
         "p",
         { class: "when" },
-        [`since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`, trendText(incident)].filter(Boolean).join(", "),
+        [`since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`, incident.trend].filter(Boolean).join(", "),
       ),
-      peak ? el("p", { class: "when" }, `Numbers of ${time(peak, true)}, when it deviated most`) : null,
+      peak ? el("p", { class: "when" }, `Numbers from its peak, ${time(peak, true)}`) : null,
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
-      earlier.found.get(incident.id)?.seen_before ? seenBefore(earlier.found.get(incident.id).seen_before) : null,
+      before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
       ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
       actions(incident),
-      el("p", { class: "affected" }, `Affected: ${firstNames(incident.affected)}`),
+      el("p", { class: "affected" }, `Affected: ${someOf(incident.affected, NAMES)}`),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
     );
-  }
-
-  /** The first names, and how many more there are. */
-  function firstNames(names) {
-    const more = names.length > NAMES ? ` and ${(names.length - NAMES).toLocaleString("en")} more` : "";
-    return names.slice(0, NAMES).join(", ") + more;
   }
 
   function noticeCard(notice) {
@@ -141,7 +138,7 @@ export function incidentsView(on) {
     return el(
       "article",
       { class: `card notice${drawn.incident === notice.id ? " linked" : ""}` },
-      el("h3", {}, incidentTitle(notice)),
+      el("h3", {}, notice.headline),
       nextStep(notice),
       el("p", { class: "when" }, `since ${timeOrDateTime(notice.since, verdictTime())} (${span(age)}); ${state}`),
       ...notice.suspects.map((one) =>
@@ -154,12 +151,11 @@ export function incidentsView(on) {
   const verdictTime = () => drawn.verdict.observed_at;
 
   function suspect(one, i, incident, number = 0) {
-    const opened = i === 0 && number === 0 && incident !== null,
-      score = [el("span", { class: "share", "aria-hidden": "true" }, bar(one.score)), el("span", {}, scoreText(one.score))];
+    const opened = i === 0 && number === 0 && incident !== null;
     return el(
       "div",
       { class: "suspect" },
-      nameButton(one.service, incident, el("b", {}, `${i + 1}`), ...score),
+      nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
       owner(one) && owner(one) !== owner(incident ?? {}) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, incident ? !isOfScope(incident, one.service) : true),
       incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
@@ -167,7 +163,7 @@ export function incidentsView(on) {
   }
 
   /** A button that selects a service, with its rank before its name if it has one, and what comes after. */
-  function nameButton(service, incident, rank = null, ...after) {
+  function nameButton(service, incident, rank = null, after = null) {
     const isSelected = drawn.service === service;
     return el(
       "button",
@@ -180,7 +176,7 @@ export function incidentsView(on) {
       },
       rank,
       service,
-      ...after,
+      after,
     );
   }
 
@@ -194,18 +190,12 @@ export function incidentsView(on) {
     const charted = all.flatMap((reason, i) => {
       const series = isCharted && i < CHARTS ? seriesOf(drawn, service, reason) : null,
         now = valueNow(reason, series, verdictTime(), drawn.live);
-      return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, drawn.live ? null : verdictTime()) : null];
+      return [why(reason, incident, now), series && !panel ? reasonChart(series, reason, verdictTime()) : null];
     });
     return [...charted, ...(context ?? []).map((reason) => why(reason, incident))];
   }
 
   const why = (reason, incident, now = "") => el("p", { class: "why" }, reasonText(reason, incident, now));
-
-  function bar(score) {
-    const fill = el("i");
-    fill.style.width = `${100 * score}%`;
-    return fill;
-  }
 
   function actions(incident) {
     return el(
@@ -231,9 +221,14 @@ export function incidentsView(on) {
   /** Where and by whom feedback on an incident is given. */
   function feedbackAt(incident) {
     const { mesh, canWrite, live } = drawn,
-      accepted = earlier.found.get(incident.id)?.accepted ?? null;
-    const changed = () => Promise.all([loadFeedback(mesh), loadSeen(mesh, drawn.verdict.incidents, true)]);
-    return { mesh, canWrite, given: feedbackOf.get(incident.id) ?? null, accepted, isOpen: live, changed };
+      accepted = (earlier.found.get(incident.id) ?? incident).accepted ?? null,
+      known = feedbackOf.get(incident.id) ?? incident.feedback ?? null,
+      given = said.has(incident.id) && !live ? said.get(incident.id) : known; // the list has no feedback on old incidents
+    const changed = (now = given) => {
+      said.set(incident.id, now);
+      return Promise.all([loadFeedback(mesh), loadSeen(mesh, drawn.verdict.incidents, true)]);
+    };
+    return { mesh, canWrite, given, accepted, isOpen: live, changed };
   }
 
   return { draw, loadFeedback };

@@ -1,5 +1,6 @@
 // The layers of an incident: its origin in the middle, callers to the left, callees to the right. Each service is a plate in a
 // column; calls run in the gutters between columns (routes.js). Sizes are pixels.
+import { QUIET } from "./severity.js";
 
 export const PLATE = 24; // height
 const GUTTER = 88, // least width between two columns, with room for the label of a call
@@ -14,6 +15,8 @@ const GUTTER = 88, // least width between two columns, with room for the label o
   EDGE = 22, // above and below them, with room for calls
   ROW = 40, // most between the middles of two plates of a column
   DENSE_ROW = 31,
+  MAX_NORMAL = 11, // services of a layer that are normal and no part of the incident; of more, so that a hub does not fill the graph,
+  FEW = 3, // are shown
   SWEEPS = 3; // over all columns, until plates are near those they call
 
 /**
@@ -33,7 +36,8 @@ export function layers(map, centre, root, { width, height }, widthOf = () => LEA
     room = Math.max(2, Math.floor((width - 2 * SIDE - 2 * (gutter - between) + between) / (least + between))),
     rows = Math.max(3, Math.floor((height - 2 * EDGE - PLATE) / DENSE_ROW) + 1),
     level = levels(map.edges, centre, root, Math.max(1, Math.floor((room - 1) / 2))),
-    columns = columnsOf(level, importance(map, centre, root), room, rows);
+    isPlain = (/** @type {number} */ i) => !centre.has(i) && i !== root && !(map.nodes.deviation[i] > QUIET),
+    columns = columnsOf(level, importance(map, centre, root), isPlain, room, rows);
   const tallest = Math.max(...columns.map((one) => one.members.length + Number(one.hidden > 0))),
     row = Math.min(ROW, (height - 2 * EDGE - PLATE) / Math.max(1, tallest - 1)),
     used = 2 * EDGE + PLATE + row * (tallest - 1),
@@ -96,19 +100,22 @@ function importance({ nodes, edges }, centre, root) {
 }
 
 /** One column for each layer; full layers have several while there is room. The most important services are nearest to the root. */
-function columnsOf(level, important, room, rows) {
+function columnsOf(level, important, isPlain, room, rows) {
   const layered = [...new Set(level.values())]
     .sort((a, b) => a - b)
     .map((of) => {
-      const members = [...level.keys()].filter((i) => level.get(i) === of);
-      return { of, members: members.sort((a, b) => important(b) - important(a)), wide: 1 };
+      const all = [...level.keys()].filter((i) => level.get(i) === of).sort((a, b) => important(b) - important(a)),
+        plain = all.filter(isPlain),
+        others = new Set(plain.length > MAX_NORMAL ? plain.slice(FEW) : []),
+        members = all.filter((i) => !others.has(i));
+      return { of, members, others: others.size, wide: 1 };
     });
   for (let free = room - layered.length; free > 0; free--) {
     const fullest = layered.reduce((a, b) => (b.members.length / b.wide > a.members.length / a.wide ? b : a));
     if (fullest.members.length > rows * fullest.wide) fullest.wide += 1;
   }
-  return layered.flatMap(({ of, members, wide }) => {
-    const fits = members.length <= wide * rows,
+  return layered.flatMap(({ of, members, others, wide }) => {
+    const fits = members.length + Number(others > 0) <= wide * rows,
       shown = fits ? members : members.slice(0, wide * rows - 1), // the last row is for the rest
       each = Math.ceil(shown.length / wide),
       split = Array.from({ length: wide }, (_, k) => ({
@@ -120,7 +127,7 @@ function columnsOf(level, important, room, rows) {
         index: 0,
         ys: /** @type {number[]} */ ([]),
       })).filter((one) => one.members.length);
-    split.at(-1).hidden = members.length - shown.length;
+    split.at(-1).hidden = members.length - shown.length + others;
     return of < 0 ? split.toReversed() : split;
   });
 }

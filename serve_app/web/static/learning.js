@@ -1,9 +1,8 @@
 // The first snapshots of a mesh, from which it is learned: how many there are, and when the first verdict comes.
-import { interval } from "./state.js";
-import { ends, span } from "./words.js";
+import { interval, isSimulated } from "./state.js";
+import { span } from "./words.js";
 
 const USUAL_NEEDED = 10; // snapshots, until the service has said how many
-const SIMULATED_SECONDS = 600; // between the time of a snapshot and of its arrival, from which the time is simulated or replayed
 
 /** "4 of 10 snapshots". @param {any} mesh a line of the list of meshes, or `{sequence}`. */
 export const progressText = ({ sequence, warm_up_snapshots: needed }) => `${sequence} of ${needed ?? USUAL_NEEDED} snapshots`;
@@ -33,6 +32,3 @@ function nextStep({ verdict, state, timeline, received, pace, source }, needed) 
   const left = Math.max(1, needed - verdict.sequence);
   return `First verdict in ${span(Math.max(1, left * (pace ?? interval(timeline))))}.`;
 }
-
-const isSimulated = ({ observed_at: at }, received) =>
-  Number.isFinite(received) && Math.abs(ends(at) - received / 1000) > SIMULATED_SECONDS;

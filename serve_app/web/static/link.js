@@ -1,6 +1,6 @@
 // The view is in the address after the #, so that every view has a link.
 
-const FIELDS = ["mesh", "at", "service", "source", "incident", "view", "expand", "space", "only", "labels", "team", "first", "second", "history", "tz", "range", "with", "focus"];
+const FIELDS = ["mesh", "at", "peak", "service", "source", "incident", "view", "expand", "space", "only", "labels", "team", "first", "second", "history", "tz", "range", "focus"];
 
 /** The view of the current address: texts by field, without empty ones. */
 export function read() {
@@ -26,7 +26,7 @@ export function go(changes, { quietly = false } = {}) {
   dispatchEvent(new Event("view"));
 }
 
-const KEPT = ["tz", "team", "labels", "with"]; // of the reader, whatever mesh is in view
+const KEPT = ["tz", "team", "labels"]; // of the reader, whatever mesh is in view
 
 /** Go to another mesh: nothing of the view of this one stays. */
 export const visit = (view) => go({ ...Object.fromEntries(FIELDS.filter((name) => !KEPT.includes(name)).map((name) => [name, null])), ...view });

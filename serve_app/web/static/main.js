@@ -1,4 +1,5 @@
-// The page: one view (link.js), the data of its mesh, and the parts that draw it. Data flows one way, from feed to parts.
+// The page: the view of its address (link.js), what is known (store.js), and the panels that draw both. Data flows one way: from requests
+// and the stream through the events of the store to the panels.
 import { banner, headline, lastKnownAt, showNotes, stopText } from "./banner.js";
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
@@ -16,13 +17,13 @@ import { panelView } from "./panel.js";
 import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
 import { searchView, unfold } from "./search.js";
 import { sessionView } from "./session.js";
-import { alerts, worst } from "./severity.js";
-import { startView } from "./start.js";
-import { stateOf } from "./state.js";
+import { alerts } from "./severity.js";
+import { drawStart } from "./start.js";
+import { dispatch, isPast, known, shownIncident, stateNow, stateShown } from "./store.js";
 import { drawTab } from "./tab.js";
-import { append, timelineView } from "./timeline.js";
+import { timelineView } from "./timeline.js";
 import { detectorView, pulse } from "./detector.js";
-import { ends, namespace, readable, setMoment, subject } from "./words.js";
+import { ends, namespace, readable, setMoment } from "./words.js";
 import { applyZone } from "./zone.js";
 
 const MAP_PAUSE_MS = 400; // least time between two maps
@@ -35,32 +36,6 @@ const GONE = [404, 422]; // answers about a moment that is not kept
 const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
 const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
-const NOTHING = {
-  mesh: null,
-  newest: null,
-  timeline: null,
-  map: null,
-  mapOf: "",
-  verdict: null,
-  pace: null, // seconds between two snapshots that arrived while the page was open; null: fewer did
-  arrived: null, // when the last of them did, ms
-  received: null, // when the newest verdict was made: see state.js
-  dated: null, // sequence of the newest verdict whose age is known, from a list that came with the stream or later; null: none came
-  live: false,
-  lost: false,
-  missed: null,
-  problem: null,
-  source: undefined, // see state.js
-  drift: undefined, // see drift.js
-  scoring: null, // how the newest snapshot was scored
-}; // what is known of a mesh at first
-const known = {
-  ...NOTHING,
-  needed: undefined, // snapshots from which the mesh is learned, see learning.js
-  health: null,
-  level: undefined, // see sla.js
-};
-let listed = { meshes: [], asked: 0 }; // the list of meshes, and when it was received
 let listsUnderWay = 0, // requests for the list
   leave = null, // ends the stream of the mesh, if there is one
   soon = 0, // timer of the next request for the list
@@ -102,7 +77,7 @@ const timeline = timelineView({
   select: (period, first) =>
     go({
       [first ? "first" : "second"]: period.join("~"),
-      ...(first || read().first ? {} : { first: periods(known.timeline, incident()).first.join("~") }),
+      ...(first || read().first ? {} : { first: periods(known.timeline, shownIncident()).first.join("~") }),
     }),
 });
 const ranges = rangeLoader(draw);
@@ -113,11 +88,7 @@ const bar = rangeBar({
 const decision = decisionDialog();
 const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
-const past = historyView({
-  leave: () => go({ history: null }),
-  ask: decision.ask,
-  changed: () => incidents.loadFeedback(known.mesh),
-});
+const past = historyView({ leave: () => go({ history: null }) });
 const comparison = comparisonView({ select });
 const panel = panelView({
   select,
@@ -127,21 +98,11 @@ const panel = panelView({
 });
 const detector = detectorView();
 const overview = overviewView();
-const start = startView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });
 const session = sessionView({ begin, end: askForToken });
 
 /** The namespaces that are drawn service by service, with one more. */
 const withExpanded = (name) => [...new Set([...(read().expand?.split(",") ?? []), name])].join(",");
-
-/** The state of the mesh now. */
-const stateNow = () => stateOf(known.newest, known);
-
-/** The state of the verdict in view. The age of a past one does not matter. */
-const stateShown = () => (read().at ? stateOf(known.verdict) : stateNow());
-
-/** Whether a moment is from before the live window, so that only the archive has it. */
-const isPast = (at) => Boolean(at && known.timeline && ends(at) < ends(known.timeline.kept_from));
 
 /** What is known of the range of the view; null: it is the live window. */
 function shownRange(view) {
@@ -152,12 +113,6 @@ function shownRange(view) {
 /** The map and the verdict of a moment: of a snapshot that is kept, else of the archive. */
 const loadMoment = (mesh, at, expand) =>
   isPast(at) ? archivedMoment(mesh, at, expand) : Promise.all([feed.map(mesh, at, expand), at ? feed.verdict(mesh, at) : null]);
-
-/** The incident of the view: the one in the link, else the worst. */
-function incident() {
-  const open = alerts(known.verdict?.incidents ?? []);
-  return open.find((one) => one.id === read().incident) ?? worst(open);
-}
 
 function look(at) {
   const newest = known.timeline?.observed_at.at(-1);
@@ -171,7 +126,7 @@ function forget(mesh) {
   leave?.();
   leave = null;
   ranges.forget();
-  Object.assign(known, NOTHING, { mesh });
+  dispatch("entered", mesh);
   drawnState = "";
   waitFor("data");
   drawTab(mesh);
@@ -192,20 +147,17 @@ function enter(mesh) {
   headline(null, "Connecting", "");
   leave = feed.follow(mesh, {
     on: (verdict) => {
-      if (known.dated !== null && verdict.sequence > Math.max(known.dated, known.newest?.sequence ?? 0)) known.received = Date.now();
+      dispatch("streamed", verdict);
       addVerdict(verdict);
     },
     lost: () => {
-      known.lost = true;
-      tick();
+      learn({ lost: true });
     },
     back: () => {
+      const isListed = Date.now() - known.listed <= RECENT_MS;
       if (known.lost) refresh(mesh);
-      known.lost = false;
-      if (Date.now() - listed.asked > RECENT_MS) {
-        known.dated = null; // the first verdict may be old: the list of meshes gives its age
-        if (!listsUnderWay) list();
-      }
+      dispatch("back", isListed);
+      if (!isListed && !listsUnderWay) list(); // the first verdict may be old: the list has its age
       tick();
     },
     refused: list,
@@ -213,40 +165,32 @@ function enter(mesh) {
   refresh(mesh);
 }
 
-/** Keep the answer to a request about a mesh, unless the page shows another one by then. */
-async function keep(mesh, field, request, failed = known[field]) {
-  const found = await request.catch(() => failed);
-  if (mesh === known.mesh) known[field] = found;
+/** Keep facts about the mesh `of`, unless the page shows another one by then. */
+function learn(facts) {
+  dispatch("facts", facts);
+  tick();
 }
+
+/** Keep the facts of an answer, or others if it fails. */
+const learnFrom = (request, factsOf, failed) => request.then((found) => learn(factsOf(found)), () => learn(failed));
 
 /** Load what neither the stream nor the list of meshes contains. The data that the state depends on come first. */
 function refresh(mesh) {
-  keep(mesh, "source", feed.source(mesh), null).then(tick);
-  keep(mesh, "scoring", feed.one(mesh).then((one) => one.scoring));
+  learnFrom(feed.one(mesh), ({ source, scoring }) => ({ of: mesh, source, scoring }), { of: mesh, source: null, scoring: null });
   if (!known.drift || Date.now() >= driftDue) {
     driftDue = Date.now() + DRIFT_MS;
-    keep(mesh, "drift", feed.drift(mesh), null);
+    learnFrom(feed.drift(mesh), (drift) => ({ of: mesh, drift }), { of: mesh, drift: null });
   }
   incidents.loadFeedback(mesh); // other people give feedback, too
   mutes.load(mesh);
-  keep(mesh, "health", feed.health());
+  learnFrom(feed.health(), (health) => ({ health }), {}); // what is known of it stays
 }
 
 function addVerdict(verdict) {
-  known.lost = false;
-  if (verdict.sequence <= known.newest?.sequence) return; // a stream that restarts repeats the last verdict
-  if (known.newest) {
-    const now = Date.now();
-    if (known.arrived) known.pace = (now - known.arrived) / 1000 / (verdict.sequence - known.newest.sequence);
-    known.arrived = now;
-  }
-  known.live = known.newest !== null; // the first one may be old
-  known.newest = verdict;
-  known.problem = null;
-  if (!read().at) {
-    known.verdict = verdict;
-    drawState(); // before the slower requests
-  }
+  const before = known.newest;
+  dispatch("verdict", verdict);
+  if (known.newest === before) return;
+  if (!read().at) drawState(); // before the slower requests
   fetchMap();
   fetchTimeline();
 }
@@ -262,7 +206,7 @@ async function fetchTimeline() {
       if (!newest || newest.observed_at <= since) break;
       const news = await feed.timeline(mesh, since);
       more = mesh !== known.mesh || news.observed_at.length > 0;
-      if (mesh === known.mesh && before === known.timeline) known.timeline = append(before, news);
+      dispatch("timeline", { of: mesh, before, news });
     }
   } catch (error) {
     showFailure(error);
@@ -292,12 +236,11 @@ async function fetchMap() {
   try {
     const mesh = known.mesh;
     const [map, verdict] = await loadMoment(mesh, at, expand);
-    if (mesh === known.mesh && (read().at ?? null) === at)
-      Object.assign(known, { map, mapOf: key, verdict: verdict ?? known.newest, problem: null });
+    dispatch("map", { of: mesh, at, map, verdict, key });
   } catch (error) {
     if (at && GONE.includes(error.status)) {
       go({ at: null }, { quietly: true });
-      known.missed = at;
+      dispatch("facts", { missed: at });
     } else showFailure(error);
     pause = RETRY_MS;
   }
@@ -318,14 +261,13 @@ async function loadList() {
   let found = [];
   try {
     found = await feed.meshes();
-    known.lost = false;
   } catch (error) {
-    known.received ??= -Infinity;
+    dispatch("facts", { received: known.received ?? -Infinity });
     showFailure(error);
     return;
   }
   const view = read();
-  listed = { meshes: found, asked: Date.now() };
+  dispatch("meshes", found);
   drawOverview();
   show(
     by("mesh"),
@@ -347,14 +289,10 @@ async function loadList() {
     listSoon();
     return;
   }
-  known.needed = here.warm_up_snapshots;
   if (mesh !== known.mesh || !leave || here.sequence < seen) enter(mesh); // fewer: the mesh was deleted and created again
-  const newest = known.newest?.sequence ?? 0;
-  if (here.sequence >= newest) known.received = here.age_seconds === null ? -Infinity : Date.now() - 1000 * here.age_seconds;
-  else if (known.dated === null) known.received = Date.now(); // the newest one was made after the list
-  known.dated = here.sequence;
+  dispatch("dated", here);
   // The stream may be refused, or broken without the browser noticing.
-  if (here.sequence > newest) feed.verdict(mesh).then((verdict) => mesh === known.mesh && addVerdict(verdict), showFailure);
+  if (here.sequence > (known.newest?.sequence ?? 0)) feed.verdict(mesh).then((verdict) => mesh === known.mesh && addVerdict(verdict), showFailure);
   if (known.newest) fetchTimeline();
 }
 
@@ -368,16 +306,16 @@ function listSoon() {
 function empty() {
   waitFor("mesh");
   headline(null, "No mesh yet", "Connect one in a minute. Its first snapshot appears here automatically.");
-  start.draw({ needsToken: session.needsToken() });
+  drawStart(session.needsToken());
 }
 
 /** Show a mesh without a verdict, and the problem of its source if there is one. */
 function showWithoutVerdict(mesh) {
-  feed.source(mesh).then((source) => {
+  feed.one(mesh).then(({ source }) => {
     if (mesh !== known.mesh || known.newest) return;
-    if (source.problem) showNothing("failing", "No data collected yet, status unknown", stopText(source, false));
+    if (source?.problem) showNothing("failing", "No data collected yet, status unknown", stopText(source, false));
     else {
-      const has = source.collected ? "" : "It has a baseline. ";
+      const has = source?.collected ? "" : "It has a baseline. ";
       showNothing("", "Learning this mesh", `${has}Its first snapshot appears here automatically.`);
     }
   }, showFailure);
@@ -410,27 +348,33 @@ function update() {
 /** Load the service level, which only users who may see all meshes may read. */
 function loadLevel() {
   if (session.isAsking()) return;
-  if (!session.seesAllMeshes()) {
-    known.level = undefined;
-    return;
-  }
-  feed
-    .sla()
-    .catch(() => null)
-    .then((level) => {
-      known.level = level;
-    });
+  if (session.seesAllMeshes()) learnFrom(feed.sla(), (level) => ({ level }), { level: null });
+  else learn({ level: undefined });
+}
+
+/** Go to the highest score of the incident that a link names, whether it is open or archived. */
+function visitPeak() {
+  const { mesh, peak } = read();
+  if (!peak || !mesh) return;
+  feed.incidentDetail(mesh, peak).then(
+    ({ strongest_at: at }) => read().peak === peak && go({ peak: null, incident: peak, at, service: null, source: null }, { quietly: true }),
+    (error) => {
+      go({ peak: null }, { quietly: true });
+      showFailure(error);
+    },
+  );
 }
 
 /** Start with the view of the address. */
 function begin() {
+  visitPeak();
   list();
   if (read().mesh) enter(read().mesh); // no need to wait for the list
 }
 
 /** Forget all data, and ask for a token. */
 function askForToken() {
-  known.level = undefined;
+  dispatch("facts", { level: undefined });
   forget(null);
   show(by("mesh"));
   waitFor("mesh");
@@ -443,8 +387,7 @@ function showFailure(error) {
     askForToken();
     return;
   }
-  if (error.status === 0) known.lost = true;
-  else known.problem = error.message; // shown until the next success
+  dispatch("failed", error);
   if (!known.verdict) {
     if (UNREADY.includes(error.status)) {
       headline(null, "TAGAE is not ready yet", "It is starting or restarting. This page continues by itself.");
@@ -473,7 +416,7 @@ function draw() {
   by("mesh").value = known.mesh;
   by("live").hidden = !view.at && !view.range;
   drawState();
-  const open = incident(),
+  const open = shownIncident(),
     hasCentre = Boolean(open ?? view.service),
     near = hasCentre && view.view !== "all" && !view.space && !view.only;
   by("near").disabled = !hasCentre;
@@ -523,7 +466,7 @@ function draw() {
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
-    const titles = new Map(known.newest.incidents.map((one) => [one.id, subject(one)]));
+    const titles = new Map(known.newest.incidents.map((one) => [one.id, one.title]));
     timeline.draw(known.timeline, { at: view.at, first, second, titles, stopped: stateNow().stopped, range, newest: known.newest.observed_at });
     const over = range?.answer ?? known.timeline;
     comparison.draw({ mesh: known.mesh, first, second: second ?? periods(known.timeline, open).second, focus: view.focus, changes: over.changes, newest: known.newest.observed_at });
@@ -535,10 +478,10 @@ function draw() {
 /** Draw the overview instead of a mesh, if the link asks for it. Returns whether it did. */
 function drawOverview() {
   const isAsked = read().view === "meshes";
-  by("all-meshes").hidden = listed.meshes.length < 2 || isAsked;
+  by("all-meshes").hidden = known.meshes.length < 2 || isAsked;
   by("overview").hidden = !isAsked;
   document.querySelector("main").classList.toggle("overview", isAsked);
-  if (isAsked) overview.draw(listed.meshes, listed.asked);
+  if (isAsked) overview.draw(known.meshes, known.listed);
   return isAsked;
 }
 
@@ -560,9 +503,9 @@ function drawHistory(history) {
   by("history").hidden = !isOpen;
   by("open-history").setAttribute("aria-pressed", String(isOpen));
   document.querySelector("main").classList.toggle("in-history", isOpen);
-  if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at, canWrite: session.canWrite() });
+  if (isOpen && known.mesh) past.draw({ mesh: known.mesh, history, newest: known.newest?.observed_at });
   if (wasOpen && !isOpen) {
-    graph.resize();
+    graph.redraw();
     timeline.resize();
   }
 }
@@ -574,7 +517,7 @@ function drawState() {
   const state = stateShown();
   drawnState = `${state.name} ${state.why}`;
   if (!state.name) return; // it is known in a moment, and must not look calm until then
-  banner({ ...known, state, stateNow: stateNow(), incident: incident(), view: read() });
+  banner({ ...known, state, stateNow: stateNow(), incident: shownIncident(), view: read() });
   document.querySelector("main").classList.toggle("stale", state.stopped);
   const text = read().at && known.verdict.archived ? `archive, ${coarseness(known.verdict.archived)}` : state.stopped ? `last known state, ${lastKnownAt(known)}` : "";
   for (const label of document.querySelectorAll(".stale-label")) label.textContent = text;
@@ -612,7 +555,7 @@ function compare() {
     go({ first: null, second: null, focus: null });
     return;
   }
-  const both = periods(over, incident());
+  const both = periods(over, shownIncident());
   go({ first: both.first.join("~"), second: both.second.join("~") });
 }
 
@@ -650,7 +593,7 @@ function answer(text) {
 }
 
 function selectSuspect(rank) {
-  const suspects = incident()?.suspects ?? known.verdict?.suspects ?? [];
+  const suspects = shownIncident()?.suspects ?? known.verdict?.suspects ?? [];
   if (suspects[rank - 1]) select(suspects[rank - 1].service);
   else answer(`There is no ${RANKS[rank - 1]} suspect.`);
 }
@@ -699,19 +642,17 @@ addEventListener("DOMContentLoaded", () => {
   draw();
 });
 addEventListener("view", () => {
-  const { mesh, at } = read();
+  const { mesh } = read();
   if (session.isAsking()) return;
-  known.missed = null;
+  visitPeak();
+  dispatch("view");
   if (mesh && mesh !== known.mesh) {
     enter(mesh);
     list();
-  } else {
-    if (!at && known.newest) known.verdict = known.newest;
-    draw();
-  }
+  } else draw();
 });
 addEventListener("resize", () => {
-  graph.resize();
+  graph.redraw();
   timeline.resize();
 });
 document.addEventListener("visibilitychange", draw);

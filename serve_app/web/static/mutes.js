@@ -1,7 +1,7 @@
 // Mutes: what raises no alert, until when, by whom and why; and the questions that add one.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { ends, namespace, plural, suspectsFirst, timeOrDateTime } from "./words.js";
+import { ends, namespace, plural, someOf, suspectsFirst, timeOrDateTime } from "./words.js";
 
 const MOST_NAMES = 3,
   REASON_LENGTH = 200, // limit of the service
@@ -132,8 +132,4 @@ function targets(verdict, service, incident) {
   ];
 }
 
-function names(services) {
-  if (!services.length) return "The whole mesh";
-  const more = services.length > MOST_NAMES ? ` and ${services.length - MOST_NAMES} more` : "";
-  return services.slice(0, MOST_NAMES).join(", ") + more;
-}
+const names = (services) => (services.length ? someOf(services, MOST_NAMES) : "The whole mesh");

@@ -1,33 +1,17 @@
 // All meshes at a glance: state, age of the data, open incidents, alerts against the budget, telemetry. Each line opens a mesh.
 import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
-import { icon, iconName } from "./icons.js";
+import { STATES, WHY, icon, iconName } from "./icons.js";
 import { go, read } from "./link.js";
 import { isNotice } from "./severity.js";
 import { silentFor, stateOf } from "./state.js";
 import { progressText } from "./learning.js";
-import { ends, plural, shareText, span } from "./words.js";
+import { shareText } from "./numbers.js";
+import { ends, plural, span } from "./words.js";
 
 const DAY_MS = 86_400_000,
   COUNT_MS = 60_000, // between two counts of the alerts of a mesh
   MOST_COUNTED = 100; // alerts of a mesh
-const STATES = {
-  calm: "No incident",
-  unusual: "No incident, but unusual",
-  incident: "Incident",
-  recovering: "Recovering",
-  learning: "Learning",
-  unknown: "Unknown",
-  last_incident: "Unknown, last known: incident",
-};
-const WHY = {
-  stopped: "no data",
-  failing: "source failing",
-  muted: "muted incident",
-  nothing: "nothing received",
-  unscored: "not all services scored",
-  silent: "telemetry missing",
-};
 const ORDER = ["incident", "last_incident", "unknown", "learning", "recovering", "unusual", "calm"];
 
 export function overviewView() {

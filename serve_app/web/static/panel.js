@@ -3,17 +3,16 @@
 import { archivedDetails, chartsOf } from "./archive.js";
 import { chart, point } from "./chart.js";
 import { beforeAndAfter } from "./deploys.js";
-import { by, el, show } from "./dom.js";
+import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { address } from "./link.js";
 import { neighbours } from "./neighbours.js";
-import { repeatsView } from "./repeats.js";
-import { measuredMetric, reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
+import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { nearest } from "./series.js";
-import { similarView } from "./similar.js";
 import { unusualness } from "./severity.js";
 import { originOf } from "./suspects.js";
-import { anomalyText, capitalized, clock, count, dateTime, day, ends, figures, incidentTitle, kind, metricName, metricValue, moment, owner, plural, readable, scoreText, time } from "./words.js";
+import { anomalyText, count, figures, metricName, metricValue, scoreText } from "./numbers.js";
+import { capitalized, clock, dateTime, day, ends, kind, moment, owner, plural, readable, time } from "./words.js";
 
 const PAUSE_MS = 1000; // least time between two requests
 const LISTED = 6; // changes, events and incidents
@@ -32,9 +31,7 @@ export function panelView(on) {
     isUsualOpen = null, // whether metrics as usual are unfolded; null: if there is nothing else to see
     opener = null, // key of the button that opened it, which gets the focus back
     wanted = ""; // subject that shall get the focus when it is drawn
-  const repeats = repeatsView(() => drawn?.service && redraw());
   const seriesOf = reasonSeries(() => drawn?.service && redraw());
-  const similar = similarView({ redraw: () => drawn?.service && redraw(), select: (service) => on.select(service, null) });
 
   /**
    * @param {any} next `{mesh, at, newest, service, source, suspects, incident, range, map, isArchived, stale}`; at: null: the newest
@@ -101,14 +98,12 @@ export function panelView(on) {
   function redraw() {
     const { service, source } = drawn;
     by("panel-title").textContent = readable(source ? `Calls ${source} → ${service}` : service);
-    show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details, loaded.over ?? loaded.details) : [failure()]) : [el("p", { class: "affected" }, "Loading")]));
+    show(by("panel-content"), ...(loaded ? (loaded.details ? content(loaded.details, loaded.over ?? loaded.details) : [failure(loaded.problem, "panel", retry)]) : [el("p", { class: "affected" }, "Loading")]));
     if (wanted === subjectOf(drawn)) {
       wanted = "";
       focus();
     }
   }
-
-  const failure = () => el("p", { class: "failed", role: "alert" }, `${loaded.problem} `, button("Try again", "retry panel", retry));
 
   function retry() {
     loaded = null;
@@ -124,19 +119,17 @@ export function panelView(on) {
           ...[details.source, details.service].map((name) => button(name, `end ${name}`, () => on.select(name, null))),
         )
       : null;
-    const { bar, unusual, usual } = charts(details, over);
+    const { unusual, usual } = charts(details, over);
     return [
       links,
       ...standing(details),
       linksTo(details.links),
       ...muted(details),
       ...suspicion(details),
-      bar,
       unusual,
-      details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one), (one) => expectedCalls(one, details.service)),
-      details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service), (one) => expectedCalls(details.service, one)),
+      details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
+      details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
       usual,
-      details.source ? null : similar.section(drawn.mesh, details.service),
       list("Incidents", details.incidents, incidentRow, "No incident in the kept snapshots."),
       earlier(details.earlier_incidents),
       list("Changes", details.changes, changeRow, "No deploy or change in the kept snapshots."),
@@ -192,25 +185,15 @@ export function panelView(on) {
     const rows = suspect.reasons.flatMap((reason) => {
       const series = drawn.isArchived ? null : seriesOf(drawn, service, reason),
         text = reasonText(reason, drawn.incident, valueNow(reason, series, at, !drawn.at));
-      return [el("p", { class: "why" }, text), series && charted.includes(reason) ? reasonChart(series, reason, drawn.at ? at : null) : null];
+      return [el("p", { class: "why" }, text), series && charted.includes(reason) ? reasonChart(series, reason, at) : null];
     });
     return [score, ...rows, ...(suspect.context ?? []).map((fact) => el("p", { class: "why" }, reasonText(fact, drawn.incident)))];
   }
 
-  /** The expected values of calls that a suspect has reasons about, by metric. */
-  function expectedCalls(caller, callee) {
-    const reasons = drawn.suspects.flatMap(({ service, reasons: all }) =>
-      all.filter((one) => (one.source === caller && service === callee) || (service === caller && one.destination === callee)),
-    );
-    return Object.fromEntries(reasons.filter((one) => one.expected !== null).map((one) => [measuredMetric(one), one.expected]));
-  }
-
-  /** The charts: open for unusual metrics, folded for usual ones, with a bar to compare them. */
+  /** The charts: open for unusual metrics, folded for usual ones. */
   function charts(details, { times, metrics, incidents, changes }) {
-    if (!times.length) return { bar: null, unusual: el("p", { class: "affected" }, "No data in this range."), usual: null };
-    const repeated = repeats.load(drawn.mesh, details.service, details.source, times),
-      before = (repeated?.answer ?? []).filter((one) => one.mesh === drawn.mesh && one.service === details.service && one.source === details.source),
-      at = nearest(times, ends(details.observed_at)),
+    if (!times.length) return { unusual: el("p", { class: "affected" }, "No data in this range."), usual: null };
+    const at = nearest(times, ends(details.observed_at)),
       named = (suspectOf(details)?.reasons ?? []).filter((one) => !one.source && !one.destination).map((one) => one.metric),
       rank = (one) => (named.includes(one.metric) ? named.indexOf(one.metric) : named.length),
       isUsual = (one) => !named.includes(one.metric) && isWithin(one, at),
@@ -223,26 +206,20 @@ export function panelView(on) {
       point: (index) => {
         if (index === cursor) return;
         cursor = index;
-        const drawnCharts = by("panel-content").querySelectorAll(".chart");
-        measured.forEach((one, i) => point(drawnCharts[i], { ...one, times, others: others(one) }, { at, cursor }));
+        const drawnCharts = by("panel-content").querySelectorAll(".charts .chart");
+        measured.forEach((one, i) => point(drawnCharts[i], { ...one, times }, { at, cursor }));
       },
       look: (index) => on.look(times[index]),
     };
-    const others = ({ metric }) =>
-      before.flatMap(({ key, name, charts: { times: then, metrics: known } }) => {
-        const values = known.find((one) => one.metric === metric)?.observed;
-        return values ? [{ key, name, times: then, values }] : [];
-      });
     const shared = { times, incidents: clip(incidents, times), changes: changes.map((one) => one.at).filter((one) => one >= times[0]) };
     const view = { at, cursor: cursor !== null && cursor < times.length ? cursor : null };
-    const drawAll = (some) => el("div", { class: "charts" }, ...some.map((one) => chart({ ...one, ...shared, others: others(one) }, view, actions))),
+    const drawAll = (some) => el("div", { class: "charts" }, ...some.map((one) => chart({ ...one, ...shared }, view, actions))),
       isOpen = isUsualOpen ?? (!unusual.length && !suspectOf(details)),
       title = `${unusual.length ? "" : "All "}${plural(usual.length, "metric")} as usual`;
     const fold = () => {
       isUsualOpen = !isOpen;
     };
     return {
-      bar: repeats.bar(repeated),
       unusual: unusual.length ? drawAll(unusual) : null,
       usual: el(
         "section",
@@ -333,19 +310,19 @@ function linksTo(links) {
 /** Incidents from before the charts, as links to the archive. */
 function earlier(incidents) {
   if (!incidents.length) return null;
-  const link = (text, history) => el("a", { href: address({ history }), "data-key": `earlier ${history}` }, text);
-  const row = (one) => el("li", {}, link(`${day(one.since)} ${one.severity}`, one.id), ` ${described(one)}`);
+  const row = (one) =>
+    el("li", {}, el("a", { href: address({ peak: one.id }), "data-key": `earlier ${one.id}` }, `${day(one.since)} ${one.severity}`), ` ${described(one)}`);
   return el(
     "section",
     { class: "listed" },
     el("h3", {}, "Earlier incidents"),
     el("ul", {}, ...incidents.map(row)),
-    el("p", {}, link("All incidents", "now")),
+    el("p", {}, el("a", { href: address({ history: "now" }) }, "All incidents")),
   );
 }
 
 /** What an incident was, and the role of the service in it. */
-const described = (one) => `${one.headline ? incidentTitle(one) : kind(one.kind)} (${ROLES[one.role]})`;
+const described = (one) => `${one.headline || kind(one.kind)} (${ROLES[one.role]})`;
 
 const button = (text, key, action) => el("button", { type: "button", class: "plain", "data-key": key, click: action }, text);
 

@@ -1,5 +1,5 @@
 // The range of the timeline: the live window, the last hours or days, or a period of the past.
-import { by, el, show } from "./dom.js";
+import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { latest } from "./answers.js";
 import { ends, fromZone, inZone } from "./words.js";
@@ -106,10 +106,7 @@ export function drawRangeState(range) {
   const place = by("range-state");
   place.hidden = !range || !(range.failed || (range.isLoading && !range.answer));
   if (range?.failed)
-    show(
-      place,
-      el("p", { class: "failed", role: "alert" }, `This range could not be loaded: ${range.failed} `, el("button", { type: "button", "data-key": "retry range", click: range.retry }, "Try again")),
-    );
+    show(place, failure(`This range could not be loaded: ${range.failed}`, "range", range.retry));
   else show(place, el("div", { class: "skeleton" }, el("span", { class: "sr", role: "status" }, "Loading the range")));
   by("time").setAttribute("aria-busy", String(Boolean(range?.isLoading)));
 }

@@ -54,7 +54,7 @@ function spreadPorts(calls, { source, destination }) {
 function route({ from, to, ahead, sides, ys }, columns, width) {
   const [x1, x2] = [from.x + (sides[0] * from.width) / 2, to.x + (sides[1] * to.width) / 2],
     [y1, y2] = ys,
-    heads = { source: head(x1, y1, sides[0]), destination: head(x2, y2, sides[1]) };
+    heads = { source: head({ x: x1, y: y1 }, -sides[0], 0), destination: head({ x: x2, y: y2 }, -sides[1], 0) };
   if (!ahead) {
     const beside = columns[from.column + sides[0]],
       room = beside ? Math.abs((sides[0] > 0 ? beside.left : beside.right) - x1) : sides[0] > 0 ? width - x1 : x1,
@@ -103,5 +103,9 @@ function onCurve(a, b, t) {
   return { x: s ** 3 * a.x + 3 * s * t * mid + t ** 3 * b.x, y: ends * a.y + (1 - ends) * b.y };
 }
 
-/** An arrow that points at the side of a plate. */
-const head = (x, y, side) => `M${x} ${y}l${side * HEAD} ${-HEAD / 2}v${HEAD}z`;
+/** The head of an arrow that arrives at a point in a direction, which is of length 1. */
+export function head({ x, y }, right, down) {
+  const [back, low] = [x - HEAD * right, y - HEAD * down],
+    half = HEAD / 2;
+  return `M${x} ${y}L${back - half * down} ${low + half * right}L${back + half * down} ${low - half * right}z`;
+}

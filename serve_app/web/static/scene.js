@@ -1,5 +1,4 @@
 // What the views of the graph have in common: the map with the incident and the selection.
-import { groupNeighbours } from "./hubs.js";
 import { QUIET } from "./severity.js";
 import { originOf } from "./suspects.js";
 import { spread } from "./spread.js";
@@ -11,13 +10,11 @@ const NEW = ["new_calls", "moved_calls"]; // metrics of reasons about calls that
  * @param {any} next `{mesh, map, incident, service, source, near, space, unusual, labels}`: what to show.
  * @returns {any} the same with `index`, positions of nodes by name; `centre`, the services of the incident and the selection;
  * `path`, the spread; `evidence`, the calls that the reasons of the first suspect are about ("caller callee"); `newCalls`, the same of
- * calls that were not made before; `originCall`, the position of the calls that are the likely origin; undefined: it is a service. Near an
- * incident, the neighbours of hubs are grouped.
+ * calls that were not made before; `originCall`, the position of the calls that are the likely origin; undefined: it is a service.
  */
 export function sceneOf(next) {
-  const whole = withIndex(next),
-    scene = next.near && whole.centre.size ? withIndex({ ...next, map: groupNeighbours(next.map, whole.centre) }) : whole;
-  const { incident } = next,
+  const scene = withIndex(next),
+    { incident } = next,
     [first] = incident?.suspects ?? [];
   return {
     ...scene,
@@ -63,9 +60,8 @@ export const isUnusualCall = (scene, e) => scene.map.edges.deviation[e] > QUIET 
 /** Whether a suspect makes or gets a call that was not made before. */
 export const isNewCall = ({ map, newCalls }, e) => isOneOf(newCalls, map, e);
 
-/** "cart", "34 normal callers", or "shop: 120 services, 3 unusual". */
-export function nodeLabel({ name, services, unusual, hub }, i) {
-  if (hub?.[i]) return readable(name[i]);
+/** "cart", or "shop: 120 services, 3 unusual". */
+export function nodeLabel({ name, services, unusual }, i) {
   if (!name[i].endsWith(EVERYTHING)) return short(name[i]);
   const inside = unusual[i] ? `, ${unusual[i]} unusual` : "";
   return `${readable(namespace(name[i]))}: ${plural(services[i], "service")}${inside}`;

@@ -1,10 +1,10 @@
 // How a first mesh is connected: three ways, each with a command to copy. The page shows the mesh when its first snapshot arrives.
-import { copy } from "./copy.js";
-import { by, el, show } from "./dom.js";
+import { by, el } from "./dom.js";
 import { ROOT } from "./feed.js";
 import { time } from "./words.js";
 
 const TOKEN = "TOKEN_FILE"; // in commands: a file with an access token
+const COPIED_MS = 2000;
 
 const SNAPSHOT = `{
   "observed_at": "'$(date -u +%Y-%m-%dT%H:%M:%SZ)'",
@@ -55,60 +55,35 @@ function ways(needsToken) {
   ];
 }
 
-export function startView() {
-  let selected = 0,
-    needsToken = false;
+/** A way, folded but the first one. */
+function way({ name, steps }, i) {
+  return el("details", { open: i === 0, name: "ways" }, el("summary", {}, name), el("ol", {}, ...steps.map(step)));
+}
 
-  function choose(index) {
-    selected = index;
-    redraw();
-    by(`way-${index}`).focus();
+function step([text, command]) {
+  const code = el("code", {}, command),
+    button = el("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
+  button.addEventListener("click", () => copy(command, code, button));
+  return el("li", {}, el("p", {}, text), el("div", { class: "command" }, el("pre", { tabindex: 0, "aria-label": text }, code), button));
+}
+
+/** Show the ways. @param {boolean} needsToken whether programs need an access token. */
+export function drawStart(needsToken) {
+  const place = by("ways"),
+    key = String(needsToken);
+  if (place.dataset.token !== key) place.replaceChildren(...ways(needsToken).map(way));
+  place.dataset.token = key;
+  by("start").hidden = false;
+  by("start-check").textContent = `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`;
+}
+
+/** Copy a command, or select it where a page may not write to the clipboard: over HTTP from another machine. */
+async function copy(command, code, button) {
+  try {
+    await navigator.clipboard.writeText(command);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
+  } catch {
+    getSelection()?.selectAllChildren(code);
   }
-
-  function tab({ name }, i) {
-    const isSelected = i === selected;
-    return el(
-      "button",
-      {
-        type: "button",
-        role: "tab",
-        id: `way-${i}`,
-        "aria-selected": String(isSelected),
-        "aria-controls": "way",
-        tabindex: isSelected ? 0 : -1,
-        click: () => choose(i),
-        keydown: (event) => {
-          const direction = { ArrowRight: 1, ArrowLeft: -1 }[event.key],
-            count = ways(needsToken).length;
-          if (direction) choose((i + direction + count) % count);
-        },
-      },
-      name,
-    );
-  }
-
-  function step([text, command]) {
-    const code = el("code", {}, command),
-      button = el("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
-    button.addEventListener("click", () => copy(command, code, button));
-    return el("li", {}, el("p", {}, text), el("div", { class: "command" }, el("pre", { tabindex: 0, "aria-label": text }, code), button));
-  }
-
-  function redraw() {
-    const all = ways(needsToken),
-      { steps } = all[selected];
-    show(by("ways"), ...all.map(tab));
-    show(by("way"), el("ol", {}, ...steps.map(step)));
-    by("way").setAttribute("aria-labelledby", `way-${selected}`);
-  }
-
-  return {
-    /** @param {any} next `{needsToken}`: whether programs need an access token. */
-    draw(next) {
-      needsToken = next.needsToken;
-      by("start").hidden = false;
-      by("start-check").textContent = `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`;
-      redraw();
-    },
-  };
 }

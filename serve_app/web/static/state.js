@@ -1,20 +1,22 @@
 // The state of a mesh: calm, incident, recovering, learning or unknown. Without recent and almost complete data it is unknown.
+import { usualStep } from "./series.js";
 import { alerts, isUnseen } from "./severity.js";
+import { ends } from "./words.js";
 
 const LATE_INTERVALS = 3; // without a verdict, after which the state is unknown
+const SIMULATED_SECONDS = 600; // between the time of a snapshot and of its verdict, from which the time is simulated or replayed
 
 /** The median seconds between snapshots; 15 until it is known. */
 export function interval(timeline) {
-  const times = timeline?.observed_at.slice(-9).map((at) => new Date(at).getTime() / 1000) ?? [];
-  const gaps = times
-    .slice(1)
-    .map((at, i) => at - times[i])
-    .sort((a, b) => a - b);
-  return gaps[Math.floor(gaps.length / 2)] ?? 15;
+  const step = usualStep(timeline?.observed_at.slice(-9).map(ends) ?? []);
+  return Number.isFinite(step) ? step : 15;
 }
 
 /** Seconds since the newest verdict was made; Infinity if that is unknown. */
 export const silentFor = ({ received }) => (Date.now() - received) / 1000;
+
+/** Whether the time of a verdict is not the time of its arrival. */
+export const isSimulated = ({ observed_at: at }, received) => Number.isFinite(received) && Math.abs(ends(at) - received / 1000) > SIMULATED_SECONDS;
 
 export const isLate = (data) => silentFor(data) > LATE_INTERVALS * Math.max(data.interval ?? interval(data.timeline), 1);
 

@@ -1,17 +1,9 @@
 // The browser's tab: its title and its icon show the current state of the mesh, even while the page shows a past moment.
 import { by } from "./dom.js";
-import { icon, iconName, severityOf } from "./icons.js";
+import { WHY, icon, iconName, severityOf } from "./icons.js";
 import { alerts, worst } from "./severity.js";
-import { readable, subject } from "./words.js";
+import { readable } from "./words.js";
 
-const WHY = {
-  stopped: "no data",
-  failing: "source failing",
-  muted: "muted incident",
-  nothing: "nothing received",
-  unscored: "not all services scored",
-  silent: "telemetry missing",
-};
 let usual = null; // the icon without a state
 
 /**
@@ -31,7 +23,7 @@ export function drawTab(mesh, state, verdict) {
 
 function words(name, why, verdict) {
   const incident = worst(alerts(verdict?.incidents ?? [])),
-    about = incident && subject(incident);
+    about = incident?.title;
   return {
     calm: "✓ no incident",
     unusual: "✓ no incident, but unusual",

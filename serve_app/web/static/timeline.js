@@ -12,40 +12,7 @@ const HEIGHT = 104, // of the plot, in pixels
   LOW_SCREEN = 760;
 const ALONE_SECONDS = 300; // shown before and after a snapshot that is the only one
 const NOTICE_HEIGHT = 3; // of the mark of a notice, in pixels
-const MOST_MARKS = 200; // that can be clicked in the plot
 const DAY_SECONDS = 86400;
-const COLUMNS = [
-  "observed_at",
-  "sequence",
-  "status",
-  "mesh_score",
-  "threshold",
-  "probability",
-  "coverage",
-  "missing_parts",
-  "milliseconds",
-];
-
-/** A timeline with its news, without snapshots that are no longer kept. */
-export function append(before, news) {
-  if (!before) return news;
-  const first = news.kept_from,
-    times = [...before.observed_at, ...news.observed_at];
-  const timeline = Object.fromEntries(
-    COLUMNS.map((name) => [name, [...before[name], ...news[name]].filter((_, i) => times[i] >= first)]),
-  );
-  timeline.kept_from = first;
-  const incidents = new Map(before.incidents.map((one) => [one.id, one]));
-  for (const one of news.incidents) {
-    const old = incidents.get(one.id) ?? one,
-      strongest = old.score > one.score ? old : one;
-    incidents.set(one.id, { ...one, first: old.first, service: strongest.service, score: strongest.score });
-  }
-  timeline.incidents = [...incidents.values()].filter((one) => one.last >= first);
-  timeline.changes = [...before.changes, ...news.changes].filter((one) => one.at >= first);
-  return timeline;
-}
-
 /**
  * @param {any} on `{look(at), visit(incident), select(period, first), zoom(range), deploy(change)}`: called by a click, a click on
  * an incident, a drag with Shift or while periods are compared, another drag, and a click on a change.
@@ -58,8 +25,7 @@ export function timelineView(on) {
     silences = [], // gaps without data, as pairs of seconds
     shifted = false;
   const place = by("plot"),
-    scrub = by("scrub"),
-    marked = el("div", { id: "marks", "aria-hidden": "true" }); // for a mouse; the lists below have the same
+    scrub = by("scrub");
 
   scrub.addEventListener("input", () => on.look(data.observed_at[scrub.valueAsNumber]));
   place.addEventListener("pointerdown", (event) => {
@@ -72,9 +38,9 @@ export function timelineView(on) {
 
   function begin() {
     const line = { points: { show: false } },
-      score = { ...line, label: "score", stroke: () => colour("score"), width: 1.8 },
-      threshold = { ...line, label: "threshold", stroke: () => colour("threshold"), width: 1.2, dash: [5, 4] },
-      highest = { ...line, label: "highest", stroke: () => colour("score"), width: 0.6 };
+      score = { ...line, label: "score", stroke: () => colour("accent"), width: 1.8 },
+      threshold = { ...line, label: "threshold", stroke: () => colour("soft"), width: 1.2, dash: [5, 4] },
+      highest = { ...line, label: "highest", stroke: () => colour("accent"), width: 0.6 };
     const axis = {
       stroke: () => colour("soft"),
       grid: { stroke: () => colour("rule"), width: 0.5 },
@@ -116,7 +82,6 @@ export function timelineView(on) {
   }
 
   function listen(u) {
-    u.over.append(marked);
     u.over.addEventListener("click", () => {
       if (u.cursor.left < 0 || u.select.width >= 3 || !data.observed_at.length) return;
       const at = u.cursor.idx === null ? null : moments[u.cursor.idx];
@@ -167,7 +132,6 @@ export function timelineView(on) {
       pen.lineTo(x + 5 * dense, low);
       pen.fill();
     }
-    overlay(u);
     const at = view.at ?? (view.range && !view.range.isLast ? undefined : data?.observed_at.at(-1));
     if (at === undefined) return;
     const x = u.valToPos(ends(at), "x", true);
@@ -178,25 +142,6 @@ export function timelineView(on) {
     pen.moveTo(x, u.bbox.top);
     pen.lineTo(x, low);
     pen.stroke();
-  }
-
-  /** Put a place to click over each incident and each change. */
-  function overlay(u) {
-    const wide = u.over.clientWidth,
-      x = (at) => Math.min(wide, Math.max(0, u.valToPos(ends(at), "x"))),
-      stop = (action) => (event) => {
-        event.stopPropagation();
-        action();
-      };
-    const mark = (kindOfMark, title, left, width, action) => {
-      const one = el("i", { class: kindOfMark, title, click: stop(action), mousedown: (event) => event.stopPropagation() });
-      one.style.left = `${left}px`;
-      one.style.width = `${width}px`;
-      return one;
-    };
-    const incidents = data.incidents.slice(-MOST_MARKS).map((one) => mark("incident", incidentText(one), x(one.since), Math.max(6, x(one.last) - x(one.since)), () => on.visit(one))),
-      changes = data.changes.slice(-MOST_MARKS).map((one) => mark("change", `${changeText(one)}: before and after`, x(one.at) - 7, 14, () => on.deploy(one)));
-    marked.replaceChildren(...incidents, ...changes);
   }
 
   const newest = () => data.observed_at.at(-1) ?? "";

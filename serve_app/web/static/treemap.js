@@ -1,9 +1,10 @@
 // A large mesh as areas: namespaces by their requests, or the services of one. Squarified as in Bruls, Huizing and van Wijk (2000).
 import { WORDS, condition, ofScore, shape } from "./conditions.js";
 import { el, show } from "./dom.js";
-import { textWidth } from "./labels.js";
+import { textWidth } from "./text.js";
 import { nodeLabel } from "./scene.js";
-import { EVERYTHING, metricValue, namespace, plural, readable, short } from "./words.js";
+import { metricValue } from "./numbers.js";
+import { EVERYTHING, namespace, plural, readable, short } from "./words.js";
 
 const MOST = 500, // areas; the rest is one
   LEAST = 1 / 1500, // share of the whole that an area has at least
@@ -67,10 +68,8 @@ export function treemapView(place, on) {
       shown.length
         ? el("div", { class: "areas" }, ...shown.map((one, k) => area(one, areas[k])))
         : el("p", { class: "no-areas" }, `No ${scene.space ? "service" : "namespace"} is unusual.`),
-      all.length > MOST ? el("p", { class: "more-areas" }, `and ${plural(all.length - MOST, "more")} in the table`) : null,
+      all.length > MOST ? el("p", { class: "more-areas" }, `and ${plural(all.length - MOST, "more service")} that are as usual; find one by its name`) : null,
     );
-    const tabbed = ["focus", "where(.chosen)", "first-child"].map((is) => place.querySelector(`.area:${is}`)).find(Boolean);
-    if (tabbed) /** @type {HTMLElement} */ (tabbed).tabIndex = 0; // Tab enters once, arrows go on
     return { count: shown.length };
   }
 
@@ -81,7 +80,7 @@ export function treemapView(place, on) {
         "button",
         {
           type: "button",
-          class: `area ${one.of}${one.incident ? " involved" : ""}${one.isSelected ? " chosen" : ""}`,
+          class: `area ${one.of}${one.incident ? " involved" : ""}${one.isSelected ? " selected" : ""}`,
           tabindex: "-1",
           "data-key": `area ${one.name}`,
           "aria-label": [one.name, ...one.lines, WORDS[one.of], one.incident ? "part of an incident" : ""].filter(Boolean).join(", "),
@@ -149,39 +148,6 @@ export function treemapView(place, on) {
 
   /** What must be seen, whether it is busy or not. */
   const rank = (one) => (one.incident || one.isSelected ? 2 : one.of === "normal" ? 0 : 1);
-
-  place.addEventListener("keydown", (event) => {
-    const at = /** @type {HTMLElement} */ (event.target);
-    if (!at.matches(".area") || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Enter" || event.key === " ") {
-      event.stopPropagation();
-      return;
-    }
-    const directions = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] },
-      to = directions[event.key];
-    if (!to && event.key !== "Escape") return;
-    event.preventDefault();
-    event.stopPropagation(); // the same keys move through time elsewhere
-    if (!to) {
-      at.blur();
-      return;
-    }
-    const here = at.getBoundingClientRect(),
-      [x, y] = [here.x + here.width / 2, here.y + here.height / 2];
-    let best = null,
-      least = Infinity;
-    for (const one of /** @type {NodeListOf<HTMLElement>} */ (place.querySelectorAll(".area"))) {
-      const box = one.getBoundingClientRect(),
-        [dx, dy] = [box.x + box.width / 2 - x, box.y + box.height / 2 - y],
-        ahead = dx * to[0] + dy * to[1],
-        away = ahead + 3 * Math.abs(dx * to[1] + dy * to[0]);
-      if (one !== at && ahead > 1 && away < least) [best, least] = [one, away];
-    }
-    if (!best) return;
-    at.tabIndex = -1;
-    best.tabIndex = 0;
-    best.focus();
-  });
 
   return { draw };
 }

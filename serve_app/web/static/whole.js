@@ -1,288 +1,167 @@
-// Services with their positions of the layout, and their calls, on a canvas: a small mesh, or one namespace of a large one.
-import { arrows, circles, hover, hoverBox, namespaces, ring, steps } from "./annotations.js";
-import { cameraOf } from "./camera.js";
-import { INKS, condition, shape } from "./conditions.js";
-import { colour } from "./dom.js";
-import { box, drawLabels } from "./labels.js";
-import { nearestCall } from "./picking.js";
-import { isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
+// A small mesh, or one namespace: services where the layout of the service has them, and their calls as straight lines. Dragging moves
+// the picture, and the wheel zooms.
 import { BAD, QUIET } from "./severity.js";
-import { originOf } from "./suspects.js";
-import { EVERYTHING, callLabel, namespace } from "./words.js";
+import { head } from "./routes.js";
+import { nodeLabel } from "./scene.js";
+import { boxAround, isFree, textWidth } from "./text.js";
+import { EVERYTHING, namespace } from "./words.js";
 
 const MARGIN = 14, // pixels around the graph
-  NAME_ROOM = 60; // pixels beside it, for names
-const CLOSEST = 90, // most pixels between nearest neighbours
-  OBSTACLES = 200, // services that names do not cover
-  MORE_OBSTACLES = 600, // that labels of calls do not cover
-  ROOM = 48; // least pixels between the ends of a call with a label
-const STRETCH = 3; // most that the positions are stretched in one direction, to use the whole stage
-const REACH = 7, // pixels from a call, within which a click selects it
-  HEAD = 6; // pixels of the head of an arrow
-const INK_NAMES = ["node", "node-unusual", "node-bad", "edge", "label", "path", "paper", "rule", "soft", "accent", "hollow", "new-call"];
+  NAME_ROOM = 60, // pixels beside it, for names
+  CLOSEST = 90, // maximum pixels between nearest neighbours
+  STRETCH = 3, // maximum factor between the two directions, so that the picture uses the whole stage
+  ASIDE = 6, // pixels from a service to its name
+  HEIGHT = 16, // pixels of a name
+  SPOTS = [0.5, 0.35, 0.65]; // of the length of a call, where its label may be
+const MAX_ZOOM = 60,
+  MIN_ZOOM = 0.5,
+  STEP = 0.0016, // of the logarithm of the zoom, by a pixel of the wheel
+  STILL = 4; // pixels that the pointer may move in a click
 
-/** The view. @param {HTMLElement} place @param {{select: (service: string | null, source?: string | null) => void, open: (i: number) => void}} on */
-export function wholeView(place, on) {
-  const canvas = document.createElement("canvas");
-  let scene,
-    places = [], // of each service, in pixels of the stage before it is moved; null: not drawn
-    circled = [], // the same of namespaces
-    order = [], // services that are drawn, the most important first
-    conditions = [],
-    colours = null,
-    stage = { width: 0, height: 0 },
-    pointed = -1, // the service under the pointer or the keyboard; -1: none
-    frame = 0;
-  const camera = cameraOf(place, {
-    isOn: () => canvas.isConnected,
-    moved: later,
-    click: (point) => {
-      const i = serviceAt(point),
-        call = i < 0 ? callAt(point) : -1,
-        { source, destination } = scene.map.edges;
-      if (i >= 0) on.open(i);
-      else if (call >= 0) on.select(nameOf(destination[call]), nameOf(source[call]));
-      else on.select(null);
+/** What part of the picture is in view. @param {HTMLElement} place @param {() => void} moved */
+export function cameraOf(place, moved) {
+  let view = { zoom: 1, x: 0, y: 0 },
+    drawn = view,
+    from = null; // where a drag began, and the view then
+  const isOn = () => Boolean(place.querySelector(".whole"));
+
+  /** Move the picture at once, until it is drawn again. */
+  function move(next) {
+    view = next;
+    const by = view.zoom / drawn.zoom,
+      { style } = /** @type {SVGElement} */ (place.firstElementChild);
+    style.transform = `translate(${view.x - by * drawn.x}px, ${view.y - by * drawn.y}px) scale(${by})`;
+    moved();
+  }
+
+  place.addEventListener(
+    "wheel",
+    (event) => {
+      if (!isOn()) return;
+      event.preventDefault();
+      const { left, top } = place.getBoundingClientRect(),
+        [x, y] = [event.clientX - left, event.clientY - top],
+        zoom = Math.min(MAX_ZOOM, Math.max(MIN_ZOOM, view.zoom * Math.exp(-STEP * event.deltaY))),
+        by = zoom / view.zoom;
+      move({ zoom, x: x - by * (x - view.x), y: y - by * (y - view.y) }); // what is under the pointer stays there
     },
+    { passive: false },
+  );
+  place.addEventListener("pointerdown", ({ clientX, clientY, button }) => {
+    from = isOn() && !button ? { clientX, clientY, view, isDrag: false } : null;
   });
-  place.addEventListener("pointermove", (event) => {
-    if (!canvas.isConnected || camera.isDragged()) return;
-    const point = camera.pointOf(event),
-      i = serviceAt(point);
-    place.style.cursor = i >= 0 || callAt(point) >= 0 ? "pointer" : "";
-    if (i !== pointed) mark(i);
+  place.addEventListener("pointermove", ({ clientX, clientY, buttons }) => {
+    if (!from || !buttons) return;
+    const [x, y] = [clientX - from.clientX, clientY - from.clientY];
+    from.isDrag ||= Math.hypot(x, y) >= STILL;
+    if (!from.isDrag) return;
+    move({ ...view, x: from.view.x + x, y: from.view.y + y });
   });
+  const release = (event) => {
+    if (from?.isDrag) event.stopImmediatePropagation(); // what is dragged is not selected
+    from = null;
+  };
+  place.addEventListener("click", release, true);
+  return {
+    /** What is in view, which is drawn now: `{zoom, x, y}`. */
+    view: () => (drawn = view),
+    reset: () => {
+      view = { zoom: 1, x: 0, y: 0 };
+    },
+  };
+}
 
-  const nameOf = (i) => scene.map.nodes.name[i];
-  const isFirst = (i) => scene.incident?.suspects[0]?.service === nameOf(i);
-  /** Calls with an arrow of the spread. New calls have a look of their own. */
-  const spreadCalls = () => scene.path.filter(({ edge }) => !isNewCall(scene, edge));
-  const pathCalls = () => new Set(spreadCalls().map(({ edge }) => edge));
-  const isDrawnCall = (e) => Boolean(places[scene.map.edges.source[e]] && places[scene.map.edges.destination[e]]);
-  const isSelectedCall = (e) =>
-    scene.source === nameOf(scene.map.edges.source[e]) && scene.service === nameOf(scene.map.edges.destination[e]);
-
-  /** @returns {{at: Map<number, {x: number, y: number}>, height: number}} the services that are drawn. */
-  function draw(next, size, isNew) {
-    scene = next;
-    stage = size;
-    colours = Object.fromEntries(INK_NAMES.map((name) => [name, colour(name)]));
-    const { nodes, status } = scene.map,
-      shown = nodes.name.map((name, i) => isShown(name, i));
-    ({ places, circled } = stretch(nodes, shown, stage));
-    conditions = nodes.name.map((_, i) => condition(nodes, i, status, scene.incident));
-    const weigh = (i) =>
-      (isFirst(i) ? 4e6 : 0) +
-      (nodes.name[i] === scene.service ? 2e6 : 0) +
-      (nodes.incident[i] ? 1e6 : 0) +
-      1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) +
-      nodes.services[i];
+/**
+ * Arrange services and calls for picture.js.
+ * @param {any} scene of scene.js. @param {{width: number, height: number}} stage @param {{zoom: number, x: number, y: number}} view
+ */
+export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
+  const { nodes, edges } = scene.map,
+    shown = nodes.name.map((name, i) => isShown(scene, name, i)),
+    { places, circles } = stretch(nodes, shown, stage),
+    count = places.filter(Boolean).length,
+    first = scene.incident?.suspects[0]?.service,
+    isMain = (i) => nodes.name[i] === first || nodes.name[i] === scene.service,
+    weigh = (i) => (isMain(i) ? 4e6 : 0) + (nodes.incident[i] ? 1e6 : 0) + 1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) + nodes.services[i],
     order = places.flatMap((one, i) => (one ? [i] : [])).sort((a, b) => weigh(b) - weigh(a));
-    if (pointed >= nodes.name.length) pointed = -1;
-    if (isNew) camera.reset();
-    if (canvas.parentNode !== place) place.replaceChildren(canvas);
-    paint();
-    return { at: new Map(order.map((i) => [i, places[i]])), height: stage.height };
+  /** Services grow more slowly than the space between them. */
+  const radius = (i) =>
+    Math.min(8, Math.max(3, 75 / Math.sqrt(count))) *
+    (nodes.services[i] > 1 ? Math.min(3, 0.8 + 0.12 * Math.sqrt(nodes.services[i])) : 1) *
+    (nodes.name[i] === first ? 1.5 : 1) *
+    zoom ** 0.3;
+  const to = ({ x, y }) => ({ x: zoom * x + left, y: zoom * y + top });
+  const at = new Map(order.map((i) => [i, { ...to(places[i]), radius: radius(i), label: null }])),
+    taken = [...at.values()].map((one) => boxAround(one, 2 * one.radius, 2 * one.radius));
+  for (const [i, one] of at) {
+    one.label = spotOf(one, textWidth(nodeLabel(nodes, i), isMain(i)), taken, isMain(i), stage);
+    if (one.label) taken.push(one.label);
   }
+  const ways = new Map(
+    [...edges.source.keys()]
+      .filter((e) => edges.source[e] !== edges.destination[e] && at.has(edges.source[e]) && at.has(edges.destination[e]))
+      .map((e) => [e, straight(at.get(edges.source[e]), at.get(edges.destination[e]))]),
+  );
+  const spaces = circles.map((one) => ({ ...one, ...to(one), across: zoom * one.across, down: zoom * one.down }));
+  return { kind: "whole", ...stage, at, ways, spaces, taken, root: scene.index.get(first) };
+}
 
-  /** Whether the filters let a service through. */
-  function isShown(name, i) {
-    const { nodes } = scene.map;
-    if (scene.space && namespace(name) !== scene.space) return false;
-    return !scene.unusual || nodes.unusual[i] > 0 || Boolean(nodes.incident[i]) || name === scene.service;
-  }
+/** Whether the filters let a service through. */
+function isShown({ map: { nodes }, space, unusual, service }, name, i) {
+  if (space && namespace(name) !== space) return false;
+  return !unusual || nodes.unusual[i] > 0 || Boolean(nodes.incident[i]) || name === service;
+}
 
-  function later() {
-    frame ||= requestAnimationFrame(() => {
-      frame = 0;
-      paint();
-    });
-  }
+/** The box of a name right or left of a service, where it is free; a `strong` one is always drawn. */
+function spotOf({ x, y, radius }, width, taken, strong, stage) {
+  const beside = [x + radius + ASIDE + width / 2, x - radius - ASIDE - width / 2].map((middle) => boxAround({ x: middle, y }, width, HEIGHT)),
+    inside = beside.filter(({ left, right }) => left > 2 && right < stage.width - 2);
+  return inside.find((one) => isFree(one, taken)) ?? (strong ? (inside[0] ?? beside[0]) : null);
+}
 
-  function paint() {
-    const { width, height } = stage,
-      dense = window.devicePixelRatio || 1;
-    if (canvas.width !== Math.round(width * dense) || canvas.height !== Math.round(height * dense)) {
-      canvas.width = Math.round(width * dense);
-      canvas.height = Math.round(height * dense);
-      canvas.style.width = `${width}px`;
-      canvas.style.height = `${height}px`;
-    }
-    const pen = canvas.getContext("2d");
-    pen.setTransform(dense, 0, 0, dense, 0, 0);
-    pen.clearRect(0, 0, width, height);
-    pen.direction = "ltr";
-    const zoom = camera.zoom(),
-      moved = circled.map((one) => ({ ...one, ...camera.to(one), across: zoom * one.across, down: zoom * one.down })),
-      named = namespaces(pen, stage, moved, colours);
-    drawCalls(pen);
-    const { source, destination } = scene.map.edges;
-    const hops = spreadCalls()
-      .filter(({ edge }) => isDrawnCall(edge))
-      .map(({ edge, step, isDown }) => ({ edge, step, isAlong: isDown || edge === scene.originCall }))
-      .map(({ edge, step, isAlong }) => ({
-        from: at(isAlong ? source[edge] : destination[edge]),
-        to: at(isAlong ? destination[edge] : source[edge]),
-        step,
-        ink: isSelectedCall(edge) ? colours.accent : colours.path,
-      }));
-    arrows(pen, hops);
-    drawOriginCall(pen);
-    for (const i of order.toReversed()) drawService(pen, i);
-    const selected = scene.index.get(scene.service),
-      boxed = [selected, pointed].filter((i) => places[i]).map((i) => ({ ...at(i), name: nameOf(i) })),
-      obstacles = order.slice(0, OBSTACLES).map(at),
-      around = obstacles.map(box),
-      kept = [...around, ...named, ...boxed.map((one) => hoverBox(pen, one))],
-      taken = drawLabels(pen, names(), stage, kept, colours),
-      numbers = steps(pen, hops, obstacles, taken.slice(around.length), colours);
-    drawLabels(pen, callLabels(), stage, [...taken, ...numbers, ...order.slice(OBSTACLES, MORE_OBSTACLES).map((i) => box(at(i)))], colours);
-    for (const one of boxed) hover(pen, one, colours);
-  }
-
-  /** The mark of an origin, on the calls that are it. */
-  function drawOriginCall(pen) {
-    const e = scene.originCall;
-    if (e === undefined || !isDrawnCall(e)) return;
-    const [a, b] = [at(scene.map.edges.source[e]), at(scene.map.edges.destination[e])];
-    ring(pen, { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, radius: 1 }, colours);
-  }
-
-  function drawCalls(pen) {
-    const { source, destination, deviation } = scene.map.edges,
-      path = pathCalls();
-    for (const e of source.keys()) {
-      if (!isDrawnCall(e) || source[e] === destination[e] || path.has(e)) continue; // arrows are drawn for the spread
-      const isLit = pointed === source[e] || pointed === destination[e],
-        isNew = isNewCall(scene, e),
-        isUnusual = isNew || isUnusualCall(scene, e),
-        a = at(source[e]),
-        b = at(destination[e]),
-        length = Math.hypot(b.x - a.x, b.y - a.y) || 1,
-        [ux, uy] = [(b.x - a.x) / length, (b.y - a.y) / length],
-        end = { x: b.x - ux * (b.radius + 2), y: b.y - uy * (b.radius + 2) };
-      const ink = isSelectedCall(e) ? "accent" : isNew ? "new-call" : isUnusual ? (deviation[e] < BAD ? "node-unusual" : "node-bad") : isLit ? "soft" : "edge";
-      pen.globalAlpha = isLit || isUnusual || pointed < 0 ? 1 : 0.3;
-      pen.strokeStyle = pen.fillStyle = colours[ink];
-      pen.lineWidth = isSelectedCall(e) ? 4 : isUnusual ? 2.2 : isLit ? 1.6 : 0.8;
-      pen.setLineDash(isNew ? [6, 4] : []);
-      pen.beginPath();
-      pen.moveTo(a.x, a.y);
-      pen.lineTo(end.x, end.y);
-      pen.stroke();
-      pen.setLineDash([]);
-      pen.beginPath();
-      pen.moveTo(end.x, end.y);
-      pen.lineTo(end.x - HEAD * ux - 0.5 * HEAD * uy, end.y - HEAD * uy + 0.5 * HEAD * ux);
-      pen.lineTo(end.x - HEAD * ux + 0.5 * HEAD * uy, end.y - HEAD * uy - 0.5 * HEAD * ux);
-      pen.fill();
-    }
-    pen.globalAlpha = 1;
-  }
-
-  function drawService(pen, i) {
-    const { x, y, radius } = at(i);
-    if (x < -radius || y < -radius || x > stage.width + radius || y > stage.height + radius) return;
-    const of = conditions[i],
-      outline = new Path2D(shape(of, x, y, radius));
-    pen.fillStyle = colours[INKS[of] ?? "paper"];
-    pen.fill(outline);
-    if (!INKS[of]) {
-      pen.strokeStyle = of === "gone" ? colours.path : colours.hollow;
-      pen.lineWidth = of === "gone" ? 2 : 1.6;
-      pen.setLineDash(of === "gone" ? [4, 3] : []);
-      pen.stroke(outline);
-      pen.setLineDash([]);
-    }
-    if (isFirst(i) && !originOf(scene.incident).caller) ring(pen, { x, y, radius }, colours);
-  }
-
-  /** The names of services in view, the most important first. The selected one and the one under the pointer have a box. */
-  function* names() {
-    for (const i of order)
-      if (nameOf(i) !== scene.service && i !== pointed) yield { ...at(i), text: nodeLabel(scene.map.nodes, i), strong: isFirst(i) };
-  }
-
-  /** The labels of calls in view, the most important first. Short calls have no room. */
-  function* callLabels() {
-    if (!scene.labels) return;
-    const { source, destination, requests_per_second: rate, error_rate: errors } = scene.map.edges,
-      path = pathCalls(),
-      weigh = (e) => 2e9 * Number(path.has(e)) + 1e9 * Number(isUnusualCall(scene, e)) + Math.min(1e8, rate[e] ?? 0),
-      calls = [...source.keys()].filter((e) => isDrawnCall(e) && source[e] !== destination[e]);
-    for (const e of calls.sort((a, b) => weigh(b) - weigh(a))) {
-      const text = callLabel(rate[e], errors?.[e]),
-        ends = [camera.to(places[source[e]]), camera.to(places[destination[e]])],
-        [a, b] = ends;
-      if (text && Math.hypot(a.x - b.x, a.y - b.y) >= ROOM) yield { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, ends, text, strong: false };
-    }
-  }
-
-  /** The position and radius of a service in pixels. Services grow more slowly than the space between them. */
-  function at(i) {
-    const { services } = scene.map.nodes,
-      size = Math.min(8, Math.max(3, 75 / Math.sqrt(order.length))),
-      breadth = services[i] > 1 ? Math.min(3, 0.8 + 0.12 * Math.sqrt(services[i])) : 1,
-      weight = isFirst(i) ? 1.5 : conditions[i] === "normal" ? 1 : 1.25;
-    return { ...camera.to(places[i]), radius: size * breadth * weight * camera.zoom() ** 0.3 };
-  }
-
-  function serviceAt({ x, y }) {
-    return order.find((i) => {
-      const one = at(i);
-      return Math.hypot(one.x - x, one.y - y) <= one.radius + 2;
-    }) ?? -1;
-  }
-
-  /** The position of the call at a point; -1: there is none. Calls of folded namespaces have no panel. */
-  function callAt(point) {
-    const { nodes, edges } = scene.map,
-      isOne = (i) => Boolean(places[i]) && !nodes.name[i].endsWith(EVERYTHING);
-    return nearestCall(edges, places, camera.from(point), REACH / camera.zoom(), (e) => isOne(edges.source[e]) && isOne(edges.destination[e]));
-  }
-
-  /** Show a service and its calls; -1 or undefined: none. */
-  function mark(i = -1) {
-    pointed = i;
-    if (canvas.isConnected) later();
-  }
-
-  return { draw, mark };
+/** The way of a call between the rims of two services. */
+function straight(from, to) {
+  const length = Math.hypot(to.x - from.x, to.y - from.y) || 1,
+    [ux, uy] = [(to.x - from.x) / length, (to.y - from.y) / length],
+    a = { x: from.x + ux * (from.radius + 2), y: from.y + uy * (from.radius + 2) },
+    b = { x: to.x - ux * (to.radius + 2), y: to.y - uy * (to.radius + 2) };
+  return {
+    line: `M${a.x} ${a.y}L${b.x} ${b.y}`,
+    heads: { source: head(a, -ux, -uy), destination: head(b, ux, uy) },
+    spots: SPOTS.map((share) => ({ x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y), room: length - from.radius - to.radius })),
+  };
 }
 
 /** Stretch the positions of the service, so that the services and the circles of their namespaces fill the stage. */
 function stretch(nodes, shown, { width, height }) {
-  const circled = circles(nodes, shown);
-  const xs = nodes.x.filter((_, i) => shown[i]),
-    ys = nodes.y.filter((_, i) => shown[i]);
-  for (const { x, y, reach } of circled) {
-    xs.push(x - reach, x + reach);
-    ys.push(y - reach, y + reach);
-  }
-  const [left, right] = extent(xs),
-    [top, bottom] = extent(ys);
+  const round = circlesOf(nodes, shown),
+    xs = [...nodes.x.filter((_, i) => shown[i]), ...round.flatMap(({ x, reach }) => [x - reach, x + reach])],
+    ys = [...nodes.y.filter((_, i) => shown[i]), ...round.flatMap(({ y, reach }) => [y - reach, y + reach])],
+    [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
   const scale = {
-    x: (width - 2 * (MARGIN + (circled.length ? 0 : NAME_ROOM))) / Math.max(right - left, 1e-3),
-    y: (height - 2 * (MARGIN + (circled.length ? 8 : 0))) / Math.max(bottom - top, 1e-3),
+    x: (width - 2 * (MARGIN + (round.length ? 0 : NAME_ROOM))) / Math.max(right - left, 1e-3),
+    y: (height - 2 * (MARGIN + (round.length ? 8 : 0))) / Math.max(bottom - top, 1e-3),
   };
-  const least = Math.min(scale.x, scale.y, CLOSEST);
-  for (const axis of ["x", "y"]) scale[axis] = Math.min(scale[axis], STRETCH * least);
-  const to = (x, y) => ({
-    x: width / 2 + (x - (left + right) / 2) * scale.x,
-    y: height / 2 - (y - (top + bottom) / 2) * scale.y,
-  });
+  const smaller = Math.min(scale.x, scale.y, CLOSEST);
+  for (const axis of ["x", "y"]) scale[axis] = Math.min(scale[axis], STRETCH * smaller);
+  const to = (x, y) => ({ x: width / 2 + (x - (left + right) / 2) * scale.x, y: height / 2 - (y - (top + bottom) / 2) * scale.y });
   return {
     places: nodes.name.map((_, i) => (shown[i] ? to(nodes.x[i], nodes.y[i]) : null)),
-    circled: circled.map(({ name, x, y, reach }) => ({ name, ...to(x, y), across: reach * scale.x, down: reach * scale.y })),
+    circles: round.map(({ name, x, y, reach }) => ({ name, ...to(x, y), across: reach * scale.x, down: reach * scale.y })),
   };
 }
 
-function extent(values) {
-  let low = Infinity,
-    high = -Infinity;
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  return [low, high];
+/** The circle around the services of each namespace, in units of the layout; none around a namespace that is folded. */
+function circlesOf({ name, x, y }, shown) {
+  const groups = new Map();
+  name.forEach((one, i) => {
+    if (shown[i]) groups.set(namespace(one), [...(groups.get(namespace(one)) ?? []), i]);
+  });
+  return [...groups]
+    .filter(([, members]) => !members.some((i) => name[i].endsWith(EVERYTHING)))
+    .map(([of, members]) => {
+      const mean = (values) => members.reduce((sum, i) => sum + values[i], 0) / members.length,
+        middle = { x: mean(x), y: mean(y) };
+      return { name: of, ...middle, reach: 0.7 + Math.max(...members.map((i) => Math.hypot(x[i] - middle.x, y[i] - middle.y))) };
+    });
 }

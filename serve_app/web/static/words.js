@@ -1,89 +1,5 @@
-// Formats numbers and times for people. Times are UTC, or of the browser's zone if the reader chose it.
+// Times, names and short phrases for people. Times are UTC, or of the browser's zone if the reader chose it. Sentences come from the service.
 import { isUnseen } from "./severity.js";
-
-// Units: factor to the unit, its text, and the most digits after the point. Python has the same rules in number_text.py.
-const PERCENT = [100, "%", 1],
-  SECONDS = [1, " s", 2],
-  MILLISECONDS = [1000, " ms", 1],
-  PER_SECOND = [1, "/s", 1],
-  COUNT = [1, "", 0];
-
-/** "1.2 s", "47%", "below 0.1/s": a value with two digits. @param {number} x @param {any[]} unit */
-function inUnit(x, [factor, text, finest]) {
-  const scaled = factor * x,
-    digits = (value) => (value >= 10 ? 0 : value >= 1 ? Math.min(finest, 1) : finest),
-    shown = Number(scaled.toFixed(digits(scaled)));
-  if (!shown && x > 0) return `below ${10 ** -finest}${text}`;
-  const decimals = Number.isInteger(shown) ? 0 : digits(shown);
-  return shown.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }) + text;
-}
-
-export const percent = (x) => inUnit(x, PERCENT);
-export const seconds = (x) => inUnit(x, x >= 1 ? SECONDS : MILLISECONDS);
-const rate = (x) => inUnit(x, PER_SECOND),
-  number = (x) => inUnit(x, COUNT);
-
-const METRICS = {
-  request_rate: ["requests", rate],
-  requests_per_second: ["requests", rate],
-  error_rate: ["error rate", percent],
-  p50_latency: ["p50 latency", seconds],
-  p99_latency: ["p99 latency", seconds],
-  cpu_utilization: ["CPU utilization", percent],
-  memory_utilization: ["memory utilization", percent],
-  active_connections: ["connections", number],
-  cpu_throttling: ["CPU throttling", percent],
-  oom_kills: ["OOM kills", number],
-  restarts: ["restarts", number],
-  disk_pressure: ["disk in use", percent],
-  pending_pods: ["pending pods", number],
-  overdue_work: ["regular work", span],
-  queue_depth: ["queue depth", number],
-  cancelled: ["cancelled requests", percent],
-};
-
-/** The score of a suspect, 0 to 1: "0.97", "below 0.01". */
-export const scoreText = (x) => (x > 0 && x < 0.005 ? "below 0.01" : x.toFixed(2));
-
-/** An anomaly score, in decades of improbability: "5.8". */
-export const anomalyText = (x) => x.toFixed(1);
-
-/** A probability, or a part of a whole, 0 to 1: "12%", "below 1%", "above 99%". Only all of it is 100%. */
-export function shareText(x) {
-  if (x > 0 && x < 0.01) return "below 1%";
-  return x > 0.99 && x < 1 ? "above 99%" : `${Math.round(100 * x)}%`;
-}
-
-const LEAST_ERRORS = 0.0005; // share that a label shows
-
-export const metricName = (metric) => METRICS[metric]?.[0] ?? metric.replaceAll("_", " ");
-export const metricValue = (metric, x) =>
-  x === null || x === undefined ? "not observed" : (METRICS[metric]?.[1] ?? figures)(x);
-
-/** Two significant digits: 1.2, 34, 1,230. */
-export function figures(x) {
-  if (x === 0) return "0";
-  const size = Math.abs(x);
-  return size >= 100
-    ? Math.round(x).toLocaleString("en")
-    : size >= 10
-      ? x.toFixed(0)
-      : size >= 1
-        ? x.toFixed(1)
-        : String(Number(x.toPrecision(2)));
-}
-
-/** A number of requests: 312, 5, 0.4. */
-export const count = (x) => (x < 1 ? figures(x) : Math.round(x).toLocaleString("en"));
-
-/** "34/s", or "34/s, 2.1% failed": the label of a call. Empty: nothing was observed. */
-export function callLabel(requests, errors) {
-  if (requests === null) return "";
-  const text = metricValue("requests_per_second", requests);
-  return errors >= LEAST_ERRORS ? `${text}, ${percent(errors)} failed` : text;
-}
-
-// Times
 
 const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"],
   MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -223,6 +139,12 @@ function original(text) {
 }
 
 export const capitalized = (text) => text[0].toUpperCase() + text.slice(1);
+/** "a, b and 3 more": the first names of a list. @param {string[]} names @param {number} total of which they are the first. */
+export function someOf(names, most, total = names.length) {
+  const more = total > most ? ` and ${(total - most).toLocaleString("en")} more` : "";
+  return names.slice(0, most).join(", ") + more;
+}
+
 export const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 /** What a recovering incident shows. */
@@ -232,60 +154,17 @@ export function recovery(incident) {
   return `${state}; suspects at the peak${at}.`;
 }
 
-/** The headline that the server made; verdicts of earlier versions have none. */
-export const incidentTitle = ({ headline, suspects, affected }) => headline || `${suspects[0]?.service ?? affected[0]} deviates.`;
-
 /** When the numbers of an incident were measured: at its peak, if that is another snapshot than the one in view; else null. */
 export const peakOf = ({ suspects_at: at, recovering }, { observed_at: now }) => (at && at !== now && !recovering ? at : null);
 
-/** "deploy of shop/cart (v1.4.2) 4 min before, only near in time": a planned change that explains nothing by itself. */
-export function nearbyText({ kind: what, service, reason, at }, since) {
-  const ahead = ends(since) - ends(at),
-    when = ahead ? `${span(Math.abs(ahead))} ${ahead > 0 ? "before" : "later"}` : "as it began";
-  return `${kind(what)} of ${service}${reason ? ` (${reason})` : ""} ${when}, only near in time`;
-}
-
 /** "checkout (#checkout)": who owns a service or an incident; empty if no one is known. */
 export const owner = ({ team, contact }) => (team && contact ? `${team} (${contact})` : team || contact || "");
-
-/** What an incident is about: its first suspect, "calls from shop/web to shop/cart", or "the requests to the mesh". Documents of earlier
- * versions have no title. */
-export function subject({ title, scope, suspects, affected, id }) {
-  if (!scope) return title || (suspects[0]?.service ?? affected[0] ?? id);
-  if (scope === "*") return "the requests to the mesh";
-  return `the requests to ${scope.endsWith(EVERYTHING) ? `namespace ${namespace(scope)}` : scope}`;
-}
 
 /** Whether the reasons of a suspect have the numbers of the whole scope, which the metrics of no service show. */
 export const isOfScope = ({ scope, suspects }, service) => Boolean(scope) && scope !== service && suspects[0]?.service === service;
 
 /** "The incident at shop/cart", "The incident of the requests to the mesh". */
-export const namedIncident = (incident) => `The incident ${incident.caller ? "of the" : incident.scope ? "of" : "at"} ${subject(incident)}`;
-
-const TRENDS = { worsening: "getting worse", steady: "steady", easing: "easing" };
-
-/** "getting worse": how an open incident develops; empty: not known yet, or it ended. */
-export const trendText = ({ trend }) => TRENDS[trend] ?? "";
-
-/** "5 min", or "at least 5 min; ended, unknown how" if nothing was seen of its end. */
-export function lasted({ since, until, ended_unseen: isUnseenEnd }) {
-  const text = span(ends(until) - ends(since));
-  return isUnseenEnd ? `at least ${text}; ended, unknown how` : text;
-}
-
-/** "Accepted as normal by alice. Note: the new release", and before the next snapshot that the incident will end. */
-export function acceptedText({ accepted_by: by, note }, isOpen = false) {
-  const end = isOpen ? " The incident ends with the next snapshot." : "";
-  return `Accepted as normal${by ? ` by ${by}` : ""}.${end}${note ? ` Note: ${note}` : ""}`;
-}
-
-/** "Confirmed by alice: shop/cart. Note: the new release." */
-export function feedbackText({ was_incident, culprit, note, given_by, effect }) {
-  const who = given_by ? ` by ${given_by}` : "",
-    text = !was_incident ? `Marked as a false alarm${who}.` : culprit ? `Confirmed${who}: ${culprit}.` : `Confirmed${who}.`;
-  const old = effect === "recorded" ? " The incident is old, so this changes no alerts." : "";
-  return `${text}${note ? ` Note: ${note}` : ""}${old}`;
-}
+export const namedIncident = ({ title, caller, scope }) => `The incident ${caller || scope ? "of the" : "at"} ${title}`;
 
 /** Services without repetition: the suspects of a verdict by rank, then the others. */
 export const suspectsFirst = (services, { suspects }) => [

@@ -1,4 +1,4 @@
-"""Embeddings as documents, as Arrow and Parquet, and the services that are alike."""
+"""Embeddings as documents, as Arrow and Parquet."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,20 +26,6 @@ def test_a_document_has_the_services_in_order_and_null_for_unknown_deviations() 
     assert [one.service for one in document.services] == list(NAMES)
     assert [one.deviation for one in document.services] == [0.5, None, 4.0, 0.0]
     np.testing.assert_allclose([one.embedding for one in document.services], VECTORS)
-
-
-def test_similar_services_point_in_the_same_direction_from_the_mean_of_the_mesh() -> None:
-    similar = FOUND.similar("shop/cart", 2).similar
-    assert [one.service for one in similar] == ["bank/cart", "shop/pay"]
-    assert similar[0].similarity > 0.9
-    assert similar[0].deviation == 4.0
-    assert similar[1].similarity < 0.5, "what all services have in common is no similarity"
-    assert len(FOUND.similar("shop/cart", 100).similar) == 3, "all but the service itself"
-
-
-def test_a_mesh_with_one_service_has_none_that_is_alike() -> None:
-    alone = replace(FOUND, services=NAMES[:1], deviations=FOUND.deviations[:1], vectors=VECTORS[:1])
-    assert alone.similar(NAMES[0], 5).similar == []
 
 
 def test_arrow_keeps_everything() -> None:

@@ -20,7 +20,7 @@ from tests.serve_app.running import Service, failing, push, record_simulation
 
 MESH = "mcp"
 SPEC = MeshSpec(services=30, calls_per_service=3.0, seed=4)
-READ = {"comparison", "graph", "incidents", "meshes", "mutes", "series", "source", "timeline", "verdict"}
+READ = {"comparison", "details", "graph", "incidents", "meshes", "mutes", "source", "timeline", "verdict"}
 WRITE = {"accept_incident", "give_feedback", "mute", "unmute"}
 
 
@@ -56,9 +56,12 @@ async def test_an_agent_reads_all_views_of_a_running_service(service: Service, i
         assert (await call(client, "timeline", mesh=MESH, since=past))["observed_at"] == timeline["observed_at"][21:]
         assert await call(client, "verdict", mesh=MESH, at=past) == document(f"{view}/verdict", at=past)
         culprit = failing(SPEC)
-        series = await call(client, "series", mesh=MESH, service=culprit)
-        assert series == document(f"{view}/series", service=culprit)
-        assert await call(client, "source", mesh=MESH) == document(f"{view}/source")
+        details = await call(client, "details", mesh=MESH, service=culprit)
+        assert details["service"] == culprit
+        assert (
+            details["metrics"][0]["observed"] == document(f"{view}/details", service=culprit)["metrics"][0]["observed"]
+        )
+        assert await call(client, "source", mesh=MESH) == document(view)["source"]
         assert await call(client, "mutes", mesh=MESH) == {"mutes": []}
         ends = dict(
             zip(

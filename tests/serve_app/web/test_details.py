@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.features import NODE_CHANNELS
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, ServicePolicy
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, ServicePolicy, Signal, SignalKind
 from model.verdict import ClusterEvent
 from serve_app.alerts.links import LEAD, Links
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
@@ -86,6 +87,17 @@ def test_the_metrics_of_a_service_are_those_of_the_snapshots(seen_mesh: Watched)
     assert found.measured_at == found.observed_at == SNAPSHOTS[-1].observed_at
     rate = SNAPSHOTS[-1].node_features[SNAPSHOTS[-1].node_ids.index(SLOW), 0]
     assert found.requests == pytest.approx(rate * SPEC.interval_seconds, rel=1e-3)
+
+
+def test_a_service_has_its_signals_without_expected_values(tmp_path: Path) -> None:
+    lag, kill = Signal(SignalKind.QUEUE_DEPTH, SLOW, 5200.0), Signal(SignalKind.OOM_KILLS, SLOW, 1.0)
+    kept = Watched(tmp_path)
+    with closing(kept.store):
+        kept.see(MESH, [SNAPSHOTS[0], replace(SNAPSHOTS[1], signals=(lag, kill))])
+        found, other = (read(kept, name) for name in (SLOW, DEPLOYED))
+    assert found.signals == {"queue_depth": [None, 5200.0], "oom_kills": [0.0, 1.0]}
+    assert [one.metric for one in found.metrics] == list(NODE_METRICS)
+    assert other.signals == {}
 
 
 def test_a_fault_leaves_the_usual_range_and_the_expected_value_stays(seen_mesh: Watched) -> None:

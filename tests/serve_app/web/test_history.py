@@ -1,8 +1,7 @@
-"""Stored snapshots for the page: columns of verdicts, series of metrics, comparison of periods."""
+"""Stored snapshots for the page: columns of verdicts, comparison of periods."""
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,12 +13,14 @@ from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Signal, SignalKind
+from model.snapshot import MeshSnapshot
+from serve_app.alerts.links import Links
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.stores.record import Record
 from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, PeriodSample, comparison
-from serve_app.web.documents import ComparisonDocument, ComparisonRow, SeriesDocument, TimelineDocument
-from serve_app.web.history import instant, series, timeline
+from serve_app.web.documents import ComparisonDocument, ComparisonRow, TimelineDocument
+from serve_app.web.history import instant, timeline
+from serve_app.web.period import Subject
 from tests.builders import mesh_of
 from tests.serve_app.running import failing
 from tests.serve_app.web.watching import SECONDS, Watched
@@ -157,51 +158,6 @@ def test_a_record_is_read_back_and_older_records_have_no_seconds(seconds: float 
     assert Record.unpack(b'40\n{"status":"normal"}\n\x00\n\xff\n').deviations == record.deviations
 
 
-# series
-
-
-def test_a_series_has_measured_values_and_null_for_the_others() -> None:
-    for name in SNAPSHOTS[0].node_ids[:10]:
-        document = SeriesDocument.model_validate_json(series(SNAPSHOTS, name))
-        assert tuple(document.metrics) == NODE_METRICS
-        assert document.observed_at == [snapshot.observed_at for snapshot in SNAPSHOTS]
-        for metric, values in enumerate(document.metrics.values()):
-            for value, snapshot in zip(values, SNAPSHOTS, strict=True):
-                row = snapshot.node_ids.index(name)
-                assert (value is not None) == snapshot.node_observed[row, metric]
-                if value is not None:
-                    assert value == pytest.approx(float(snapshot.node_features[row, metric]), rel=1e-4)
-    assert b"NaN" not in series(SNAPSHOTS, name)
-    assert b"null" in b"".join(series(SNAPSHOTS, name) for name in SNAPSHOTS[0].node_ids)
-
-
-def test_the_series_of_a_service_has_its_signals() -> None:
-    name, other = SNAPSHOTS[0].node_ids[:2]
-    lag, kill = Signal(SignalKind.QUEUE_DEPTH, name, 5200.0), Signal(SignalKind.OOM_KILLS, name, 1.0)
-    window = [SNAPSHOTS[0], replace(SNAPSHOTS[1], signals=(lag, kill))]
-    metrics = SeriesDocument.model_validate_json(series(window, name)).metrics
-    assert metrics.keys() - {*NODE_METRICS} == {"queue_depth", "oom_kills"}
-    assert (metrics["queue_depth"], metrics["oom_kills"]) == ([None, 5200.0], [0.0, 1.0])
-    assert tuple(SeriesDocument.model_validate_json(series(window, other)).metrics) == NODE_METRICS
-
-
-def test_the_series_of_a_call_is_between_its_two_services() -> None:
-    snapshot = SNAPSHOTS[-1]
-    source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 7])
-    document = SeriesDocument.model_validate_json(series(SNAPSHOTS, destination, source))
-    assert tuple(document.metrics) == EDGE_METRICS
-    assert document.metrics["requests_per_second"][-1] == pytest.approx(float(snapshot.edge_features[7, 0]), rel=1e-4)
-
-
-def test_a_late_service_has_nulls_before() -> None:
-    late = drop_namespace(SNAPSHOTS[0], "platform")
-    name = next(n for n in SNAPSHOTS[1].node_ids if n.startswith("platform/"))
-    rates = SeriesDocument.model_validate_json(series([late, SNAPSHOTS[1]], name)).metrics["request_rate"]
-    assert rates[0] is None
-    row = SNAPSHOTS[1].node_ids.index(name)
-    assert rates[1] == pytest.approx(float(SNAPSHOTS[1].node_features[row, 0]), rel=1e-4)
-
-
 def drop_namespace(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
     """Return a snapshot without one of the namespaces."""
     rows = np.array([i for i, n in enumerate(snapshot.node_ids) if not n.startswith(f"{namespace}/")])
@@ -225,9 +181,9 @@ def test_an_unknown_name_is_refused(watched_mesh: Watched, verdicts: list[dict[s
         (name, name, f"{name!r} -> {name!r}"),
     ):
         with pytest.raises(InvalidParameter, match=words):
-            watched_mesh.viewing.series(MESH, service, source)
+            watched_mesh.viewing.details(MESH, Subject(service, source), None, Links())
     for look in (
-        lambda: watched_mesh.viewing.series("nowhere", name, None),
+        lambda: watched_mesh.viewing.details("nowhere", Subject(name), None, Links()),
         lambda: watched_mesh.viewing.timeline("nowhere", None, 10),
         lambda: watched_mesh.past.comparison("nowhere", (at, at), (at, at)),
     ):

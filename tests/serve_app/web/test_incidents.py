@@ -272,7 +272,7 @@ def test_an_incident_that_was_closed_unseen_ended_unknown_how(
     watched_mesh.store.replace(MESH, pack_state(state), revision=stored.revision, incidents=(ended,))
     assert detail(watched_mesh, incident.id).ended_unseen
     text = report(watched_mesh, incident.id)
-    assert f"ended, unknown how; last seen at {seen.snapshot.observed_at:%H:%M:%S}" in text
+    assert f"closed, outcome unknown; last seen at {seen.snapshot.observed_at:%H:%M:%S}" in text
     assert "at least " in text
 
 

@@ -179,7 +179,7 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[ScoredSnapshot
         *case.incident.affected,
         *(reason.text.replace(" -> ", " → ") for reason in case.incident.suspects[0].reasons),
         *(change.text for change in case.incident.changes),
-        f"Culprit: {case.first}. Note: {note}",
+        f"Confirmed: {case.first}. Note: {note}",
         "2026-03-02 00:00:00 UTC",
     ):
         assert words in read_text
@@ -212,8 +212,8 @@ def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: li
     assert event_log(ended)[-1].text == "The incident is over."
     lost = replace(quiet, verdict=quiet.verdict.model_copy(update={"lost": [case.incident.id]}))
     unseen = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [lost], case.incident.id)
-    assert event_log(unseen)[-1].text == "It was not observed for too long and was closed; how it ended is unknown."
-    assert end_text(unseen) == f"ended, unknown how; last seen at {case.last:%H:%M:%S}"
+    assert event_log(unseen)[-1].text == "No data was received for too long, so it was closed; its outcome is unknown."
+    assert end_text(unseen) == f"closed, outcome unknown; last seen at {case.last:%H:%M:%S}"
     assert duration(unseen) == f"at least {span(case.last - case.incident.since)}"
 
 
@@ -475,7 +475,7 @@ def test_a_report_on_an_open_incident_says_how_it_develops(moments: list[ScoredS
     def newest(trend: str | None) -> IncidentDocument:
         return case.newest.model_copy(update={"trend": trend, "recovering": False})
 
-    assert end_text(replace(case, newest=newest("worsening"))) == "still open in the last snapshot, getting worse"
+    assert end_text(replace(case, newest=newest("worsening"))) == "still open in the last snapshot, worsening"
     assert end_text(replace(case, newest=newest(None))) == "still open in the last snapshot"
 
 

@@ -33,15 +33,13 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import MeshName
-from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, At, UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
-from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.documents import (
     DetailsDocument,
-    SeriesDocument,
     ServicesDocument,
     TimelineDocument,
 )
@@ -69,13 +67,6 @@ async def verdicts(
     """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
     kept = await backend.ask(backend.of(mesh).meshes.verdicts, mesh, since, limit)
     return json_response(b'{"verdicts":[' + b",".join(kept) + b"]}")
-
-
-@router.get("/v1/meshes/{mesh}/source", responses=problems.describe_errors(*OF_A_MESH))
-async def source(mesh: MeshName, backend: UseBackend) -> SourceDocument:
-    """Where the mesh's snapshots come from, and the state of the collector."""
-    check_mesh_name(mesh)
-    return source_document(next((state for state in await backend.collector_states() if state.mesh == mesh), None))
 
 
 @router.get("/v1/meshes/{mesh}/plan", response_model=PlanDocument, responses=errors_of_mesh())
@@ -147,17 +138,6 @@ async def services(
     return json_response(await backend.ask(backend.of(mesh).pages.services, mesh, text, limit))
 
 
-@router.get("/v1/meshes/{mesh}/series", response_model=SeriesDocument, responses=errors_of_mesh())
-async def series(
-    mesh: MeshName,
-    backend: UseBackend,
-    service: Annotated[AskedService, Query()],
-    source: Annotated[AskedService | None, Query(description="caller; return its calls to the service")] = None,
-) -> Response:
-    """The metrics of a service, or of the calls to it from one caller, over the kept snapshots."""
-    return json_response(await backend.ask(backend.of(mesh).pages.series, mesh, service, source))
-
-
 @router.get(
     "/v1/meshes/{mesh}/details",
     operation_id="details",
@@ -193,14 +173,27 @@ async def model(request: Request, backend: UseBackend) -> Response:
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
+    return await _list_meshes(request, backend, await _collectors(backend))
+
+
+async def _collectors(backend: UseBackend) -> list[CollectorState] | None:
+    """The states of all collected meshes; None: the collector does not answer."""
+    with suppress(ServeError):
+        return await backend.collector_states(PROBE_SECONDS)
+    return None
+
+
+async def _list_meshes(
+    request: Request, backend: UseBackend, collectors: list[CollectorState] | None
+) -> list[MeshDocument]:
+    """The meshes that the caller may see; without the collector, those that have snapshots."""
     now, budget = time.time(), backend.settings.alert.budget
     warm_up = backend.settings.model.warm_up_snapshots
     stored = await backend.ask(backend.doors.meshes.gauges)
     found = {one.mesh: mesh_document(one, now, budget) for one in stored}
-    with suppress(ServeError):  # without the collector, list the meshes that have snapshots
-        for state in await backend.collector_states(PROBE_SECONDS):
-            empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
-            found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
+    for state in collectors or ():
+        empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
+        found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
     principal = principal_of(request)
     visible = (found[name] for name in sorted(found) if principal.can_see(name))
     return [one.model_copy(update={"warm_up_snapshots": warm_up}) for one in visible]
@@ -208,14 +201,18 @@ async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
 
 @router.get("/v1/meshes/{mesh}", responses=errors_of_mesh())
 async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMeshDocument:
-    """One mesh as the list has it, and how its newest snapshot was scored."""
-    found = next((one for one in await meshes(request, backend) if one.mesh == mesh), None)
+    """One mesh as the list has it, where its snapshots come from, and how the newest one was scored."""
+    collectors = await _collectors(backend)
+    found = next((one for one in await _list_meshes(request, backend, collectors) if one.mesh == mesh), None)
     if found is None:
         raise UnknownMesh(
             f"mesh {mesh!r}: nothing is stored under this name; push a snapshot first, or correct the name"
         )
     scored = await backend.ask(backend.of(mesh).meshes.scoring, mesh)
-    return OneMeshDocument.from_object(found, scoring=scored and ScoringDocument.from_object(scored))
+    source = None
+    if collectors is not None:
+        source = source_document(next((state for state in collectors if state.mesh == mesh), None))
+    return OneMeshDocument.from_object(found, source=source, scoring=scored and ScoringDocument.from_object(scored))
 
 
 def mesh_document(mesh: MeshGauges, now: float, budget: Callable[[int], float]) -> MeshDocument:

@@ -213,7 +213,7 @@ ODD = [
     "%E2%80%AE",
 ]
 READS = ["verdict", "verdicts", "incidents", "plan", "graph", "source", "feedback", "mutes", "timeline", "map", "report",
-         "drift", "verdicts/stream", "series?service=a%2Fb"]  # fmt: skip
+         "drift", "verdicts/stream", "details?service=a%2Fb"]  # fmt: skip
 BAD_TIMES = [
     "",
     "now",
@@ -232,9 +232,9 @@ QUERIES = [
         ("comparison", "first_to=2026-03-01T03:00:00Z&second_from=2026-03-01T03:00:00Z&second_to=2026-03-01T03:00:00Z&first_from"),
     ) for value in BAD_TIMES),
     *((path, f"limit={value}") for path in ("verdicts", "timeline") for value in ("0", "-1", "1.5", "x", "", "1e3", "9" * 5000, "10001", "NaN")),
-    *((path, f"{name}={value}") for path, name in (("map", "expand"), ("series", "service"), ("report", "incident"),
-                                                   ("series", "service=shop%2Fcart&source")) for value in BAD_TEXTS),
-    ("series", ""), ("series", "service="), ("report", "incident="), ("series", "service=shop%2Fnobody"), ("report", "incident=nobody"),
+    *((path, f"{name}={value}") for path, name in (("map", "expand"), ("details", "service"), ("report", "incident"),
+                                                   ("details", "service=shop%2Fcart&source")) for value in BAD_TEXTS),
+    ("details", ""), ("details", "service="), ("report", "incident="), ("details", "service=shop%2Fnobody"), ("report", "incident=nobody"),
     ("plan", "members=2"), ("plan", "members="), ("plan", "members=true&members=true"), ("comparison", ""), ("verdict", "a" * 3000 + "=1"),
 ]  # fmt: skip
 

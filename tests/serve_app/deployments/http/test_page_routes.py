@@ -27,7 +27,6 @@ from serve_app.web.documents import (
     ComparisonDocument,
     DetailsDocument,
     MapDocument,
-    SeriesDocument,
     ServicesDocument,
     TimelineDocument,
 )
@@ -128,23 +127,14 @@ def test_an_instant_that_is_not_stored_is_unknown(service: Service, route: str) 
 
 
 @pytest.mark.usefixtures("verdicts")
-def test_series_and_comparison_are_answered(service: Service) -> None:
-    snapshot, name = SNAPSHOTS[-1], failing(SPEC)
-    series = SeriesDocument.model_validate_json(service.http.get(f"{PATH}/series", params={"service": name}).content)
-    assert len(series.observed_at) == len(series.metrics["error_rate"]) == len(SNAPSHOTS)
-    source, destination = (snapshot.node_ids[i] for i in snapshot.edge_index[:, 0])
-    call = service.http.get(f"{PATH}/series", params={"service": destination, "source": source})
-    assert "requests_per_second" in SeriesDocument.model_validate_json(call.content).metrics
-    for wrong in ({"service": "shop/nobody"}, {"service": name, "source": "shop/nobody"}, {}, {"service": "nobody"}):
-        problem(service.http.get(f"{PATH}/series", params=wrong), 422, "invalid-parameter")
-
+def test_comparisons_are_answered(service: Service) -> None:
     def compared(*ends: str) -> httpx.Response:
         names = ("first_from", "first_to", "second_from", "second_to")
         return service.http.get(f"{PATH}/comparison", params=dict(zip(names, ends, strict=False)))
 
     found = ComparisonDocument.model_validate_json(compared(at(0), at(15), at(17), at(23)).content)
     assert (found.first_snapshots, found.second_snapshots) == (16, 7)
-    assert (found.rows[0].service, found.rows[0].metric) == (name, "error_rate")
+    assert (found.rows[0].service, found.rows[0].metric) == (failing(SPEC), "error_rate")
     detail = problem(compared("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", at(17), at(23)), 422, "invalid-parameter")
     assert f"the kept snapshots are {at(0)} to {at(23)}" in detail["detail"]
     problem(compared(at(0), at(15), at(17)), 422, "invalid-parameter")
@@ -195,8 +185,8 @@ def test_a_report_is_one_page_that_may_not_run_scripts(service: Service, verdict
 @pytest.mark.usefixtures("verdicts")
 def test_the_source_of_snapshots(service: Service) -> None:
     nothing: dict[str, Any] = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "incomplete": "", "problem": ""}
-    assert service.http.get(f"{PATH}/source").json() == {"collected": False, "remarks": [], **nothing}
-    problem(service.http.get("/v1/meshes/Not%20A%20Name/source"), 400, "bad-mesh-name")
+    assert service.http.get(PATH).json()["source"] == {"collected": False, "remarks": [], **nothing}
+    problem(service.http.get("/v1/meshes/Not%20A%20Name"), 400, "bad-mesh-name")
 
 
 # files
