@@ -15,13 +15,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 
+from model.decision.meta_model import MetaModel
 from model.drift.reference import PREFIX, TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.network.contract import MeshNetwork
 from model.network.named import name_of, network_class
 from model.scoring.calibration import Tail
-from model.scoring.meta_model import MetaModel
 
 DOCUMENT = "tagae"  # key of the metadata
 SHIPPED = Path(__file__).parent / "weights" / "tagae.safetensors"

@@ -395,7 +395,7 @@ class Verdict:
         sequence: counted snapshots of this mesh, this one included.
         status: see :class:`Status`.
         mesh_score: the largest decisive score of the mesh's services and of its traffic, in decades of improbability;
-            see :mod:`model.incidents.decision`.
+            see :mod:`model.incidents.threshold`.
         threshold: that ``mesh_score`` has to reach to open an alert.
         probability: calibrated probability that an incident is in progress, 0..1.
         suspects: of the whole mesh, best first; always filled.

@@ -20,9 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
+from model.decision.verdict_building import add_reconstruction, build_verdict
+from model.evidence.calls import young_calls
+from model.evidence.crossing import CrossingCalls, decode_crossing, with_crossing
+from model.evidence.evidence import Evidence
+from model.evidence.gather import gather
 from model.features import RATE, Array
 from model.incidents.context import add_context
-from model.incidents.decision import next_threshold
 from model.incidents.harm import add_severity
 from model.incidents.impact import add_impact
 from model.incidents.memory import IncidentMemory
@@ -30,13 +34,11 @@ from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.objectives import add_error_budgets
 from model.incidents.owners import Owners, add_owners
 from model.incidents.policy import AlertPolicy
+from model.incidents.threshold import next_threshold
 from model.incidents.trend import add_trends
 from model.incidents.urgency import sort_by_urgency
+from model.incidents.verdict_context import VerdictContext
 from model.network.contract import MeshNetwork
-from model.scoring.calls import young_calls
-from model.scoring.crossing import CrossingCalls, decode_crossing, with_crossing
-from model.scoring.evidence import Evidence
-from model.scoring.gather import gather
 from model.scoring.reconstruction import (
     ReconstructionInput,
     reconstruction_input,
@@ -45,8 +47,6 @@ from model.scoring.reconstruction import (
 )
 from model.scoring.score import PartitionScore, PartitionTask, score, sum_rows, whole_mesh
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
-from model.scoring.verdict_building import add_reconstruction, build_verdict
-from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, number_namespaces
 from model.state.drift import Trained, observe_drift
 from model.state.filters import SLOW_CENTRE

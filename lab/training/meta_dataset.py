@@ -11,19 +11,19 @@ from torch.nn import functional
 
 from lab.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_run
 from model.checkpoint import Checkpoint
-from model.incidents.decision import follow_scores
+from model.decision.meta_inputs import detect_inputs, rank_exchange, rank_inputs, rank_mask
+from model.decision.meta_model import MetaModel
+from model.decision.ranking import measured_nats, with_neighbours
+from model.decision.verdict_building import AFFECTED_SHARE, build_verdict
+from model.evidence.evidence import Evidence
+from model.evidence.gather import gather
+from model.evidence.kinds import K
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
-from model.scoring.evidence import Evidence
-from model.scoring.gather import gather
-from model.scoring.kinds import K
-from model.scoring.meta_inputs import detect_inputs, rank_exchange, rank_inputs, rank_mask
-from model.scoring.meta_model import MetaModel
-from model.scoring.ranking import measured_nats, with_neighbours
+from model.incidents.threshold import follow_scores
+from model.incidents.verdict_context import VerdictContext
 from model.scoring.score import score, whole_mesh
 from model.scoring.surprises import assemble_scores, surprises
-from model.scoring.verdict_building import AFFECTED_SHARE, build_verdict
-from model.scoring.verdict_context import VerdictContext
 from model.snapshot import IntArray
 from model.state.mesh_state import MeshState
 

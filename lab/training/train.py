@@ -22,12 +22,12 @@ from torch.nn import functional
 from lab.training.dataset import SETTLE, Example, TrainingRun, examples, replay_run, shuffle_batches
 from lab.training.meta_dataset import fit_page_offset, score_run, train_meta
 from model.checkpoint import Checkpoint
+from model.decision.meta_model import MetaModel
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.incidents.policy import AlertPolicy
 from model.network.autoencoder import Autoencoder
 from model.network.contract import C_EDGE, C_NODE, Decoding, MeshGraph, MeshNetwork, NetworkConfig
 from model.scoring.calibration import Tail, TailCounts
-from model.scoring.meta_model import MetaModel
 from model.scoring.score import batch_tasks
 
 NON_CALLS = 5  # sampled for each call

@@ -1,7 +1,7 @@
 """Whether a notice, or a change of traffic, is confirmed.
 
 A service or a scope is *above the level* while its score exceeds the level. It is *confirmed* if that holds now and in
-k of the last n snapshots. Alerts about services have scores of their own: :mod:`model.incidents.decision`.
+k of the last n snapshots. Alerts about services have scores of their own: :mod:`model.incidents.threshold`.
 """
 
 from collections.abc import Sequence

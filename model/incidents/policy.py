@@ -21,7 +21,7 @@ class AlertPolicy:
         confirm: k, the snapshots above the level that confirm a service ...
         confirm_of: ... among the last n. For longer intervals see :meth:`at_interval`.
         doubtful: by how much both are larger for a page score that is not far above the level.
-        lasting, lasting_of: the same for a deviation that lasts; see :mod:`model.incidents.decision`.
+        lasting, lasting_of: the same for a deviation that lasts; see :mod:`model.incidents.threshold`.
         clear: snapshots in which its services are back to normal, after which an incident ends; see
             :meth:`at_interval`.
         percentile: of the mesh's own history without alerts, for the threshold and the limits of the reconstruction.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from model.features import Array
 from model.incidents.policy import AlertPolicy
-from model.scoring.verdict_context import VerdictContext
+from model.incidents.verdict_context import VerdictContext
 from model.verdict import Reconstruction
 
 KEPT = 480  # snapshots of the history: two hours at 15 s

@@ -8,8 +8,8 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from model.evidence.release_versions import find_versions
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel_values
-from model.scoring.release_versions import find_versions
 from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
 from serve_app.errors import InvalidParameter
 from serve_app.web.history import instant

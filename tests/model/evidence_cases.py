@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from model.evidence.evidence import Evidence
+from model.evidence.finders.finder import Finder
+from model.evidence.gather import gather
+from model.evidence.kinds import EvidenceKind
+from model.evidence.scored_mesh import ScoredMesh
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
 from model.incidents.policy import AlertPolicy
 from model.scoring.calibration import Tail
-from model.scoring.evidence import Evidence
-from model.scoring.finders.finder import Finder
-from model.scoring.gather import gather
-from model.scoring.kinds import EvidenceKind
-from model.scoring.scored_mesh import ScoredMesh
 from model.scoring.surprises import MeshScores, surprises
 from model.snapshot import MeshSnapshot, NodeMetric, PlannedChange
 from model.state.change_impact import EXPOSURES

@@ -11,12 +11,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, reference_file, save
+from model.decision.meta_model import MetaModel
 from model.drift.populations import BINS, POPULATIONS
 from model.drift.reference import TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.scoring.calibration import Tail
-from model.scoring.meta_model import MetaModel
 from model.scoring.score import score
 from tests.contract import different
 from tests.model.model_cases import network, simulated_task

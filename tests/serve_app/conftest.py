@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from model.checkpoint import SHIPPED, Checkpoint, load, save
+from model.decision.meta_model import MetaModel
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.network.autoencoder import Autoencoder, AutoencoderConfig
 from model.scoring.calibration import Tail
-from model.scoring.meta_model import MetaModel
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore

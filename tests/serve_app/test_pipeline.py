@@ -13,8 +13,8 @@ from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint
-from model.incidents.decision import MARGIN, MOST_ABOVE, MOVES_PER_HOUR
-from model.scoring.crossing import CrossingCalls, decode_crossing
+from model.evidence.crossing import CrossingCalls, decode_crossing
+from model.incidents.threshold import MARGIN, MOST_ABOVE, MOVES_PER_HOUR
 from model.scoring.score import PartitionScore, score
 from model.scoring.surprises import assemble_scores
 from model.snapshot import (

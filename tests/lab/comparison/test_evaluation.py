@@ -127,7 +127,7 @@ def test_lines_are_cached_until_code_or_recording_changes(
 def test_the_digest_covers_the_code_of_the_detector() -> None:
     assert len({code_digest(name) for name in DETECTORS}) == len(DETECTORS)
     ours = {path.relative_to(ROOT).as_posix() for path in (*decisive_files(ROOT), *lines._compiled())}
-    assert {"model/scoring/meta_model.py", "model/weights/tagae.safetensors", "kernels/csrc/passes.cpp"} <= ours
+    assert {"model/decision/meta_model.py", "model/weights/tagae.safetensors", "kernels/csrc/passes.cpp"} <= ours
     assert not any(path.startswith("lab/") for path in ours)
 
 

@@ -6,6 +6,10 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
+from model.decision.verdict_building import build_verdict
+from model.evidence.evidence import Evidence
+from model.evidence.kinds import EVENT_SURPRISE
+from model.evidence.resources import Trend
 from model.incidents.continuity import (
     HALF_LIFE,
     LEAD_SHARE,
@@ -24,15 +28,11 @@ from model.incidents.continuity import (
 )
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
-from model.scoring.evidence import Evidence
-from model.scoring.kinds import EVENT_SURPRISE
-from model.scoring.resources import Trend
-from model.scoring.verdict_building import build_verdict
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MOST_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect
+from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
 from tests.model.model_cases import START, at
-from tests.model.scoring.verdict_cases import POLICY, evidence, meta, when
 
 CPU = Reason("cpu_utilization", 0.95, 0.4, START, load=1.4)
 SLOW = Reason("p99_latency", 4.1, 0.08, START, load=1.4)

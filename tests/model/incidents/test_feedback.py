@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.incidents.decision import Track
+from model.evidence.kinds import EvidenceKind, K
+from model.evidence.level_shifts import MARGIN, apply_level_shifts, excess
+from model.evidence.page_score import page_score, symptoms
 from model.incidents.feedback import (
     LOWERED,
     LOWERED_AT_MOST,
@@ -18,9 +20,7 @@ from model.incidents.feedback import (
 )
 from model.incidents.memory import REMEMBERED, IncidentMemory
 from model.incidents.open_incident import OpenIncident
-from model.scoring.kinds import EvidenceKind, K
-from model.scoring.level_shifts import MARGIN, apply_level_shifts, excess
-from model.scoring.page_score import page_score, symptoms
+from model.incidents.threshold import Track
 from model.verdict import Severity
 from tests.model.model_cases import at
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.incidents.decision import LASTING_DECADES, SETTLES_SECONDS, Track
 from model.incidents.memory import SUSPICIOUS_SECONDS, IncidentMemory
 from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident
+from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Track
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity
 from tests.model.incidents.incident_cases import LEVEL, NAMES, POLICY, Watch, at, group

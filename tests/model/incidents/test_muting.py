@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.incidents.decision import Track, decisive_scores, follow_scores
+from model.evidence.gather import MOST_CANDIDATES, _first
+from model.evidence.kinds import EvidenceKind, K
+from model.evidence.level_shifts import apply_level_shifts, excess, lower_evidence
+from model.evidence.page_score import page_score
 from model.incidents.groups import Group, groups, split_muted
 from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
-from model.scoring.gather import MOST_CANDIDATES, _first
-from model.scoring.kinds import EvidenceKind, K
-from model.scoring.level_shifts import apply_level_shifts, excess, lower_evidence
-from model.scoring.page_score import page_score
+from model.incidents.threshold import Track, decisive_scores, follow_scores
 from model.snapshot import Sensitivity, ServicePolicy
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity

@@ -14,7 +14,7 @@ from model.incidents.reconstruction_history import (
     ReconstructionHistory,
     follow_reconstruction,
 )
-from model.scoring.verdict_context import VerdictContext
+from model.incidents.verdict_context import VerdictContext
 from model.verdict import Reconstruction
 from tests.model.model_cases import at
 

@@ -6,6 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from model.decision.regular_work import overdue_reason
+from model.decision.verdict_building import build_verdict
+from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
+from model.evidence.page_score import led_by_resources, without_resources
 from model.incidents.kind import incident_kind
 from model.incidents.memory import IncidentMemory
 from model.incidents.schedule import (
@@ -19,17 +23,13 @@ from model.incidents.schedule import (
     Work,
     follow_work,
 )
-from model.scoring.kinds import EVENT_SURPRISE, EvidenceKind
-from model.scoring.page_score import led_by_resources, without_resources
-from model.scoring.regular_work import overdue_reason
-from model.scoring.verdict_building import build_verdict
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
 from model.verdict import OVERDUE, IncidentKind, Severity
 from serve_app.api.headline import headline
 from serve_app.api.reason_text import reason_text
+from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
 from tests.model.model_cases import START, at
-from tests.model.scoring.verdict_cases import POLICY, evidence, meta, when
 
 NAMES = ("a/s0", "a/s1")
 HOUR = 240  # snapshots of 15 s

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from model.features import ERROR, P50, RATE
-from model.incidents.decision import Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
+from model.incidents.threshold import Track
 from model.state.acceptance import LATELY, accept_incident, accept_services
 from model.state.alignment import channels_of_window
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE, SLOW_VARIANCE, VARIANCE

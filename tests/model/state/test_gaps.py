@@ -16,10 +16,10 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
 from model.features import ERROR, P50, P99, RATE
-from model.incidents.decision import Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
+from model.incidents.threshold import Track
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.filters import CENTRE, LONG, LONG_RATE, SHORT, SHORT_RATE, SLOW_CENTRE
 from model.state.mesh_state import MeshState

@@ -8,9 +8,9 @@ import pytest
 
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
-from model.incidents.decision import LASTING_DECADES, Track
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
+from model.incidents.threshold import LASTING_DECADES, Track
 from model.network.contract import NODE_PAST
 from model.scoring.score import score, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange

@@ -14,12 +14,12 @@ from model.drift.sketch import DriftSketch
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
 from model.incidents.continuity import Lead, PastNotice
-from model.incidents.decision import Track
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Burst, Schedule, Work
+from model.incidents.threshold import Track
 from model.snapshot import PlannedChange
 from model.state.mesh_state import MeshState
 from model.state.serialization import ARRAYS, pack_state, pack_step, unpack_state, unpack_step

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from model.evidence.explanations import CALLS, OWN, SERIES
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.scoring.explanations import CALLS, OWN, SERIES
 from model.snapshot import PlannedChange, SignalKind
 from model.verdict import LimitForecast, NearbyChange, Reason
 from serve_app.api.reason_text import (

@@ -1,0 +1,144 @@
+"""Incidents of traffic: changes of the requests from outside, followed from snapshot to snapshot."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from model.evidence.traffic import MESH, TrafficChange, contains, traffic_score
+from model.incidents.confirmation import confirm_services
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over
+from model.incidents.policy import AlertPolicy
+from model.incidents.verdict_context import VerdictContext
+from model.verdict import Reason, Severity, Suspect, worst
+
+LEAST = 3  # snapshots that confirm a change, however long they are
+HALF = 0.5  # of the usual requests of a namespace or an entry point, below which their loss is major
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTraffic:
+    """The memory with the newest streaks, the open incidents of traffic that raise an alert and those that do not, and
+    the decisive score of traffic."""
+
+    memory: IncidentMemory
+    alerts: tuple[OpenIncident, ...]
+    notices: tuple[OpenIncident, ...]
+    score: float
+
+
+def follow_traffic(
+    changes: Sequence[TrafficChange],
+    memory: IncidentMemory,
+    alerted: AbstractSet[str],
+    silent: AbstractSet[str],
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> FollowedTraffic:
+    """Match the changes of traffic in a snapshot with the open incidents of traffic.
+
+    Args:
+        changes: in this snapshot.
+        memory: with the open incidents of traffic, and the scopes that were not as usual before.
+        alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
+        silent: services whose telemetry is missing. A service that cannot be seen is not back to normal.
+        policy: how many snapshots confirm a change, and end an incident.
+        when: time and threshold of the snapshot.
+    """
+    now = when.observed_at
+    by_scope = {change.scope: change for change in changes}
+    muted = memory.active_mutes
+    far = {
+        scope: change
+        for scope, change in by_scope.items()
+        if change.is_far and not muted.is_muted(change.entry_points).all()
+    }
+    names = tuple(far)
+    scores = np.ones(len(names), np.float32)
+    surprise = {scope: traffic_score(change) for scope, change in far.items()}
+    lasting = replace(policy, confirm=max(policy.confirm, LEAST), confirm_of=max(policy.confirm_of, LEAST + 1))
+    above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, lasting, now)
+    open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
+    new = [
+        _start(far[scope], above[scope][1])
+        for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True)
+        if is_confirmed
+        and (surprise[scope] >= when.level or not far[scope].is_gross)
+        and not any(contains(one.scope, scope) for one in open_now)
+        and not alerted >= set(far[scope].entry_points)
+    ]
+    followed = [_follow(one, by_scope.get(one.scope), silent >= set(one.members), policy) for one in open_now]
+    fades_after = max(FADED_SECONDS / when.interval_seconds, policy.clear)
+    alive = [
+        one
+        for one in (*_distinct(followed), *new)
+        if silent >= set(one.members) or not is_over(one, policy.clear, fades_after)
+    ]
+    described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
+    alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
+    score = max((surprise[s] for s, sure in zip(names, confirmed.tolist(), strict=True) if sure), default=0.0)
+    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices, score)
+
+
+def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenIncident:
+    """Return the incident with the widest scope that changed in the same way and contains its own."""
+    wider = [
+        change
+        for scope, change in changes.items()
+        if change.is_far and change.is_surge == _is_surge(incident) and contains(scope, incident.scope)
+    ]
+    return replace(incident, scope=wider[0].scope) if wider else incident
+
+
+def _distinct(incidents: Sequence[OpenIncident]) -> list[OpenIncident]:
+    """Keep the oldest incident of each scope."""
+    oldest: dict[str, OpenIncident] = {}
+    for one in sorted(incidents, key=lambda i: (i.since, i.id)):
+        oldest.setdefault(one.scope, one)
+    return list(oldest.values())
+
+
+def _start(change: TrafficChange, since: datetime) -> OpenIncident:
+    members = tuple(sorted(change.entry_points))
+    return OpenIncident(incident_id(since, (change.scope,)), since, _severity(change), members, scope=change.scope)
+
+
+def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: bool, policy: AlertPolicy) -> OpenIncident:
+    if change is not None and change.is_surge != _is_surge(incident):
+        change = None  # what was lost is back, and more
+    is_far = change is not None and change.is_far
+    incident = advance_quiet(incident, is_far, change is not None, policy.clear, is_unseen=is_silent)
+    if change is None or not is_far:
+        return incident
+    severity = worst(incident.severity, _severity(change))
+    members = tuple(sorted({*incident.members, *change.entry_points}))
+    return replace(incident, severity=severity, members=members)
+
+
+def _severity(change: TrafficChange) -> Severity:
+    """A surge is a notice, or minor if it is gross; a loss is critical for the mesh, and major or minor for a part of
+    it."""
+    if change.is_surge:
+        return Severity.MINOR if change.is_gross else Severity.NOTICE
+    if change.scope == MESH:
+        return Severity.CRITICAL
+    return Severity.MAJOR if change.observed < HALF * change.expected else Severity.MINOR
+
+
+def _is_surge(incident: OpenIncident) -> bool:
+    reason = incident.suspects[0].reasons[0]
+    return reason.observed > reason.expected
+
+
+def _with_suspects(incident: OpenIncident, change: TrafficChange | None, now: datetime) -> OpenIncident:
+    """Return the incident with the entry points that changed most. The first one has the requests of the whole scope
+    as its reason."""
+    if change is None or (incident.suspects and (not change.is_far or change.is_surge != _is_surge(incident))):
+        return incident
+    reason = Reason("request_rate", change.observed, change.expected, incident.since)
+    share = 1 / len(change.entry_points)
+    suspects = tuple(Suspect(name, share, (reason,) if i == 0 else ()) for i, name in enumerate(change.entry_points))
+    return replace(incident, peak=abs(change.observed - change.expected), suspects=suspects, suspects_at=now)

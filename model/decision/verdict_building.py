@@ -1,0 +1,285 @@
+"""From the evidence of all parts to the verdict of the mesh."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from model.decision.alerts import find_lost, follow_alerts
+from model.decision.independent import find_independent, independent_of
+from model.decision.meta_model import MetaModel
+from model.decision.notices import drop_repeated, follow_notices, open_notices, remember_notices, short_services
+from model.decision.ranking import probability, with_neighbours
+from model.decision.suspects import reasons_of, suspects
+from model.decision.traffic_incidents import follow_traffic
+from model.decision.watching import watch
+from model.evidence.evidence import Evidence
+from model.evidence.level_shifts import excess, lower_evidence, notice_excess
+from model.evidence.page_score import led_by_resources
+from model.evidence.traffic import traffic_score
+from model.features import Array
+from model.incidents.continuity import PastNotice
+from model.incidents.feedback import preference
+from model.incidents.groups import Group, groups, split_muted
+from model.incidents.kind import incident_kind
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
+from model.incidents.policy import AlertPolicy
+from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
+from model.incidents.threshold import LASTING_DECADES, decisive_scores, follow_scores
+from model.incidents.verdict_context import VerdictContext
+from model.snapshot import BoolArray, IntArray
+from model.verdict import Incident, Severity, Status, Verdict, Watched
+
+MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
+AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
+
+
+def build_verdict(
+    meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> tuple[Verdict, IncidentMemory]:
+    """The verdict of one snapshot.
+
+    Args:
+        meta: trained.
+        evidence: of the services worth a look, calls between parts included.
+        memory: what alerting remembered, advanced to this snapshot.
+        policy: when to alert.
+        when: time, sequence, levels, and what is missing.
+
+    Returns:
+        The verdict and what alerting remembers next. There is no incident while the mesh warms up.
+    """
+    policy = policy.at_interval(when.interval_seconds)
+    warming = when.learned < policy.warm_up
+    memory = replace(memory, threshold=(when.level, when.observed_at.timestamp()))
+    if warming:
+        evidence = replace(evidence, notice=np.zeros_like(evidence.notice))
+    else:
+        memory = replace(memory, schedule=evidence.schedule or memory.schedule)
+    score = np.zeros_like(evidence.page) if warming else evidence.page
+    tracks = follow_scores(memory.tracks, evidence.names, score, when.level, policy, when.observed_at)
+    memory = replace(memory, tracks=tracks).without_muted()
+    decisive = decisive_scores(tracks, evidence.names, policy, _may_last(evidence))
+    confirmed = decisive >= when.level
+    affected = (evidence.affected > AFFECTED_SHARE * when.level) & (not warming)
+    muted = memory.active_mutes.is_muted(evidence.names)
+    found, hidden = split_muted(
+        groups((score >= when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
+    )
+    mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
+    earlier = open_notices(memory.open, when)
+    alerting = follow_alerts(meta, evidence, memory, found, policy, when)
+    lost = find_lost(evidence, alerting.open, policy, when)
+    if lost:
+        alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
+        memory = replace(memory, lost=(*memory.lost, *lost))
+    memory = memory.forget_ended(alerting.open).end(alerting.ended, when.observed_at)
+    changes = () if warming else evidence.traffic
+    alerted = {name for incident in alerting.open for name in incident.members}
+    of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when)
+    memory, noticing = follow_notices(evidence, of_traffic.memory, alerting.open, muted, policy, when)
+    memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
+    memory, incidents = _describe_open(meta, evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
+    mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
+    unmuted_score = max(float(decisive[~muted].max(initial=0.0)), of_traffic.score)
+    is_anomalous = any(i.is_alert for i in memory.open)
+    memory = memory.add_score(unmuted_score, when.observed_at, alerted=is_anomalous, keep=policy.history)
+    if memory.open:
+        memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, when), when.observed_at)
+    coverage = evidence.services / evidence.total if evidence.total else 1.0
+    silent_share = evidence.silence.share if evidence.silence else 0.0
+    preferred = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
+    verdict = Verdict(
+        when.observed_at,
+        when.sequence,
+        _status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MOST_SILENT),
+        mesh_score,
+        when.level,
+        probability(meta, evidence, memory, when.level),
+        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
+        incidents,
+        coverage,
+        when.missing_parts,
+        muted=mutes,
+        silence=evidence.silence,
+        watching=_watch(evidence, memory, policy, when) if not warming else (),
+        lost=memory.lost,
+    )
+    return verdict, memory
+
+
+def _describe_open(
+    meta: MetaModel,
+    evidence: Evidence,
+    memory: IncidentMemory,
+    groups_now: Mapping[str, Group],
+    earlier: Sequence[PastNotice],
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> tuple[IncidentMemory, tuple[Incident, ...]]:
+    """Return the open incidents as the verdict shows them, and what they remember of it."""
+    if not memory.open:
+        return memory, ()
+    memory = memory.attach_changes(when.observed_at, when.interval_seconds)
+    own = _find_own_faults(evidence, memory, groups_now, policy, when)
+    incidents = [
+        _describe(meta, evidence, memory, i, groups_now.get(i.id), own[i.id], policy, when) for i in memory.open
+    ]
+    with_strongest = [
+        open_incident
+        if open_incident.scope
+        else open_incident.with_strongest(
+            i.score,
+            i.suspects,
+            when.observed_at,
+            when.interval_seconds,
+            {evidence.names[row] for row in own[i.id].tolist()},
+        )
+        for open_incident, i in zip(memory.open, incidents, strict=True)
+    ]
+    memory = replace(memory, open=drop_repeated(remember_notices(evidence, with_strongest, earlier, when)))
+    described = {incident.id: incident for incident in incidents}
+    incidents = [
+        replace(described[o.id], suspects=o.shown_suspects(when.observed_at), suspects_at=o.suspects_at)
+        for o in memory.open
+    ]
+    return memory, tuple(replace(i, kind=incident_kind(i, evidence.unseen)) for i in incidents)
+
+
+def _find_own_faults(
+    evidence: Evidence,
+    memory: IncidentMemory,
+    groups_now: Mapping[str, Group],
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> dict[str, IntArray]:
+    """Return the candidates of each open incident that have a fault of their own, by its id."""
+    none = np.zeros(0, np.int64)
+    own = {i.id: none for i in memory.open}
+    alerts = [i.id for i in memory.open if i.is_alert and i.id in groups_now]
+    if alerts:
+        independent = find_independent(evidence, memory.tracks, when.level, policy)
+        own |= {i: independent_of(evidence, groups_now[i].rows, independent) for i in alerts}
+    return own
+
+
+def add_reconstruction(
+    verdict: Verdict,
+    memory: IncidentMemory,
+    loss: float | None,
+    embedding: Array,
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> tuple[Verdict, IncidentMemory]:
+    """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
+
+    Args:
+        verdict, memory: of the services.
+        loss: L_recon of the snapshot.
+        embedding: mean embedding, float32 ``[D]``.
+        policy: when to alert.
+        when: time and interval.
+    """
+    history = memory.reconstruction
+    if history.model != verdict.model_digest:
+        history = ReconstructionHistory(verdict.model_digest)
+    if loss is None:
+        return verdict, replace(memory, reconstruction=history)
+    found, history = follow_reconstruction(history, loss, embedding, policy, when, alerted=bool(verdict.alerts))
+    raises = found.exceeded and policy.reconstruction == "alert" and verdict.status is not Status.WARMING_UP
+    if raises:
+        verdict = replace(verdict, status=Status.ANOMALOUS, mesh_score=max(verdict.mesh_score, verdict.threshold))
+    return replace(verdict, reconstruction=found), replace(memory, reconstruction=history)
+
+
+def _may_last(evidence: Evidence) -> BoolArray:
+    """Return for which candidates ``[M]`` the duration of the deviation counts.
+
+    Users are not affected if a service needs more of a resource for minutes, and a notice reports it. A rollout lasts,
+    too.
+    """
+    may_last = ~led_by_resources(evidence.kinds)
+    return may_last if evidence.rolling is None else may_last & ~evidence.rolling
+
+
+def _watch(
+    evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> tuple[Watched, ...]:
+    """Return what is unusual, and not confirmed."""
+    row = {name: i for i, name in enumerate(evidence.names)}
+    return watch(evidence.names, memory, when.level, policy, lambda name: reasons_of(evidence, row[name], memory, when))
+
+
+def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext) -> Array:
+    """Return by how many decades ``[M, 5]`` the levels must rise so that this evidence raises neither an alert nor a
+    notice, by ``feedback.SYMPTOMS``."""
+    shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
+    short = notice_excess(evidence.notice, memory, evidence.names, when.notice_level)
+    watched = when.level - LASTING_DECADES
+    known = (memory.tracks.get(name) for name in evidence.names)
+    lasts = [one is not None and one.times_above(watched, policy.lasting_of) >= policy.lasting for one in known]
+    levels = when.level - np.float32(LASTING_DECADES) * np.array(lasts, np.float32)
+    return np.column_stack([excess(shown, levels), short])
+
+
+def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:
+    if anomalous:
+        return Status.ANOMALOUS
+    if warming:
+        return Status.WARMING_UP
+    return Status.PARTIAL if is_partial else Status.NORMAL
+
+
+def _describe(
+    meta: MetaModel,
+    evidence: Evidence,
+    memory: IncidentMemory,
+    incident: OpenIncident,
+    group: Group | None,
+    own: IntArray,
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> Incident:
+    """Build an incident of the verdict. A quiet incident keeps its services. ``own`` are the candidates of it that have
+    a fault of their own."""
+    if incident.scope:
+        return _describe_traffic(incident, evidence, policy)
+    row = {name: i for i, name in enumerate(evidence.names)}
+    rows = group.rows if group else np.array([row[m] for m in incident.members if m in row], np.int64)
+    if incident.severity is Severity.NOTICE:
+        score, ranked = evidence.notice, short_services(evidence, rows, memory, when)
+    else:
+        preferred = preference(memory.feedback, evidence.names, [incident.members])
+        near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
+        score, ranked = evidence.page, suspects(meta, evidence, near, memory, when, preferred, own)
+    return Incident(
+        incident.id,
+        incident.since,
+        incident.severity,
+        float(score[rows].max(initial=0.0)),
+        ranked,
+        tuple(evidence.names[i] for i in rows) if group else incident.members,
+        incident.changes,
+        recurrences=incident.recurrences,
+        # What cannot be seen is shown as such, by its kind, and does not end.
+        recovering=is_recovering(incident, policy.clear)
+        or (incident.shows_nothing and is_unseen(incident, evidence.unseen)),
+    )
+
+
+def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertPolicy) -> Incident:
+    """Build an incident of traffic."""
+    change = next((one for one in evidence.traffic if one.scope == incident.scope), None)
+    return Incident(
+        incident.id,
+        incident.since,
+        incident.severity,
+        traffic_score(change) if change else 0.0,
+        incident.suspects,
+        incident.members,
+        incident.changes,
+        recovering=is_recovering(incident, policy.clear),
+        suspects_at=incident.suspects_at,
+        scope=incident.scope,
+    )

@@ -1,0 +1,366 @@
+"""The reasons for a suspect: its strongest series, calls into it, a disappearance, or calls that moved or dropped.
+
+Small deviations come last however rare they are, and load and memory come after latency and errors.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.evidence.common_cause import Shared
+from model.features import (
+    CONNECTIONS,
+    CPU,
+    CPU_PER_REQUEST,
+    EDGE_CHANNELS,
+    ERROR,
+    MEMORY,
+    NODE_CHANNELS,
+    OWN_TIME,
+    P50,
+    P99,
+    RATE,
+    Array,
+    amount_of,
+    share_of,
+)
+from model.ordering import largest_of_rows
+from model.snapshot import BoolArray, IntArray
+from model.state.mesh_state import MeshState, Observation
+from model.verdict import (
+    DROPPED,
+    LOSES,
+    LOST,
+    MOVED,
+    NAMESPACE_FAILS,
+    NAMESPACE_LOSES,
+    NAMESPACE_SLOW,
+    NAMESPACE_WAITS,
+    NEW,
+    SENT,
+    VANISHED,
+    WAITS,
+)
+
+MOST = 3  # reasons of a suspect
+SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
+_CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
+SHARED_SERIES = {  # what calls share that are slow or fail on the way
+    (Shared.CALLER, P50): WAITS,
+    (Shared.CALLER, ERROR): LOSES,
+    (Shared.FROM_NAMESPACE, P50): NAMESPACE_WAITS,
+    (Shared.FROM_NAMESPACE, ERROR): NAMESPACE_LOSES,
+    (Shared.INTO_NAMESPACE, P50): NAMESPACE_SLOW,
+    (Shared.INTO_NAMESPACE, ERROR): NAMESPACE_FAILS,
+}
+SERIES = (
+    *(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED,
+    *SHARED_SERIES.values(),
+)  # fmt: skip
+OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
+# Of each series: its channel, and the offset of that. A service that vanished has no requests.
+_OF_REQUESTS = [RATE] * (1 + len(_CALLS_CHANGED))
+_CHANNEL = np.array([*range(OWN), *SYMPTOMS, *_OF_REQUESTS, *(channel for _, channel in SHARED_SERIES)])
+_OFFSET = np.array(
+    [*(c.offset for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].offset for c in SYMPTOMS)]
+    + [NODE_CHANNELS[channel].offset for channel in _CHANNEL[OWN + CALLS :]]
+)
+CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
+RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
+LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
+ALIKE = (  # series of the same symptom: a slow service is slow at the median, at p99 and for its callers
+    [ERROR, OWN + SYMPTOMS.index(ERROR)],
+    [P50, P99, OWN_TIME, OWN + SYMPTOMS.index(P50), OWN + SYMPTOMS.index(P99)],
+    [CPU, CPU_PER_REQUEST],
+)
+REPEATED = np.float32(0.5)  # weight of all but the strongest of them
+LOAD_SIGMAS = 2.0  # least change of the load to report
+MORE_CALLS = 1.3  # times its usual calls, and its usual calls for each request, from which a service makes far more
+LEAST_FAILING = 0.02  # rise of the error rate of a service's calls to one other, from which they are reported
+FIRST = np.float32(1.01)  # times the strongest other reason: a cause comes before what follows from it
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSymptom:
+    """A symptom of the calls that share a cause with a candidate.
+
+    Attributes:
+        series: one of ``SHARED_SERIES``.
+        surprise: ``[M]``; 0 without such calls.
+        observed, expected: ``[M]`` in the symptom's unit.
+    """
+
+    series: str
+    surprise: Array
+    observed: Array
+    expected: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """How strong each possible reason is.
+
+    Attributes:
+        node: ``[M, 9]`` surprise of the candidates' own series.
+        node_matters: ``[M, 9]`` how much each deviation matters, 0 to 1.
+        into: int64 ``[I]`` calls into candidates.
+        call, call_matters: ``[I, 3]`` the same for their ``SYMPTOMS``.
+        vanished: ``[M]`` surprise of a disappearance, or of calls that moved or dropped.
+        young: bool ``[E]`` calls that are new.
+        dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
+        shared: the symptoms of calls that share a cause with a candidate.
+        sends_more: bool ``[M]`` candidates that make more calls than their requests explain.
+    """
+
+    node: Array
+    node_matters: Array
+    into: IntArray
+    call: Array
+    call_matters: Array
+    vanished: Array
+    young: BoolArray
+    dropped: BoolArray
+    shared: tuple["SharedSymptom", ...]
+    sends_more: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A fact that helps to tell the kind of a candidate's fault: a metric of it, or of the calls that it makes to
+    ``destination``."""
+
+    metric: str
+    observed: float
+    expected: float
+    destination: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The reasons for M candidates.
+
+    Attributes:
+        series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1: none.
+        peer: int64 ``[M, 3]`` the other end of the call, index into ``peers``; -1: a metric of the candidate itself.
+        observed, expected: ``[M, 3]`` in the metric's unit; 1/s for calls that are new, lost, moved or dropped.
+        gone: ``[M]`` snapshots since the candidate was last seen; 0: it is present.
+        load: ``[M]`` requests now relative to usual; 1: unchanged or unknown.
+        peers: ids that ``peer`` refers to.
+        context: facts on candidates beside their reasons, by row; see :func:`_context`.
+    """
+
+    series: IntArray
+    peer: IntArray
+    observed: Array
+    expected: Array
+    gone: IntArray
+    load: Array
+    peers: tuple[str, ...]
+    context: dict[int, tuple[Fact, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """``[M, len(SERIES)]``: surprise of each series, its surprise weighted by how much it matters, and its call; -1:
+    none."""
+
+    surprise: Array
+    worth: Array
+    call: IntArray
+
+    def add(self, rows: IntArray | int, series: str, surprise: Array | float, worth: Array | float) -> None:
+        """Write one series of some candidates, in place."""
+        column = SERIES.index(series)
+        self.surprise[rows, column], self.worth[rows, column] = surprise, worth
+
+
+def explain(
+    state: MeshState,
+    observation: Observation,
+    strength: Strength,
+    node_expected: Array,
+    edge_expected: Array,
+    keep: IntArray,
+) -> Explanation:
+    """Select the reasons for the candidates.
+
+    Args:
+        state, observation: of the mesh.
+        strength: how strong each possible reason is.
+        node_expected, edge_expected: ``[N, 9]``, ``[E, 5]`` in transformed units.
+        keep: ``[M]`` rows of the candidates.
+    """
+    shape = len(keep), len(SERIES)
+    table = _Table(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.full(shape, -1))
+    discount = np.array([CONTEXT.get(c, 1.0) for c in range(OWN)], np.float32)
+    table.surprise[:, :OWN], table.worth[:, :OWN] = strength.node, strength.node * strength.node_matters * discount
+    _add_calls(state, strength, keep, table)
+    gone = observation.presence.gone[keep]
+    _add_moved_calls(state, observation, strength, keep, table, gone)
+    for one in strength.shared:
+        rows = np.flatnonzero(one.surprise >= LEAST_SURPRISE)
+        table.add(
+            rows, one.series, one.surprise[rows], FIRST * np.maximum(one.surprise, largest_of_rows(table.worth))[rows]
+        )
+    best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
+    surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
+    is_strong = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
+    series = np.where(is_strong, best, -1)
+    call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
+    of_call = call >= 0
+    source, destination = state.edge_index[:, call[of_call]]
+    itself = np.broadcast_to(keep[:, None], call.shape)[of_call]
+    named, place = np.unique(np.where(source == itself, destination, source), return_inverse=True)
+    peer = np.full(call.shape, -1)
+    peer[of_call] = place
+    observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
+    is_moved = of_call & (series >= OWN + CALLS)
+    observed[is_moved], expected[is_moved] = _traffic(observation, strength.young, call[is_moved])
+    for one in strength.shared:
+        is_shown = series == SERIES.index(one.series)
+        np.copyto(observed, one.observed[:, None], where=is_shown)
+        np.copyto(expected, one.expected[:, None], where=is_shown)
+    names = tuple(state.node_ids[row] for row in named.tolist())
+    gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
+    load = _load(observation, keep)
+    context: dict[int, tuple[Fact, ...]] = {}
+    for m in np.flatnonzero(strength.sends_more).tolist():
+        context[m] = _outgoing_calls(state, observation, strength.young, int(keep[m]), float(load[m]))
+    for m, c in _scarce_resources(table, series):
+        rows, no_call, resource = keep[m : m + 1], np.array([-1]), np.array([c])
+        value, usually = _values(observation, node_expected, edge_expected, rows, no_call, resource)
+        context[m] = (*context.get(m, ()), Fact(SERIES[c], float(value[0]), float(usually[0])))
+    return Explanation(series, peer, observed, expected, gone_for, load, names, context)
+
+
+def _outgoing_calls(
+    state: MeshState, observation: Observation, young: BoolArray, row: int, load: float
+) -> tuple[Fact, ...]:
+    """Return the total of a service's calls, and the error rate of those that fail most, if it makes at least
+    ``MORE_CALLS`` times as many as usual, in total and for each request.
+
+    Args:
+        state, observation: of the mesh.
+        young: ``[E]`` calls that are new.
+        row: of the service.
+        load: its requests relative to usual.
+    """
+    edge, error = observation.edge, EDGE_CHANNELS[ERROR]
+    calls = np.flatnonzero(state.edge_index[0] == row)
+    now, usual = _traffic(observation, young, calls)
+    made, due = float(now.sum()), float(usual.sum())
+    if due <= 0 or made < MORE_CALLS * due * max(load, 1.0):
+        return ()
+    rates, before = (error.invert(of[calls, ERROR]) for of in (edge.value, edge.expected))
+    more = np.where(edge.observed[calls, ERROR], rates - before, 0)
+    worst = int((more * now).argmax())
+    sent = Fact(SENT, made, due)
+    if more[worst] < LEAST_FAILING:
+        return (sent,)
+    callee = state.node_ids[state.edge_index[1, calls[worst]]]
+    return sent, Fact(error.name, float(rates[worst]), float(before[worst]), callee)
+
+
+def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, int]]:
+    """Yield the candidates that use far more of a resource which is not among their reasons, and its series."""
+    worth = np.where(table.surprise[:, RESOURCES] >= LEAST_SURPRISE, table.worth[:, RESOURCES], 0)
+    for m, best in enumerate(worth.argmax(axis=1).tolist()):
+        if worth[m, best] >= LEAST and not np.isin(series[m], RESOURCES).any():
+            yield m, RESOURCES[best]
+
+
+def _values(
+    observation: Observation,
+    node_expected: Array,
+    edge_expected: Array,
+    node: IntArray,
+    edge: IntArray,
+    series: IntArray,
+) -> tuple[Array, Array]:
+    """Return observed and expected values of services' own series or of calls, in the metrics' units; 0 for series -1.
+
+    Args:
+        observation, node_expected, edge_expected: of the mesh.
+        node, edge, series: rows of services, rows of calls, and indices into ``SERIES``, of shapes that broadcast.
+    """
+    node, edge, series = np.broadcast_arrays(node, edge, series)
+    of_call = (series >= OWN) & (series < OWN + CALLS)
+    of_node = (series >= 0) & ~of_call
+    transformed = np.zeros((2, *series.shape), np.float32)
+    call, rows = _CHANNEL[series[of_call]], edge[of_call]
+    transformed[:, of_call] = observation.edge.value[rows, call], edge_expected[rows, call]
+    own, rows = _CHANNEL[series[of_node]], node[of_node]
+    # For load, ignore what callers explain.
+    usual = np.where(own == RATE, observation.node.expected[rows, own], node_expected[rows, own])
+    transformed[:, of_node] = observation.node.value[rows, own], usual
+    offset = _OFFSET[series]
+    values = np.where(_CHANNEL[series] == ERROR, share_of(transformed, offset), amount_of(transformed, offset))
+    observed, expected = np.where(series >= 0, values, 0).astype(np.float32)
+    return observed, expected
+
+
+def _add_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Table) -> None:
+    """Add the strongest call into each candidate for each symptom, in place. Series that repeat a symptom count
+    less."""
+    row = np.full(len(state.node_ids), -1)
+    row[keep] = np.arange(len(keep))
+    target = row[state.edge_index[1, strength.into]]
+    for j in range(CALLS):
+        worth = strength.call[:, j] * strength.call_matters[:, j]
+        order = np.lexsort((strength.call[:, j], worth))  # the strongest is written last
+        at, column = target[order], OWN + j
+        table.call[at, column] = strength.into[order]
+        table.surprise[at, column], table.worth[at, column] = strength.call[order, j], worth[order]
+    for symptom in ALIKE:
+        worth = table.worth[:, symptom]
+        first = np.arange(len(symptom)) == worth.argmax(axis=1)[:, None]
+        table.worth[:, symptom] = np.where(first, worth, REPEATED * worth)
+
+
+def _add_moved_calls(
+    state: MeshState, observation: Observation, strength: Strength, keep: IntArray, table: _Table, gone: BoolArray
+) -> None:
+    """Add disappearances and calls that are new, lost, moved or dropped, in place: of each kind the call whose traffic
+    changed most."""
+    table.add(np.flatnonzero(gone), VANISHED, strength.vanished[gone], strength.vanished[gone])
+    table.worth[gone, RATE] = 0  # the disappearance says so already
+    moved = np.flatnonzero(~gone & (strength.vanished >= LEAST_SURPRISE)).tolist()
+    if not moved:
+        return
+    makes_new = np.zeros(len(state.node_ids), bool)
+    makes_new[state.edge_index[0, strength.young]] = True
+    rows = np.flatnonzero(makes_new[state.edge_index[0]] | strength.dropped)  # of calls that can be a reason
+    (source, destination), young, dropped = state.edge_index[:, rows], strength.young[rows], strength.dropped[rows]
+    is_older = ~young & makes_new[source]  # usual calls of a caller that also makes new ones
+    now, usual = _traffic(observation, strength.young, rows)
+    more = now - usual
+    for m in moved:
+        worth = float(strength.vanished[m])
+        for series, changed in (
+            (NEW, np.where(young & (destination == keep[m]), more, 0)),
+            (MOVED, np.where(young & (source == keep[m]), more, 0)),
+            (LOST, np.where(is_older & (destination == keep[m]), -more, 0)),
+            (DROPPED, np.where(dropped & (destination == keep[m]), -more, 0)),
+        ):
+            if changed.max(initial=0) > 0:
+                table.add(m, series, worth, worth)
+                table.call[m, SERIES.index(series)] = rows[changed.argmax()]
+
+
+def _traffic(observation: Observation, young: BoolArray, rows: IntArray) -> tuple[Array, Array]:
+    """Return requests of these calls now and usually, 1/s. A new call has 0 usual requests."""
+    offset = np.float32(EDGE_CHANNELS[RATE].offset)
+    now, usual = (np.exp(v[rows, RATE]) - offset for v in (observation.edge.value, observation.edge.expected))
+    return now * observation.edge_present[rows], np.where(young[rows], 0, usual)
+
+
+def _load(observation: Observation, keep: IntArray) -> Array:
+    """Return the candidates' requests relative to usual, ``[M]``; 1 if the change is too small to report."""
+    node = observation.node
+    ratio = np.exp(node.value[keep, RATE] - node.expected[keep, RATE])
+    has_changed = (
+        node.observed[keep, RATE] & (np.abs(node.now[keep, RATE]) >= LOAD_SIGMAS) & observation.node_present[keep]
+    )
+    load: Array = np.where(has_changed, ratio, 1).astype(np.float32)
+    return load

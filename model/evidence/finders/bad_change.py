@@ -1,0 +1,80 @@
+"""Services that are worse after a planned change of their own than services are after their changes.
+
+Tails near planned changes are heavy, because new processes are slow for a moment. So a gross deviation is hardly
+improbable there. But what new processes do is soon over: caches fill, and a rollout restarts a few replicas at a time.
+A service that stays far slower than before its change, or fails far more, has a bad version or another fault. Baselines
+pause near a change, so what is usual is the level before it. The slowest requests say little, since a few cold replicas
+make p99 several times as high during a harmless rollout.
+"""
+
+import numpy as np
+
+from model.evidence.finders.finder import Finding
+from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
+from model.evidence.scored_mesh import ScoredMesh
+from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Channel
+from model.ordering import largest_of_rows
+from model.snapshot import BoolArray
+from model.state.change_impact import KNOWN, OWN
+from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
+
+LASTS_SECONDS, LEAST_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
+TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
+SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
+NOTICEABLE = 0.15  # of the rise that users notice: a version that is far slower can be rolled back before they do
+OPEN_SECONDS = 1800.0  # for which an alert that began after a change is still about it
+FAILS = 0.05  # share of its requests that fail, beyond the usual one
+SIGMAS = 3.0  # of the newest deviation
+NODE_LATENCIES, EDGE_LATENCIES = [P50, OWN_TIME], [P50]
+
+
+def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
+    """Find services that are far slower since their own planned change, and services that fail far more, by their own
+    metrics or by the metrics of the calls to them."""
+    state, observation = mesh.state, mesh.observation
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    own = observation.node_exposure == OWN
+    alerted = state.memory.is_alerted_after_change(state.node_ids, state.learned_at, OPEN_SECONDS)
+    if not own.any() and not alerted.any():
+        return ()
+    slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
+    own = (own & state.memory.has_new_version(state.node_ids)) | alerted
+    own &= largest_of_rows(state.node_filters[SEEN]) >= KNOWN
+    calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
+    snapshots = max(LEAST_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
+    lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)
+    destination = state.edge_index[1, calls]
+    for surprise, found in (
+        (slow, _is_slow(observation.node, own, NODE_LATENCIES, lasted, mesh.floors.p50)),
+        (failing, _is_failing(observation.node, own, NODE_CHANNELS[ERROR], lasted)),
+    ):
+        surprise[np.flatnonzero(own)[found]] = EVENT_SURPRISE
+    for surprise, found in (
+        (slow, _is_slow(observation.edge, calls, EDGE_LATENCIES, lasted, mesh.floors.p50)),
+        (failing, _is_failing(observation.edge, calls, EDGE_CHANNELS[ERROR], lasted)),
+    ):
+        surprise[destination[found]] = EVENT_SURPRISE
+    return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
+
+
+def _is_slow(past: Deviation, rows: BoolArray, channels: list[int], lasted: float, floor: float) -> BoolArray:
+    """Return which of n rows have a latency that is far higher for long, ``[n]``. Users notice a rise of ``floor``
+    s."""
+    now, usual = past.value[rows][:, channels], past.expected[rows][:, channels]
+    far = (now - usual >= SLOWER) & (np.exp(now) - np.exp(usual) >= NOTICEABLE * floor)
+    found: BoolArray = (_lasts(past, rows, channels, lasted) & far).any(axis=1)
+    return found
+
+
+def _is_failing(past: Deviation, rows: BoolArray, channel: Channel, lasted: float) -> BoolArray:
+    """Return which of n rows fail far more for long, ``[n]``."""
+    now, usual = (channel.invert(of[rows, ERROR]) for of in (past.value, past.expected))
+    found: BoolArray = _lasts(past, rows, [ERROR], lasted)[:, 0] & (now - usual >= FAILS)
+    return found
+
+
+def _lasts(past: Deviation, rows: BoolArray, channels: list[int], lasted: float) -> BoolArray:
+    """Return which series of n rows deviate now as they did on average, ``[n, len(channels)]``."""
+    now, before = (of[rows][:, channels] for of in (past.now, past.past_short))
+    lasting: BoolArray = past.observed[rows][:, channels] & (now >= SIGMAS) & (before >= lasted)
+    return lasting

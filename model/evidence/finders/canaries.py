@@ -1,0 +1,125 @@
+"""Canaries that are worse than the version beside them.
+
+A canary has no past to be compared with, but it has a better measure: the same callers call the stable version at the
+same time. What harms both, such as a slow database, is not a fault of the canary.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.evidence.finders.finder import Finding
+from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
+from model.evidence.release_versions import find_versions, new_services
+from model.evidence.scored_mesh import ScoredMesh
+from model.snapshot import EDGE_METRICS, EdgeMetric, IntArray, find_rows
+from model.state.mesh_state import MeshState
+
+FloatArray = NDArray[np.float64]
+LASTS = 8  # snapshots that are compared; a cold start is over sooner
+LEAST_REQUESTS = 100.0  # of each version in these snapshots
+SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
+FAILS = 0.05  # share of its requests that fail, beyond the share of the stable version
+SIGMAS = 4.0  # of the difference of the two shares, by the number of requests
+_REQUESTS, _ERRORS, _P50 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY
+
+
+def find_worse_canaries(mesh: ScoredMesh) -> tuple[Finding, ...]:
+    """Find canaries that are far slower than the version beside them, and canaries that fail far more often. The calls
+    from the callers of both are compared."""
+    state = mesh.state
+    pairs = _pairs(state)
+    if not pairs:
+        return ()
+    slow, failing = np.zeros((2, len(state.node_ids)), np.float32)
+    for canary, stable in pairs:
+        rows = _calls_from_common_callers(state, canary, stable)
+        if not len(rows[0]):
+            continue
+        calls = _window(state, rows)
+        if np.isnan(calls[..., _REQUESTS]).all(axis=2).any():
+            continue  # one of the two was not called in all of these snapshots
+        requests = np.nansum(calls[..., _REQUESTS], axis=(0, 2)) * state.interval_seconds
+        if (requests < LEAST_REQUESTS).any():
+            continue
+        median = _weighted_mean(calls, _P50, axis=2)
+        slow[canary] = EVENT_SURPRISE * bool((median[:, 0] >= SLOWER * median[:, 1]).all())
+        failing[canary] = EVENT_SURPRISE * _fails_more(_weighted_mean(calls, _ERRORS, axis=(0, 2)), requests)
+    return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
+
+
+def _pairs(state: MeshState) -> list[tuple[int, int]]:
+    """Return the rows of each new service and of an older version of it, both present."""
+    new = new_services(state)
+    fresh = np.flatnonzero(new & (state.node_absent == 0))
+    if not len(fresh):
+        return []
+    versions = find_versions(state.node_ids, [state.node_ids[row] for row in fresh.tolist()])
+    row = {name: i for i, name in enumerate(state.node_ids)} if versions else {}
+    return [
+        (row[name], row[other])
+        for name, others in versions.items()
+        for other in others
+        if not new[row[other]] and state.node_absent[row[other]] == 0
+    ]
+
+
+def _calls_from_common_callers(state: MeshState, canary: int, stable: int) -> tuple[IntArray, IntArray]:
+    """Return the rows of the calls to a canary, and of the calls to the stable version, each in the order of their
+    common callers."""
+    source, destination = state.edge_index
+    both = [np.flatnonzero((destination == row) & (source != stable) & (source != canary)) for row in (canary, stable)]
+    common = np.intersect1d(source[both[0]], source[both[1]])
+    canary_calls, stable_calls = (rows[np.isin(source[rows], common)] for rows in both)
+    return canary_calls[np.argsort(source[canary_calls])], stable_calls[np.argsort(source[stable_calls])]
+
+
+def _window(state: MeshState, rows: tuple[IntArray, IntArray]) -> FloatArray:
+    """Return the metrics of calls in the last snapshots, ``[LASTS, 2, k, 4]``; not a number where there are none."""
+    source, destination = state.edge_index
+    size = max(len(of) for of in rows)
+    found = np.full((LASTS, 2, size, len(EDGE_METRICS)), np.nan, np.float64)
+    wanted = {
+        (state.node_ids[source[row]], state.node_ids[destination[row]]): (which, place)
+        for which, of in enumerate(rows)
+        for place, row in enumerate(of.tolist())
+    }
+    ends = {name for pair in wanted for name in pair}
+    row: dict[str, int] = {}
+    for age, snapshot in enumerate(state.window[-LASTS:]):
+        row = find_rows(snapshot.node_ids, ends, row)
+        named = np.zeros(snapshot.num_nodes, bool)
+        named[list(row.values())] = True
+        for call in np.flatnonzero(named[snapshot.edge_index].all(axis=0)).tolist():
+            caller, callee = snapshot.edge_index[:, call].tolist()
+            place = wanted.get((snapshot.node_ids[caller], snapshot.node_ids[callee]))
+            if place is not None:
+                values, known = snapshot.edge_features[call], snapshot.edge_observed[call]
+                found[age, place[0], place[1]] = np.where(known, values, np.nan)
+    return found
+
+
+def _weighted_mean(calls: FloatArray, metric: int, axis: int | tuple[int, int]) -> FloatArray:
+    """Return the mean of a metric over the callers that report it of both versions, weighted by requests; not a number
+    where none does.
+
+    Args:
+        calls: from :func:`_window`.
+        metric: column of the metrics.
+        axis: of the callers, or of the snapshots and the callers.
+    """
+    known = np.isfinite(calls[..., metric]) & np.isfinite(calls[..., _REQUESTS])
+    known &= known.all(axis=1, keepdims=True)
+    weight = np.where(known, calls[..., _REQUESTS], 0)
+    total = (weight * np.where(known, calls[..., metric], 0)).sum(axis=axis)
+    weights = weight.sum(axis=axis)
+    mean: FloatArray = np.where(weights > 0, total / np.maximum(weights, 1e-9), np.nan)
+    return mean
+
+
+def _fails_more(share: FloatArray, requests: FloatArray) -> bool:
+    """Return whether the first of two versions fails more often, by their shares and numbers of requests, ``[2]``."""
+    if np.isnan(share).any():
+        return False
+    both = float((share * requests).sum() / requests.sum())
+    spread = np.sqrt(max(both * (1 - both), 1e-6) * (1 / requests).sum())
+    return bool(share[0] - share[1] >= max(FAILS, SIGMAS * spread))

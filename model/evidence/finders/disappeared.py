@@ -1,0 +1,72 @@
+"""Busy services that disappeared and are missed by their callers."""
+
+import numpy as np
+
+from model.evidence.calls import is_reported, rate_of
+from model.evidence.finders.finder import Finding
+from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
+from model.evidence.release_versions import is_absorbed
+from model.evidence.scored_mesh import ScoredMesh
+from model.features import ERROR, RATE, Array
+from model.snapshot import mark_services
+
+MOST_LOAD = 3.0  # times its expected requests, beyond which a caller's other calls tell nothing
+SURE_ERRORS = 3.0  # surprise of a caller's errors from which they are no noise
+
+
+def find_disappeared(mesh: ScoredMesh) -> tuple[Finding, ...]:
+    """Find busy services that disappeared and are missed, unless the deletion was planned.
+
+    A canary that ended or a service that was replaced is gone too, but its callers make as many calls as before. So the
+    share of its calls that were not redirected counts. Two things show it: the traffic that a caller is short of,
+    unless the calls are a small share of it, and the requests of the caller that fail since then, as many as it lost
+    calls.
+    """
+    state, observation = mesh.state, mesh.observation
+    node, edge = observation.node, observation.edge
+    gone = observation.presence.gone & (node.expected[:, RATE] > np.log(1.05))
+    planned = state.memory.planned_deletions()
+    if planned and gone.any():
+        gone &= ~mark_services(state.node_ids, planned)
+    if not gone.any():
+        return ()
+    source, destination = state.edge_index
+    lost = np.maximum(rate_of(edge.expected[:, RATE]), 0) * is_reported(observation)
+    gone &= ~is_absorbed(state, gone, rate_of(edge.value[:, RATE]) * observation.edge_present, lost)
+    # Retries of its own callers raise all calls of a caller alike: they are no calls that were redirected.
+    load = np.clip(rate_of(node.value[:, RATE]) / np.maximum(rate_of(node.expected[:, RATE]), 1e-6), 1, MOST_LOAD)
+    load = np.where(node.observed[:, RATE], load, 1.0)
+    answered, usual = (1 - 1 / (1 + np.exp(-rates[:, ERROR])) for rates in (edge.value, edge.expected))
+    answered = np.where(edge.observed[:, ERROR], answered, usual)
+    shortfall = lost * load[source] * usual - rate_of(edge.value[:, RATE]) * answered * observation.edge_present
+    count = len(gone)
+    short_of = np.bincount(source, shortfall, count)  # drop in the traffic of each caller, over all its calls
+    missed = lost * np.clip(short_of[source] / np.maximum(lost, 1e-6), 0, 1)
+    part = lost / np.maximum(np.bincount(source, lost, count)[source], 1e-6)  # share of the caller's traffic
+    plain = missed * np.clip((part - 0.05) / 0.15, 0, 1)  # a small share is lost in the noise of the other calls
+    failing = np.bincount(destination, _failing_instead(mesh, lost * gone[destination]), count)
+    called, missed, plain = (np.bincount(destination, v, count) for v in (lost, missed, plain))
+    missed, plain = np.maximum(missed, failing), np.maximum(plain, failing)
+    share, sure = (np.where(called > 0, np.clip(v / np.maximum(called, 1e-6), 0, 1), 1.0) for v in (missed, plain))
+    surprise = mesh.surprise.node_raw[:, RATE]
+    worth = np.maximum(surprise, EVENT_SURPRISE * sure * np.minimum(surprise, 1))
+    vanished: Array = (worth * gone * np.clip(2 * share - 0.5, 0, 1)).astype(np.float32)
+    return (Finding(EvidenceKind.VANISHED, vanished),)
+
+
+def _failing_instead(mesh: ScoredMesh, lost: Array) -> Array:
+    """Return the requests of the callers that fail beyond expectation, for each call that was lost, ``[E]``, 1/s.
+
+    Args:
+        mesh: at this snapshot.
+        lost: float ``[E]``, calls to services that are gone, 1/s. The failing requests of a caller are divided among
+            them.
+    """
+    node, source = mesh.observation.node, mesh.state.edge_index[0]
+    now, usual = (1 / (1 + np.exp(-rates[:, ERROR])) for rates in (node.value, node.expected))
+    is_known = node.observed[:, ERROR] & node.observed[:, RATE]
+    failing = np.where(is_known, np.maximum(now - usual, 0) * np.maximum(rate_of(node.value[:, RATE]), 0), 0)
+    sure = np.clip(mesh.surprise.node_raw[:, ERROR] / SURE_ERRORS, 0, 1)
+    part = lost / np.maximum(np.bincount(source, lost, len(failing))[source], 1e-6)
+    instead: Array = (sure * failing)[source] * part
+    return instead

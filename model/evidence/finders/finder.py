@@ -1,0 +1,39 @@
+"""The interface of finders of evidence.
+
+A finder looks for one event that the surprises of single series do not show: calls that go elsewhere, a service that is
+gone, a version that is worse. There is no past to compare most of these events with, so their surprise is a constant,
+``EVENT_SURPRISE``. A new finder is a file in this folder, and a line in ``FINDERS`` of ``gather.py``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from model.evidence.kinds import EvidenceKind
+from model.evidence.scored_mesh import ScoredMesh
+from model.features import Array
+from model.snapshot import BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Evidence of one kind. It counts where it is stronger than other evidence of this kind.
+
+    Attributes:
+        kind: of the evidence.
+        surprise: float32 ``[N]``, 0 or more.
+        dropped: bool ``[E]``, calls to report as no longer made; None: no calls.
+    """
+
+    kind: EvidenceKind
+    surprise: Array
+    dropped: BoolArray | None = None
+
+
+class Finder(Protocol):
+    """A function that looks for one sign of a fault in the whole mesh."""
+
+    def __call__(self, mesh: ScoredMesh, /) -> Sequence[Finding]:
+        """Return what was found, nothing if the snapshot cannot show it. It is called with every snapshot: return
+        before any pass over all services or calls wherever possible."""
+        ...

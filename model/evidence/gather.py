@@ -1,0 +1,277 @@
+"""Evidence for and against each service: its own series, calls into and out of it, and its neighbours.
+
+It is computed over the whole mesh from calibrated surprises. Only the services with the most evidence go on to the
+meta-model.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from model.evidence.attribution import attribute
+from model.evidence.common_cause import OF_CALLER, load_of, symptom_of
+from model.evidence.evidence import Evidence
+from model.evidence.explanations import SHARED_SERIES, SYMPTOMS, Fact, SharedSymptom, Strength, explain
+from model.evidence.filling import find_filling
+from model.evidence.finders.bad_change import find_bad_changes
+from model.evidence.finders.canaries import find_worse_canaries
+from model.evidence.finders.disappeared import find_disappeared
+from model.evidence.finders.dropped_calls import find_dropped_calls
+from model.evidence.finders.finder import Finder
+from model.evidence.finders.gross_harm import find_gross_harm
+from model.evidence.finders.rerouted import find_rerouted
+from model.evidence.finders.structure import find_unlikely_calls
+from model.evidence.kinds import AFFECTED, EVENT_SURPRISE, WORTH_A_LOOK, EvidenceKind
+from model.evidence.level_shifts import apply_level_shifts, apply_notice_shifts
+from model.evidence.materiality import material, matters
+from model.evidence.page_score import led_by_resources, page_score, without_resources
+from model.evidence.resources import Trend, cpu_use, shortage, trends
+from model.evidence.saturation import weigh_resources
+from model.evidence.scored_mesh import ScoredMesh
+from model.evidence.series_evidence import series_evidence
+from model.evidence.signals import impatience, merge_facts, pressure, signal_reasons, unusual_signals
+from model.evidence.silence import silence_of, silent_services, unseen_services
+from model.evidence.strongest import largest_of_group
+from model.evidence.traffic import traffic_changes
+from model.features import ERROR, Array
+from model.incidents.planned_changes import DELETIONS
+from model.incidents.policy import AlertPolicy
+from model.incidents.schedule import Schedule, Use, follow_work
+from model.ordering import largest_of_rows
+from model.scoring.surprises import MeshScores, Surprises, with_rare_failures
+from model.snapshot import BoolArray, IntArray
+from model.state.change_impact import KNOWN, OWN
+from model.state.filters import SEEN
+from model.state.mesh_state import MeshState, Observation
+
+MOST_CANDIDATES = 256
+FINDERS: tuple[Finder, ...] = (
+    find_bad_changes,
+    find_worse_canaries,
+    find_gross_harm,
+    find_disappeared,
+    find_rerouted,
+    find_dropped_calls,
+    find_unlikely_calls,
+)
+
+
+class Scores(NamedTuple):
+    """How much attention each of N services needs.
+
+    Attributes:
+        page: ``[N]`` page score.
+        affected: ``[N]`` strongest symptom of a service beside a fault.
+        notice: ``[N]`` surprise of a resource that is running out.
+        schedule: of regular work, this snapshot included.
+    """
+
+    page: Array
+    affected: Array
+    notice: Array
+    schedule: Schedule
+
+
+def gather(
+    state: MeshState,
+    observation: Observation,
+    decoded: MeshScores,
+    surprise: Surprises,
+    policy: AlertPolicy,
+    threshold: float,
+) -> Evidence:
+    """Compute the evidence of every service and select the candidates.
+
+    Args:
+        state, observation, decoded, surprise, policy: of the snapshot.
+        threshold: of alerts.
+    """
+    surprise = with_rare_failures(observation, surprise)
+    mesh = ScoredMesh(state, observation, decoded, surprise, policy.latency_floor_seconds)
+    kinds = series_evidence(mesh)
+    dropped = _add_findings(kinds, mesh)
+    rising, unusual = _rising(state, observation), unusual_signals(state, observation)
+    short = _shortages(mesh, rising, unusual)
+    kinds[:, EvidenceKind.RESOURCES] = weigh_resources(
+        state, observation, kinds, short >= EVENT_SURPRISE, threshold, mesh.floors
+    )
+    scores = _scores(mesh, kinds, np.maximum(short, impatience(state, observation, unusual)), policy)
+    keep = _candidates(mesh, scores)
+    row = np.full(len(kinds), -1)
+    row[keep] = np.arange(len(keep))
+    calls = row[state.edge_index]
+    among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
+    strength = _strength(mesh, kinds, dropped, keep)
+    explanation = explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep)
+    context = merge_facts(explanation.context, signal_reasons(state, observation, keep, unusual))
+    silent, present = silent_services(state, observation), observation.node_present
+    return Evidence(
+        names=tuple(state.node_ids[i] for i in keep),
+        kinds=kinds[keep],
+        remote=mesh.remote[keep],
+        root_cause_logit=decoded.root_cause_logit[keep],
+        page=scores.page[keep].astype(np.float32),
+        affected=scores.affected[keep].astype(np.float32),
+        calls=calls[:, among],
+        explanation=replace(explanation, context=context),
+        counts=(int((scores.page > 2).sum()), int((scores.page > 3).sum()), int((scores.page > 5).sum())),
+        services=int((decoded.scored & present).sum()),
+        total=int(present.sum()),
+        notice=scores.notice[keep].astype(np.float32),
+        pushed=np.minimum(load_of(state, observation, mesh.retried, keep), explanation.load),
+        trends=tuple(replace(trend, row=int(row[trend.row])) for trend in rising if row[trend.row] >= 0),
+        silence=silence_of(state, silent, int((present | silent).sum())),
+        unseen=unseen_services(state, observation),
+        traffic=traffic_changes(state),
+        rolling=_rolling(state, observation)[keep],
+        schedule=scores.schedule,
+        attribution=attribute(observation, state.edge_index, among),
+    )
+
+
+def _shortages(mesh: ScoredMesh, rising: Sequence[Trend], unusual: Mapping[int, tuple[Fact, ...]]) -> Array:
+    """Return the surprise ``[N]`` of services that lack a resource, or will."""
+    short = shortage(mesh.state, mesh.observation, mesh.surprise.node)
+    short[[trend.row for trend in rising]] = EVENT_SURPRISE
+    return np.maximum(short * mesh.observation.presence.measured, pressure(mesh.state, mesh.observation, unusual))
+
+
+def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -> Scores:
+    """Return the scores of all services. Regular work raises neither alerts nor notices, and work that is overdue is a
+    notice.
+
+    Args:
+        mesh: of the snapshot.
+        kinds: ``[N, K]`` evidence.
+        short: ``[N]`` surprise of resources.
+        policy: when to alert.
+    """
+    state = mesh.state
+    shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
+    counts = _leniency(state, policy) * mesh.scores.scored
+    page, notice = page_score(shifted) * counts, short * counts
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    use = Use(notice, *cpu_use(mesh.observation))
+    work = follow_work(state.memory.schedule, state.node_ids, use, state.learned_at, state.interval_seconds)
+    notice = np.where(work.regular, 0, notice)
+    notice[work.overdue] = EVENT_SURPRISE
+    excused = work.regular & led_by_resources(shifted)
+    page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
+    return Scores(
+        page,
+        largest_of_rows(shifted[:, AFFECTED]) * mesh.scores.scored,
+        apply_notice_shifts(notice, state.memory, state.node_ids),
+        work.schedule,
+    )
+
+
+def _rising(state: MeshState, observation: Observation) -> tuple[Trend, ...]:
+    """Return the resources that rise steadily, and the memory that is about to be full, one for each series."""
+    steady = trends(state)
+    known = {(trend.row, trend.metric) for trend in steady}
+    return *steady, *(one for one in find_filling(state, observation) if (one.row, one.metric) not in known)
+
+
+def _add_findings(kinds: Array, mesh: ScoredMesh) -> BoolArray:
+    """Add what the finders find to the evidence ``[N, K]``, in place, and return the calls ``[E]`` to report as no
+    longer made."""
+    dropped = np.zeros(mesh.state.edge_index.shape[1], bool)
+    for find in FINDERS:
+        for finding in find(mesh):
+            np.maximum(kinds[:, finding.kind], finding.surprise, out=kinds[:, finding.kind])
+            if finding.dropped is not None:
+                dropped |= finding.dropped
+    return dropped
+
+
+def _rolling(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
+    is_new = largest_of_rows(state.node_filters[SEEN]) <= KNOWN
+    replaced = is_new | state.memory.has_new_version(state.node_ids)
+    rolling: BoolArray = (observation.node_exposure == OWN) & replaced
+    return rolling
+
+
+def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
+    """Return a factor on page scores: 0 near a planned deletion for two intervals, else 1."""
+    factor = np.ones(len(state.node_ids), np.float32)
+    if not state.memory.changes:
+        return factor
+    row = {name: i for i, name in enumerate(state.node_ids)}
+    for change, age in state.memory.changes:
+        i = row.get(change.service)
+        if i is not None and change.kind in DELETIONS and age <= policy.mute_intervals:
+            source, destination = state.edge_index
+            factor[np.concatenate([[i], destination[source == i], source[destination == i]])] = 0
+    return factor
+
+
+def _candidates(mesh: ScoredMesh, scores: Scores) -> IntArray:
+    """Return the rows of the services that need attention most, those of open incidents included."""
+    memory, names = mesh.state.memory, mesh.state.node_ids
+    interest = np.maximum.reduce([scores.page, scores.affected, scores.notice])
+    interest = interest + 1e-3 * np.maximum(largest_of_rows(mesh.surprise.node), scores.page)
+    interest += WORTH_A_LOOK * memory.is_in_incident(names)
+    worst = _first(np.argsort(-interest, kind="stable"), memory.active_mutes.is_muted(names))
+    keep: IntArray = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
+    return keep
+
+
+def _first(order: IntArray, muted: BoolArray) -> IntArray:
+    """Select the first ``MOST_CANDIDATES`` of ``order``, and as many that are not muted, so that a muted namespace does
+    not displace other services.
+
+    Args:
+        order: ``[N]`` rows, the most interesting first.
+        muted: ``[N]``.
+    """
+    first = order[:MOST_CANDIDATES]
+    if not muted.any():
+        return first
+    unmuted: IntArray = order[~muted[order]][:MOST_CANDIDATES]
+    return order[np.isin(order, np.union1d(first, unmuted))]
+
+
+def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) -> Strength:
+    """Return how strong each possible reason for the candidates is."""
+    state, observation, s = mesh.state, mesh.observation, mesh.surprise
+    node, edge = observation.node, observation.edge
+    candidate = np.zeros(len(state.node_ids), bool)
+    candidate[keep] = True
+    into = np.flatnonzero(candidate[state.edge_index[1]])
+    of_services, of_calls = mesh.repeats
+    p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.floors)
+    return Strength(
+        s.node[keep],
+        matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.floors),
+        into,
+        s.edge[into][:, SYMPTOMS] * _of_callee(mesh, into),
+        np.stack([errors, p50, p99], axis=1),
+        kinds[keep, EvidenceKind.VANISHED],
+        mesh.new_calls,
+        dropped,
+        tuple(_shared_symptoms(mesh, keep)),
+        kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
+    )
+
+
+def _of_callee(mesh: ScoredMesh, into: IntArray) -> Array:
+    """Return which symptoms of some calls are not because of their caller, ``[I, 3]``: 1 or 0, by ``SYMPTOMS``."""
+    failing, slow = (of[into] for of in (mesh.causes.failing_by_caller, mesh.causes.slow_by_caller))
+    by_caller = np.stack([failing if channel == ERROR else slow for channel in SYMPTOMS], axis=1)
+    return (~by_caller).astype(np.float32)
+
+
+def _shared_symptoms(mesh: ScoredMesh, keep: IntArray) -> Iterator[SharedSymptom]:
+    """Yield the symptoms of the calls that share a cause, at the candidates that make these calls, or that get them."""
+    for (what, channel), series in SHARED_SERIES.items():
+        of = mesh.causes.of(channel) == what
+        if not of.any():
+            continue
+        end = 0 if what in OF_CALLER else 1
+        surprise = mesh.surprise.edge[:, channel] * of
+        most = largest_of_group(surprise, mesh.state.edge_index[end], len(mesh.state.node_ids))
+        now, usual = symptom_of(mesh.state, mesh.observation, channel, of, end)
+        yield SharedSymptom(series, most[keep], now[keep], usual[keep])

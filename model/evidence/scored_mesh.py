@@ -1,0 +1,113 @@
+"""A snapshot with its scores: the material from which evidence is computed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from model.evidence.calls import rerouting_age, young_calls
+from model.evidence.common_cause import CommonCauses, find_common_causes, find_retried
+from model.evidence.materiality import Floors, floors
+from model.evidence.saturation import suffering
+from model.features import CONNECTIONS, CPU, ERROR, MEMORY, NODE_CHANNELS, P50, P99, RATE, Array
+from model.ordering import largest_of_rows
+from model.scoring.surprises import MeshScores, Surprises
+from model.snapshot import BoolArray
+from model.state.filters import SEEN
+from model.state.mesh_state import MeshState, Observation, topology_of
+
+_FRONT_DOOR = [RATE, P50, P99]  # channels
+FAILS_SIGMAS = 0.5  # of the failures, on average over 16 snapshots: chance seldom reaches that
+
+
+@dataclass(frozen=True)
+class ScoredMesh:
+    """A mesh of N services and E calls at one snapshot.
+
+    Attributes:
+        state: including the snapshot.
+        observation: the snapshot against the mesh's past.
+        scores: of all parts.
+        surprise: of every series, rare failures included.
+        latency_floor: least rise of a latency that users notice, s.
+    """
+
+    state: MeshState
+    observation: Observation
+    scores: MeshScores
+    surprise: Surprises
+    latency_floor: float = 0.0
+
+    @cached_property
+    def remote(self) -> BoolArray:
+        """Which services ``[N]`` are known only from their callers.
+
+        Such a service makes no calls and never reported cpu, memory or connections: a database, queue or cloud service,
+        a load balancer, or an unresolved name. A fault of the caller also shows in its metrics.
+        """
+        state = self.state
+        makes_no_calls = topology_of(state).outgoing_counts == 0
+        resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
+        remote: BoolArray = makes_no_calls & ~resources
+        return remote
+
+    @cached_property
+    def receives_users(self) -> BoolArray:
+        """Which services ``[N]`` are the front door: no service with metrics of its own calls them. These are gateways,
+        and what they call if they never report any."""
+        state = self.state
+        reports = state.node_filters[SEEN, :, RATE] > 0
+        source, destination = state.edge_index
+        called = np.bincount(destination[reports[source]], minlength=len(reports)) > 0
+        entry: BoolArray = ~called
+        return entry
+
+    @cached_property
+    def floors(self) -> Floors:
+        """Least rise of a latency that counts in full."""
+        node = self.observation.node
+        door = self.receives_users & node.observed[:, _FRONT_DOOR].all(axis=1)
+        usual = node.expected[door][:, _FRONT_DOOR]
+        if not len(usual):
+            return floors(self.latency_floor, 0.0, 0.0)
+        requests, p50, p99 = (NODE_CHANNELS[c].invert(usual[:, i]) for i, c in enumerate(_FRONT_DOOR))
+        weights = np.maximum(requests, 1e-6)
+        return floors(
+            self.latency_floor, float(np.average(p50, weights=weights)), float(np.average(p99, weights=weights))
+        )
+
+    @cached_property
+    def causes(self) -> CommonCauses:
+        """What the calls share that are slow or fail on the way."""
+        return find_common_causes(self.state, self.observation, self.floors.p50)
+
+    @cached_property
+    def retried(self) -> BoolArray:
+        """Which calls ``[E]`` are more than usual because their callee fails, and callers retry."""
+        return find_retried(self.state, self.observation)
+
+    @cached_property
+    def repeats(self) -> tuple[Array, Array]:
+        """How often a caller waits for each service ``[N]`` and call ``[E]`` for each of its own requests, at least
+        1: what a service does once for each request, its users wait for once."""
+        source, destination = self.state.edge_index
+        node, edge = self.observation.node, self.observation.edge
+        more = edge.expected[:, RATE] - node.expected[source, RATE]
+        rows = np.flatnonzero(more > 0)
+        rows = rows[node.observed[source[rows], RATE] & edge.observed[rows, RATE]]
+        of_services, of_calls = np.ones(len(node.value), np.float32), np.ones(len(source), np.float32)
+        of_calls[rows] = np.exp(more[rows])
+        np.maximum.at(of_services, destination[rows], of_calls[rows])
+        return of_services, of_calls
+
+    @cached_property
+    def new_calls(self) -> BoolArray:
+        """Which calls ``[E]`` are new enough for traffic that moves, see :func:`.rerouting_age`."""
+        return young_calls(self.state, self.observation, rerouting_age(self.state, self._is_harmed))
+
+    def _is_harmed(self) -> BoolArray:
+        """Return which services ``[N]`` answer slowly, or have failed more often than usual for minutes."""
+        node = self.observation.node
+        suffers = suffering(node, np.arange(len(self.state.node_ids)), self.floors)[0] > 0
+        fails: BoolArray = node.observed[:, ERROR] & (node.past_long[:, ERROR] >= FAILS_SIGMAS)
+        return suffers | fails

@@ -1,0 +1,33 @@
+"""Inputs of the meta-model."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from model.decision.meta_inputs import COUNTERPARTS, detect_inputs, rank_exchange, rank_inputs
+from model.incidents.memory import IncidentMemory
+from model.incidents.threshold import Track
+from tests.model.decision.verdict_cases import evidence
+from tests.model.model_cases import START
+
+
+def test_exchange_gives_the_inputs_with_latency_and_errors_swapped() -> None:
+    original = evidence(4.0, 2.0, 1.0)
+    kinds = np.random.default_rng(3).uniform(0, 9, original.kinds.shape).astype(np.float32)
+    exchanged = kinds.copy()
+    for latency, error in COUNTERPARTS.items():
+        pair = [latency, error]
+        exchanged[:, pair] = kinds[:, pair[::-1]]
+    before, after = (rank_inputs(replace(original, kinds=k), np.arange(3)) for k in (kinds, exchanged))
+    assert not torch.equal(before, after)
+    assert torch.equal(before[:, rank_exchange()], after)
+
+
+def test_the_streak_counts_the_last_three_page_scores_above_the_threshold() -> None:
+    def streak(*scores: float) -> float:
+        memory = IncidentMemory(tracks={"a/s0": Track(scores, START), "a/s1": Track((6.0,), START)})
+        return float(detect_inputs(evidence(1.0), memory, 6.0)[-1])
+
+    assert [streak(9.0, 9.0), streak(9.0, 9.0, 6.0, 9.0), streak(5.9, 9.0, 0.0, 9.0), streak(0.0)] == [2, 3, 1, 1]
+    assert float(detect_inputs(evidence(1.0), IncidentMemory(), 6.0)[-1]) == 0

@@ -1,0 +1,74 @@
+"""Evidence by hand, and the verdicts about it."""
+
+import numpy as np
+import torch
+
+from model.decision.meta_model import MetaModel
+from model.decision.verdict_building import build_verdict
+from model.evidence.evidence import Evidence
+from model.evidence.explanations import SERIES, Explanation
+from model.evidence.kinds import EvidenceKind, K
+from model.incidents.memory import IncidentMemory
+from model.incidents.policy import AlertPolicy
+from model.incidents.threshold import LASTING_DECADES
+from model.incidents.verdict_context import VerdictContext
+from model.verdict import Verdict
+from tests.model.model_cases import at
+
+LEVEL = 5.0
+POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
+
+
+def meta() -> MetaModel:
+    torch.manual_seed(0)
+    return MetaModel().eval()
+
+
+def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: int = 20, total: int = 20) -> Evidence:
+    """Return candidates with these page scores, due to errors."""
+    count = len(page)
+    kinds = np.zeros((count, K), np.float32)
+    kinds[:, EvidenceKind.ERROR] = page
+    series = np.full((count, 3), -1)
+    series[:, 0] = SERIES.index("error_rate")
+    observed, expected = np.zeros((count, 3), np.float32), np.zeros((count, 3), np.float32)
+    observed[:, 0], expected[:, 0] = 0.25, 0.01
+    return Evidence(
+        tuple(f"a/s{i}" for i in range(count)),
+        kinds,
+        np.zeros(count, bool),
+        np.zeros(count, np.float32),
+        np.array(page, np.float32),
+        np.array(page, np.float32),
+        np.array(calls, np.int64).reshape(-1, 2).T,
+        Explanation(
+            series,
+            np.full((count, 3), -1),
+            observed,
+            expected,
+            np.zeros(count, np.int64),
+            np.ones(count, np.float32),
+            (),
+            {},
+        ),
+        tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
+        services,
+        total,
+        np.zeros(count, np.float32),
+        np.ones(count, np.float32),
+    )
+
+
+def when(index: int, learned: int = 100, missing: tuple[int, ...] = ()) -> VerdictContext:
+    return VerdictContext(at(index), index + 1, learned, 15.0, LEVEL, LEVEL, missing)
+
+
+def judge(*scenes: Evidence, learned: int = 100, missing: tuple[int, ...] = ()) -> tuple[list[Verdict], IncidentMemory]:
+    memory, verdicts = IncidentMemory(), []
+    for i, scene in enumerate(scenes):
+        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i, learned, missing))
+        verdicts.append(verdict)
+    return verdicts, memory
+
+
+MODERATE = LEVEL - LASTING_DECADES + 0.5
