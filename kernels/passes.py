@@ -25,7 +25,7 @@ Counts = NDArray[np.uint16]
 SLOTS, SCALES, EXPOSURES = 13, 3, 3
 FILTER_CONSTANTS, TAIL_CONSTANTS, COUNT_CONSTANTS = 20, 6, 16
 COUNTED_SNAPSHOTS = 16
-MOST_CHANNELS = 64
+MAX_CHANNELS = 64
 NODE_METRICS, EDGE_METRICS, NODE_CHANNELS, EDGE_CHANNELS = 7, 4, 9, 5
 
 
@@ -269,8 +269,8 @@ def _address(array: NDArray[Any]) -> int:
 
 
 def _check_channels(channels: int) -> None:
-    if not 0 < channels <= MOST_CHANNELS:
-        raise InvalidArgument(f"expected 1 to {MOST_CHANNELS} channels, got {channels}; give the array of one table")
+    if not 0 < channels <= MAX_CHANNELS:
+        raise InvalidArgument(f"expected 1 to {MAX_CHANNELS} channels, got {channels}; give the array of one table")
 
 
 def _fit(name: str, array: NDArray[Any], dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ NAMESPACE_WAITS, NAMESPACE_LOSES = "namespace_outgoing_latency", "namespace_outg
 NAMESPACE_SLOW, NAMESPACE_FAILS = "namespace_incoming_latency", "namespace_incoming_errors"
 OF_NAMESPACE = (NAMESPACE_WAITS, NAMESPACE_LOSES, NAMESPACE_SLOW, NAMESPACE_FAILS)
 SENT = "sent_calls"  # of ``Suspect.context``: all calls that a service makes, 1/s
-MOST_SUSPECTS = 10  # shown, of a mesh and of an incident
+MAX_SUSPECTS = 10  # shown, of a mesh and of an incident
 
 
 class Status(StrEnum):

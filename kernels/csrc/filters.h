@@ -8,7 +8,7 @@ namespace TAGAE_ISA {
 
 enum Slot { CENTRE, VARIANCE, SLOW_CENTRE, SLOW_VARIANCE, SHORT, LONG, SEEN, COUNT, SUM = COUNT + tagae::SCALES };
 
-constexpr int MOST_IN_BLOCK = BLOCK_ROWS * tagae::MOST_CHANNELS;
+constexpr int MAX_IN_BLOCK = BLOCK_ROWS * tagae::MAX_CHANNELS;
 
 // One pair of centre and variance moves towards the value. Young filters move faster, like a plain mean.
 TAGAE_INLINE void learn(
@@ -93,8 +93,8 @@ struct Flag {
 
 inline void update_filters(const tagae::FilterPass& f) {
     const tagae::FilterConstants k = *f.constants;
-    float floor[MOST_IN_BLOCK], alone[MOST_IN_BLOCK], weight[MOST_IN_BLOCK], requests[MOST_IN_BLOCK];
-    uint8_t two_sided[MOST_IN_BLOCK], muted[MOST_IN_BLOCK], paused[MOST_IN_BLOCK];
+    float floor[MAX_IN_BLOCK], alone[MAX_IN_BLOCK], weight[MAX_IN_BLOCK], requests[MAX_IN_BLOCK];
+    uint8_t two_sided[MAX_IN_BLOCK], muted[MAX_IN_BLOCK], paused[MAX_IN_BLOCK];
     for (int64_t r = 0; r < BLOCK_ROWS; ++r)
         for (int64_t c = 0; c < f.channels; ++c) {
             floor[r * f.channels + c] = f.floor[c];

@@ -12,7 +12,7 @@
 namespace tagae {
 namespace {
 
-constexpr int MOST_KEYS = 16;        // of one object
+constexpr int MAX_KEYS = 16;        // of one object
 constexpr int LONGEST_SEARCH = 256;  // slots; names chosen to collide cost no more than this
 constexpr uint64_t EXACT_DIGITS = uint64_t{1} << 53;
 constexpr double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
@@ -40,13 +40,13 @@ uint64_t load(const char* from, size_t bytes) {
 
 // Keys of one kind of object: names, each with the quotation mark at its end.
 struct Keys {
-    Text names[MOST_KEYS];
+    Text names[MAX_KEYS];
     int count = 0;
 
     // Reads one line, and returns the next one; nullptr if a line has too many keys.
     const char* read(const char* line) {
         while (line && *line && *line != '\n') {
-            if (count == MOST_KEYS) return nullptr;
+            if (count == MAX_KEYS) return nullptr;
             const char* stop = std::strchr(line, '"') + 1;
             names[count++] = {line, static_cast<size_t>(stop - line)};
             line = stop;

@@ -9,7 +9,7 @@ namespace tagae {
 
 constexpr int SCALES = 3;
 constexpr int LAST = 16;  // snapshots whose failures are counted one by one
-constexpr int MOST_CHANNELS = 64;
+constexpr int MAX_CHANNELS = 64;
 
 // Constants of model/state/filters.py, in this order.
 struct FilterConstants {

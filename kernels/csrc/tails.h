@@ -115,8 +115,8 @@ class Tails {
     const tagae::TailConstants k_;
     const int64_t size_, tails_;
     // Of one block.
-    float shipped_[tagae::SCALES][MOST_IN_BLOCK], start_[tagae::SCALES][MOST_IN_BLOCK];
-    float rest_[MOST_IN_BLOCK], surprise_[MOST_IN_BLOCK], raw_[MOST_IN_BLOCK];
+    float shipped_[tagae::SCALES][MAX_IN_BLOCK], start_[tagae::SCALES][MAX_IN_BLOCK];
+    float rest_[MAX_IN_BLOCK], surprise_[MAX_IN_BLOCK], raw_[MAX_IN_BLOCK];
 };
 
 inline void calibrate(const tagae::TailPass& f) { Tails(f).run(); }

@@ -20,8 +20,8 @@ from model.ordering import largest_of_rows
 from model.snapshot import BoolArray, IntArray
 
 OWN_SHARE = 0.8  # of the page level, from which a symptom alone makes a service suspect
-MOST_EXPLAINED = 0.3  # of a symptom by the calls of a service, up to which it is the service's own
-MOST_LOAD = 1.5  # times the usual requests, up to which a service is not overloaded
+MAX_EXPLAINED = 0.3  # of a symptom by the calls of a service, up to which it is the service's own
+MAX_LOAD = 1.5  # times the usual requests, up to which a service is not overloaded
 CLEARLY = 4.0  # surprise of its self time, or of its callers' symptoms, from which these cannot be by chance
 UNLIKELY = 3.0  # surprise of a new call, from which traffic has moved
 LATENCY = [EvidenceKind.LATENCY, EvidenceKind.CALLS_IN_LATENCY]
@@ -70,12 +70,12 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
     alerts = np.array(lasts, bool) & (evidence.page > level)
     disappeared = is_gone & (kinds[:, EvidenceKind.CALLERS] > CLEARLY)
     found: BoolArray = (alerts & (fails | is_slow | missed)) | disappeared
-    return found & (evidence.pushed < MOST_LOAD) & ~pushed
+    return found & (evidence.pushed < MAX_LOAD) & ~pushed
 
 
 def _is_small(share: Array) -> BoolArray:
     """Return which shares of symptoms that calls explain are known, and small, ``[M]``; 0 is unknown."""
-    small: BoolArray = (share > 0) & (share < MOST_EXPLAINED)
+    small: BoolArray = (share > 0) & (share < MAX_EXPLAINED)
     return small
 
 

@@ -20,7 +20,7 @@ from model.incidents.open_incident import OpenIncident, likely_services
 from model.incidents.policy import AlertPolicy
 from model.incidents.verdict_context import VerdictContext
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
-from model.verdict import MOST_SUSPECTS, Reason, Severity, Suspect
+from model.verdict import MAX_SUSPECTS, Reason, Severity, Suspect
 
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # k of the last n snapshots above the level; a notice is not urgent
@@ -73,7 +73,7 @@ def short_services(
 ) -> tuple[Suspect, ...]:
     """Return the services of a notice, the one whose resource deviates most first."""
     share = evidence.notice[rows] / max(float(evidence.notice[rows].sum()), 1e-6)
-    best = np.argsort(-share, kind="stable")[:MOST_SUSPECTS]
+    best = np.argsort(-share, kind="stable")[:MAX_SUSPECTS]
     found = []
     for i in best:
         row = int(rows[i])

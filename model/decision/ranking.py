@@ -14,7 +14,7 @@ from model.snapshot import IntArray
 
 # Nats in the ranking for each decade of page score, whatever was learned. Many more decades than a disappearance has
 # show the damage rather than the cause.
-PAGE_NATS, MOST_DECADES = 1.5, 8.0
+PAGE_NATS, MAX_DECADES = 1.5, 8.0
 
 
 def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
@@ -62,7 +62,7 @@ def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
     """
     page = evidence.page[rows]
     is_missed = evidence.kinds[rows, EvidenceKind.VANISHED] > WORTH_A_LOOK
-    return torch.from_numpy(PAGE_NATS * np.where(is_missed, MOST_DECADES, page.clip(max=MOST_DECADES)))
+    return torch.from_numpy(PAGE_NATS * np.where(is_missed, MAX_DECADES, page.clip(max=MAX_DECADES)))
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:

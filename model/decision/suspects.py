@@ -12,7 +12,7 @@ from model.features import Array
 from model.incidents.memory import IncidentMemory
 from model.incidents.verdict_context import VerdictContext
 from model.snapshot import IntArray
-from model.verdict import MOST_SUSPECTS, MOVED, Reason, Suspect
+from model.verdict import MAX_SUSPECTS, MOVED, Reason, Suspect
 
 
 def suspects(
@@ -37,9 +37,9 @@ def suspects(
     share = root_cause_shares(meta, evidence, rows, preferred)
     order = np.argsort(-share, kind="stable")
     kept = np.isin(rows[order], [] if independent is None else independent)
-    kept[: MOST_SUSPECTS - min(int(kept[MOST_SUSPECTS:].sum()), MOST_SUSPECTS - 1)] = True
+    kept[: MAX_SUSPECTS - min(int(kept[MAX_SUSPECTS:].sum()), MAX_SUSPECTS - 1)] = True
     found = []
-    for i in order[kept][:MOST_SUSPECTS].tolist():
+    for i in order[kept][:MAX_SUSPECTS].tolist():
         row = int(rows[i])
         reasons, context = reasons_of(evidence, row, memory, when), _context_of(evidence, row, memory, when)
         found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))

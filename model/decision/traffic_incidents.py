@@ -15,7 +15,7 @@ from model.incidents.policy import AlertPolicy
 from model.incidents.verdict_context import VerdictContext
 from model.verdict import Reason, Severity, Suspect, worst
 
-LEAST = 3  # snapshots that confirm a change, however long they are
+MIN = 3  # snapshots that confirm a change, however long they are
 HALF = 0.5  # of the usual requests of a namespace or an entry point, below which their loss is major
 
 
@@ -59,7 +59,7 @@ def follow_traffic(
     names = tuple(far)
     scores = np.ones(len(names), np.float32)
     surprise = {scope: traffic_score(change) for scope, change in far.items()}
-    lasting = replace(policy, confirm=max(policy.confirm, LEAST), confirm_of=max(policy.confirm_of, LEAST + 1))
+    lasting = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
     above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, lasting, now)
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
     new = [

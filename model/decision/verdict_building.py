@@ -31,7 +31,7 @@ from model.incidents.verdict_context import VerdictContext
 from model.snapshot import BoolArray, IntArray
 from model.verdict import Incident, Severity, Status, Verdict, Watched
 
-MOST_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
+MAX_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
 
 
@@ -93,7 +93,7 @@ def build_verdict(
     verdict = Verdict(
         when.observed_at,
         when.sequence,
-        _status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MOST_SILENT),
+        _status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MAX_SILENT),
         mesh_score,
         when.level,
         probability(meta, evidence, memory, when.level),

@@ -8,8 +8,8 @@ from model.incidents.threshold import LASTING_DECADES, SEVERE
 from model.snapshot import BoolArray
 from model.verdict import Reason, Watched
 
-MOST_WATCHED = 5
-LEAST_SEEN = 2  # snapshots of a moderate deviation, from which it is worth watching
+MAX_WATCHED = 5
+MIN_SEEN = 2  # snapshots of a moderate deviation, from which it is worth watching
 
 
 def watch(
@@ -40,7 +40,7 @@ def watch(
             found[name] = Watched(name, now, threshold, since, seen, needed)
         elif (
             now >= watched
-            and (seen := min(track.times_above(watched, policy.lasting_of), policy.lasting - 1)) >= LEAST_SEEN
+            and (seen := min(track.times_above(watched, policy.lasting_of), policy.lasting - 1)) >= MIN_SEEN
         ):
             found[name] = Watched(name, now, watched, track.unusual_since, seen, policy.lasting)
     muted: BoolArray = memory.active_mutes.is_muted(tuple(found))
@@ -48,5 +48,5 @@ def watch(
     listed.sort(key=lambda one: (-one.score, one.service))
     return tuple(
         Watched(one.service, one.score, one.level, one.since, one.seen, one.needed, reasons(one.service))
-        for one in listed[:MOST_WATCHED]
+        for one in listed[:MAX_WATCHED]
     )

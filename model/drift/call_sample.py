@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from model.drift.blocks import SLOTS
 from model.snapshot import IntArray
 
-MOST_CALLS = 256
+MAX_CALLS = 256
 Hashes = NDArray[np.uint32]
 
 
@@ -56,14 +56,14 @@ class CallSample:
         hours[known] |= self.hours[row]
         stays = (self.seen >= oldest) & ~np.isin(own, hashes)
         every = np.concatenate([own[stays], hashes])
-        order = np.argsort(every)[:MOST_CALLS]
+        order = np.argsort(every)[:MAX_CALLS]
         seen = np.concatenate([self.seen[stays], np.full(len(hashes), block, np.int32)])
         return CallSample(
             np.concatenate([self.ends[:, stays], ends], axis=1)[:, order],
             np.concatenate([self.first[stays], first])[order],
             seen[order],
             np.concatenate([self.hours[stays], hours])[order],
-            int(every[order[-1]]) if len(every) > MOST_CALLS else self.bound,
+            int(every[order[-1]]) if len(every) > MAX_CALLS else self.bound,
         )
 
     def new_share(self, block: int, since: int) -> float:

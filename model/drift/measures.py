@@ -96,7 +96,7 @@ OF_VALUES = {  # of the index, from the own week; channels that follow load unev
     "callees": 0.2,
 }
 OTHER_VALUES = 0.2
-LEAST_MOVED, LEAST_SERVICES, MOST_NEEDED = 0.15, 4, 0.25  # shares of the values, and services
+MIN_MOVED, MIN_SERVICES, MAX_NEEDED = 0.15, 4, 0.25  # shares of the values, and services
 OF_KINDS = {
     (Reference.TRAINING, Kind.VALUES): 2.5,  # times the limit of the weights
     (Reference.TRAINING, Kind.TAILS): 1.4,
@@ -117,7 +117,7 @@ def least_moved(services: int) -> float:
 
     It is the share of a few services in a small mesh, where two that change are no drift of the mesh.
     """
-    return float(np.clip(LEAST_SERVICES / max(services, 1), LEAST_MOVED, MOST_NEEDED))
+    return float(np.clip(MIN_SERVICES / max(services, 1), MIN_MOVED, MAX_NEEDED))
 
 
 LIMITS = np.array(list(map(_limit, MEASURES)), np.float32)

@@ -13,7 +13,7 @@ from model.errors import IncompatibleWeights
 from model.features import Array
 
 PREFIX = "drift."  # of its arrays in a checkpoint
-LEAST_MESHES = 3  # without, a limit would rest on a single other mesh
+MIN_MESHES = 3  # without, a limit would rest on a single other mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class TrainingReference:
         measured = tables.sum(axis=-1) > 0
         total, number = tables.sum(axis=0), measured.sum(axis=0)
         limits = np.full(len(POPULATIONS), np.nan, np.float32)
-        for row in np.flatnonzero(number >= LEAST_MESHES):
+        for row in np.flatnonzero(number >= MIN_MESHES):
             own = tables[measured[:, row], row]
             limits[row] = population_stability_index(own, (total[row] - own) / (number[row] - 1)).max()
         mean = (total / np.maximum(number, 1)[:, None]).astype(np.float32)

@@ -19,9 +19,9 @@ from model.state.mesh_state import Observation
 # Nats in the ranking for a caller whose symptoms are fully explained, and for a callee that fully explains a caller's.
 # Chosen on simulated meshes, PetShop's training issues and odd cases of Sock Shop: from 4 nats on nothing is worse.
 NATS = 6.0
-LEAST_ERRORS = 0.005  # rise of a service's error rate, from which it can be divided among its calls
-LEAST_SLOWER = 0.2  # rise of its median latency relative to the usual one, from which it can be divided
-LEAST_REQUESTS = 0.05  # 1/s, below which calls per request say nothing
+MIN_ERRORS = 0.005  # rise of a service's error rate, from which it can be divided among its calls
+MIN_SLOWER = 0.2  # rise of its median latency relative to the usual one, from which it can be divided
+MIN_REQUESTS = 0.05  # 1/s, below which calls per request say nothing
 BEGINS, FULL = 2.0, 4.0  # surprise from which a symptom counts, and counts in full
 OVERLOADED = 2.0  # times its usual requests, from which a callee explains nothing: it may itself be a victim
 
@@ -86,7 +86,7 @@ def attribute(observation: Observation, edge_index: IntArray, rows: IntArray) ->
     shares = []
     for channel in (ERROR, P50):
         own, usual, measured = _rise_of_services(observation.node, callers, channel)
-        rose = measured & (own >= (LEAST_ERRORS if channel == ERROR else LEAST_SLOWER * usual))
+        rose = measured & (own >= (MIN_ERRORS if channel == ERROR else MIN_SLOWER * usual))
         shares.append(_divide(observation, edge_index, rows, callers[rose], own[rose], channel))
     return Attribution(*shares)
 
@@ -131,9 +131,9 @@ def _calls_per_request(observation: Observation, source: IntArray, destination: 
         (channel.invert(of.value[rows, RATE]), channel.invert(of.expected[rows, RATE]))
         for channel, of, rows in ((NODE_CHANNELS[RATE], node, source), (EDGE_CHANNELS[RATE], edge, calls))
     )
-    usual = usual / np.maximum(before, LEAST_REQUESTS)
-    made = np.minimum(made * observation.edge_present[calls] / np.maximum(now, LEAST_REQUESTS), usual)
-    is_known = node.observed[source, RATE] & (now > LEAST_REQUESTS)
+    usual = usual / np.maximum(before, MIN_REQUESTS)
+    made = np.minimum(made * observation.edge_present[calls] / np.maximum(now, MIN_REQUESTS), usual)
+    is_known = node.observed[source, RATE] & (now > MIN_REQUESTS)
     ratio: Floats = np.where(observation.presence.gone[destination], usual, made) * is_known
     return ratio
 

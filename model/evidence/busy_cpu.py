@@ -19,7 +19,7 @@ OUTLIERS = 2  # older snapshots that may be higher
 ABOVE, TIMES = 0.15, 1.3  # of the utilization: by how much, and how many times, the older ones are exceeded
 TIMES_PER_REQUEST = 1.1  # the same of CPU for each request
 NEARLY = 0.03  # above the expected utilization, from which a service is examined
-MOST = 32  # services examined, those that rose most first
+MAX = 32  # services examined, those that rose most first
 WINDOW = 120  # snapshots
 AT_ONCE = LATELY + 8  # snapshots that are looked at first
 RELIEVING = frozenset({"scale_out"})  # planned changes after which a service does not need more CPU
@@ -38,7 +38,7 @@ def busy_cpu(state: MeshState, observation: Observation) -> Array:
     rows = np.flatnonzero(node.observed[:, CPU] & (value > expected + NEARLY) & (value > ABOVE))
     if not len(rows) or len(state.window) < LATELY + BEFORE:
         return busy
-    rows = rows[np.argsort(expected[rows] - value[rows], kind="stable")][:MOST]
+    rows = rows[np.argsort(expected[rows] - value[rows], kind="stable")][:MAX]
     # A service that is not above the last few minutes is not above the whole window, which takes longer to read.
     for snapshots in (AT_ONCE, WINDOW):
         used = _used_cpu(state.window[-snapshots:], {state.node_ids[row]: row for row in rows.tolist()})

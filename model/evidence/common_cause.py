@@ -19,14 +19,14 @@ from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, P50, RATE, Array
 from model.snapshot import BoolArray, IntArray, number_namespaces
 from model.state.mesh_state import MeshState, Observation
 
-LEAST_CALLS = 2  # that have to share a cause, and services of a namespace
+MIN_CALLS = 2  # that have to share a cause, and services of a namespace
 MOST_OF = 0.8  # of the requests of what calls share, and of the services of a namespace, that have to suffer
-LEAST_SIGMAS = 2.0  # of a call's symptom, from which it may be lost on the way
-LEAST_FAILING = 0.05  # rise of the share of a call's requests that fail on the way
+MIN_SIGMAS = 2.0  # of a call's symptom, from which it may be lost on the way
+MIN_FAILING = 0.05  # rise of the share of a call's requests that fail on the way
 ON_THE_WAY = 0.3  # of the rise of a call's symptom, that has to be lost on the way
 UNKNOWN = 0.02  # share of the requests that a callee answers, up to which little is known about the way to it
-LEAST_RATE = 0.05  # 1/s, below which a change of the requests says nothing
-MOST_RETRIES = 5  # of a request, that are usual
+MIN_RATE = 0.05  # 1/s, below which a change of the requests says nothing
+MAX_RETRIES = 5  # of a request, that are usual
 TOLERANCE = 1.3  # times the calls that failures explain, up to which they are retries
 
 Floats = NDArray[np.float64]
@@ -114,11 +114,11 @@ def find_retried(state: MeshState, observation: Observation) -> BoolArray:
     node, edge, (source, destination) = observation.node, observation.edge, state.edge_index
     found = np.zeros(len(source), bool)
     is_known = edge.observed[:, RATE] & node.observed[source, RATE] & node.observed[destination, ERROR]
-    is_known &= (edge.now[:, RATE] > 0) & (node.now[destination, ERROR] >= LEAST_SIGMAS)
+    is_known &= (edge.now[:, RATE] > 0) & (node.now[destination, ERROR] >= MIN_SIGMAS)
     rows = np.flatnonzero(is_known)
     now, usual = (NODE_CHANNELS[ERROR].invert(of[destination[rows], ERROR]) for of in (node.value, node.expected))
-    attempts = (np.maximum(now - usual, 0)[:, None] ** np.arange(MOST_RETRIES + 1)).sum(axis=1)
-    found[rows] = (now - usual >= LEAST_FAILING) & (_calls_for_each(state, observation, rows) <= TOLERANCE * attempts)
+    attempts = (np.maximum(now - usual, 0)[:, None] ** np.arange(MAX_RETRIES + 1)).sum(axis=1)
+    found[rows] = (now - usual >= MIN_FAILING) & (_calls_for_each(state, observation, rows) <= TOLERANCE * attempts)
     return found
 
 
@@ -137,7 +137,7 @@ def load_of(state: MeshState, observation: Observation, retried: BoolArray, keep
         NODE_CHANNELS[RATE].invert(of[keep, RATE]) for of in (observation.node.value, observation.node.expected)
     )
     repeated = np.bincount(state.edge_index[1, rows], again, len(state.node_ids))[keep]
-    load: Array = (np.maximum(now - repeated, 0) / np.maximum(usual, LEAST_RATE)).astype(np.float32)
+    load: Array = (np.maximum(now - repeated, 0) / np.maximum(usual, MIN_RATE)).astype(np.float32)
     return np.where(observation.node.observed[keep, RATE], load, 1).astype(np.float32)
 
 
@@ -173,7 +173,7 @@ def _find_shared(state: MeshState, observation: Observation, channel: int, floor
     found = sorted(_candidates(state, lost), key=lambda one: (-len(one[1]), one[0]))
     for what, rows in found:
         left = rows[shared[rows] == Shared.NOTHING]
-        if len(left) >= LEAST_CALLS:
+        if len(left) >= MIN_CALLS:
             shared[left] = what
     return shared
 
@@ -189,13 +189,13 @@ def _candidates(state: MeshState, lost: _Lost) -> Iterator[tuple[Shared, IntArra
     ):
         all_of, ill_of = (np.bincount(ends, lost.requests * of, count) for of in (lost.known, lost.ill))
         suffers = (ill_of > 0) & (ill_of >= MOST_OF * all_of)
-        many = np.bincount(ends[ill], minlength=count) >= LEAST_CALLS
+        many = np.bincount(ends[ill], minlength=count) >= MIN_CALLS
         for service in np.flatnonzero(suffers & many).tolist():
             yield of_service, ill[ends[ill] == service]
         if not namespaces.any():  # one alone says nothing
             continue
         asked, suffering, all_in, ill_in = (np.bincount(namespaces, of) for of in (all_of > 0, suffers, all_of, ill_of))
-        shares = (ill_in >= MOST_OF * all_in) & (suffering >= np.maximum(LEAST_CALLS, MOST_OF * asked))
+        shares = (ill_in >= MOST_OF * all_in) & (suffering >= np.maximum(MIN_CALLS, MOST_OF * asked))
         for namespace in np.flatnonzero(shares).tolist():
             yield of_namespace, ill[namespaces[ends[ill]] == namespace]
 
@@ -204,12 +204,12 @@ def _find_lost(state: MeshState, observation: Observation, channel: int, floor: 
     """Return which calls suffer on the way; None if they are too few to share a cause."""
     node, edge, (source, destination) = observation.node, observation.edge, state.edge_index
     measured = edge.observed[:, channel] & observation.edge_present & (source != destination)
-    rows = np.flatnonzero(measured & (edge.now[:, channel] >= LEAST_SIGMAS))
-    least = floor if channel == P50 else LEAST_FAILING
+    rows = np.flatnonzero(measured & (edge.now[:, channel] >= MIN_SIGMAS))
+    least = floor if channel == P50 else MIN_FAILING
     call, usual_call = (EDGE_CHANNELS[channel].invert(of[rows, channel]) for of in (edge.value, edge.expected))
     risen = call - usual_call >= least
     rows, call, usual_call = rows[risen], call[risen], usual_call[risen]
-    if len(rows) < LEAST_CALLS:
+    if len(rows) < MIN_CALLS:
         return None
     requests = np.where(measured, EDGE_CHANNELS[RATE].invert(edge.value[:, RATE]), 0)
     ill = np.zeros(len(measured), bool)
@@ -223,7 +223,7 @@ def _find_lost(state: MeshState, observation: Observation, channel: int, floor: 
     )
     way = _on_the_way(call, callee, channel) - _on_the_way(usual_call, usual, channel)
     ill[rows] = (way >= np.maximum(least, ON_THE_WAY * (call - usual_call))) & np.isfinite(callee)
-    return _Lost(measured, ill, requests) if np.count_nonzero(ill) >= LEAST_CALLS else None
+    return _Lost(measured, ill, requests) if np.count_nonzero(ill) >= MIN_CALLS else None
 
 
 def _on_the_way(call: Floats, callee: Floats, channel: int) -> Floats:

@@ -43,7 +43,7 @@ from model.verdict import (
     WAITS,
 )
 
-MOST = 3  # reasons of a suspect
+MAX = 3  # reasons of a suspect
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
 _CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
 SHARED_SERIES = {  # what calls share that are slow or fail on the way
@@ -68,7 +68,7 @@ _OFFSET = np.array(
 )
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
 RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
-LEAST_SURPRISE, LEAST, LEAST_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
+MIN_SURPRISE, MIN, MIN_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
 ALIKE = (  # series of the same symptom: a slow service is slow at the median, at p99 and for its callers
     [ERROR, OWN + SYMPTOMS.index(ERROR)],
     [P50, P99, OWN_TIME, OWN + SYMPTOMS.index(P50), OWN + SYMPTOMS.index(P99)],
@@ -77,7 +77,7 @@ ALIKE = (  # series of the same symptom: a slow service is slow at the median, a
 REPEATED = np.float32(0.5)  # weight of all but the strongest of them
 LOAD_SIGMAS = 2.0  # least change of the load to report
 MORE_CALLS = 1.3  # times its usual calls, and its usual calls for each request, from which a service makes far more
-LEAST_FAILING = 0.02  # rise of the error rate of a service's calls to one other, from which they are reported
+MIN_FAILING = 0.02  # rise of the error rate of a service's calls to one other, from which they are reported
 FIRST = np.float32(1.01)  # times the strongest other reason: a cause comes before what follows from it
 
 
@@ -199,13 +199,13 @@ def explain(
     gone = observation.presence.gone[keep]
     _add_moved_calls(state, observation, strength, keep, table, gone)
     for one in strength.shared:
-        rows = np.flatnonzero(one.surprise >= LEAST_SURPRISE)
+        rows = np.flatnonzero(one.surprise >= MIN_SURPRISE)
         table.add(
             rows, one.series, one.surprise[rows], FIRST * np.maximum(one.surprise, largest_of_rows(table.worth))[rows]
         )
-    best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MOST]
+    best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MAX]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
-    is_strong = (surprise >= LEAST_SURPRISE) & (worth >= np.maximum(LEAST, LEAST_SHARE * worth[:, :1]))
+    is_strong = (surprise >= MIN_SURPRISE) & (worth >= np.maximum(MIN, MIN_SHARE * worth[:, :1]))
     series = np.where(is_strong, best, -1)
     call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
     of_call = call >= 0
@@ -256,7 +256,7 @@ def _outgoing_calls(
     more = np.where(edge.observed[calls, ERROR], rates - before, 0)
     worst = int((more * now).argmax())
     sent = Fact(SENT, made, due)
-    if more[worst] < LEAST_FAILING:
+    if more[worst] < MIN_FAILING:
         return (sent,)
     callee = state.node_ids[state.edge_index[1, calls[worst]]]
     return sent, Fact(error.name, float(rates[worst]), float(before[worst]), callee)
@@ -264,9 +264,9 @@ def _outgoing_calls(
 
 def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, int]]:
     """Yield the candidates that use far more of a resource which is not among their reasons, and its series."""
-    worth = np.where(table.surprise[:, RESOURCES] >= LEAST_SURPRISE, table.worth[:, RESOURCES], 0)
+    worth = np.where(table.surprise[:, RESOURCES] >= MIN_SURPRISE, table.worth[:, RESOURCES], 0)
     for m, best in enumerate(worth.argmax(axis=1).tolist()):
-        if worth[m, best] >= LEAST and not np.isin(series[m], RESOURCES).any():
+        if worth[m, best] >= MIN and not np.isin(series[m], RESOURCES).any():
             yield m, RESOURCES[best]
 
 
@@ -325,7 +325,7 @@ def _add_moved_calls(
     changed most."""
     table.add(np.flatnonzero(gone), VANISHED, strength.vanished[gone], strength.vanished[gone])
     table.worth[gone, RATE] = 0  # the disappearance says so already
-    moved = np.flatnonzero(~gone & (strength.vanished >= LEAST_SURPRISE)).tolist()
+    moved = np.flatnonzero(~gone & (strength.vanished >= MIN_SURPRISE)).tolist()
     if not moved:
         return
     makes_new = np.zeros(len(state.node_ids), bool)

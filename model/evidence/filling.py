@@ -17,7 +17,7 @@ from model.verdict import LimitForecast
 
 AT_LIMIT = 0.95  # memory utilization, from which it is full soon, whether it still rises or not
 SOON = 1200.0  # s, up to which a limit that is only near has to be reached
-LEAST_GAINED, LEAST_MEAN_GAINED = 0.2, 0.1  # since it was first seen: now, and in the newest block
+MIN_GAINED, MIN_MEAN_GAINED = 0.2, 0.1  # since it was first seen: now, and in the newest block
 FIRST, RISING = 3, 5  # blocks: the first ones, and the newest, in which a rise is looked for
 GIVEN_BACK = 0.25  # of what was gained, from which the memory goes up and down
 LEVEL = 0.02  # below its highest block, from which it no longer stands there
@@ -34,7 +34,7 @@ def find_filling(state: MeshState, observation: Observation) -> tuple[Trend, ...
     if not len(rows):
         return ()
     past = state.node_history[:, rows, history.MEMORY].astype(np.float32)
-    gained = now[rows] - np.fmin.reduce(past, axis=0) > LEAST_GAINED
+    gained = now[rows] - np.fmin.reduce(past, axis=0) > MIN_GAINED
     block = history.block_length(state.interval_seconds) * state.interval_seconds
     found = []
     for row, series in zip(rows[gained].tolist(), past[:, gained].T, strict=True):
@@ -59,7 +59,7 @@ def _fill(row: int, now: float, past: Array, block: float, age: float = 0.0) -> 
     usual, highest = float(np.median(past[:FIRST])), float(past.max())
     gained = now - usual
     given_back = float((np.maximum.accumulate(past) - past).max())
-    if gained < LEAST_GAINED or past[-1] - usual < LEAST_MEAN_GAINED:
+    if gained < MIN_GAINED or past[-1] - usual < MIN_MEAN_GAINED:
         return None
     if now < highest - LEVEL or given_back > GIVEN_BACK * gained:
         return None

@@ -46,7 +46,7 @@ from model.state.change_impact import KNOWN, OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
 
-MOST_CANDIDATES = 256
+MAX_CANDIDATES = 256
 FINDERS: tuple[Finder, ...] = (
     find_bad_changes,
     find_worse_canaries,
@@ -220,17 +220,17 @@ def _candidates(mesh: ScoredMesh, scores: Scores) -> IntArray:
 
 
 def _first(order: IntArray, muted: BoolArray) -> IntArray:
-    """Select the first ``MOST_CANDIDATES`` of ``order``, and as many that are not muted, so that a muted namespace does
+    """Select the first ``MAX_CANDIDATES`` of ``order``, and as many that are not muted, so that a muted namespace does
     not displace other services.
 
     Args:
         order: ``[N]`` rows, the most interesting first.
         muted: ``[N]``.
     """
-    first = order[:MOST_CANDIDATES]
+    first = order[:MAX_CANDIDATES]
     if not muted.any():
         return first
-    unmuted: IntArray = order[~muted[order]][:MOST_CANDIDATES]
+    unmuted: IntArray = order[~muted[order]][:MAX_CANDIDATES]
     return order[np.isin(order, np.union1d(first, unmuted))]
 
 

@@ -21,17 +21,17 @@ from model.verdict import LimitForecast
 
 CHANNEL = {history.MEMORY: MEMORY, history.CONNECTIONS: CONNECTIONS}
 RECENT = (10, 16)  # blocks in which a rise is looked for
-LEAST_OLDER = 12  # measured blocks before them
-LEAST_TAU = 0.7  # Kendall's tau of the rise
+MIN_OLDER = 12  # measured blocks before them
+MIN_TAU = 0.7  # Kendall's tau of the rise
 STILL_RISING = 0.3  # of the slope, in the newer half
 NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.2}  # above the highest older block
-LEAST_RISE = {history.MEMORY: 0.08, history.CONNECTIONS: 0.8}  # above the median older block
+MIN_RISE = {history.MEMORY: 0.08, history.CONNECTIONS: 0.8}  # above the median older block
 FULL_CPU, USUAL_CPU = 0.95, 0.7  # CPU utilization from which no CPU is left, and up to which this is unusual
 FAR_ABOVE = 0.05, 0.1  # of memory above the highest block: from, and in full
-NEAR_LIMIT, LEAST_OLDER_NEAR = 0.85, 5  # memory utilization near the limit, and the measured blocks before that
+NEAR_LIMIT, MIN_OLDER_NEAR = 0.85, 5  # memory utilization near the limit, and the measured blocks before that
 LIMIT = 1.0  # of the memory utilization
 REACHED = 0.995  # of it, from which people read 100%
-NOISE_SIGMAS, LEAST_WIDE, FARTHEST_BEND = 3.0, 0.2, 3.0  # of a forecast: so that four of five intervals hold the truth
+NOISE_SIGMAS, MIN_WIDE, FARTHEST_BEND = 3.0, 0.2, 3.0  # of a forecast: so that four of five intervals hold the truth
 FARTHEST = 4 * 3600.0  # s; a limit that is farther away is not worth a notice
 
 
@@ -169,7 +169,7 @@ def _far_above_history(state: MeshState, observation: Observation) -> Array:
     highest = np.fmax.reduce(past, axis=0, initial=0)
     far = np.zeros(len(value), np.float32)
     far[rows] = np.clip((value[rows] - highest - start) / (full - start), 0, 1)
-    far[rows] *= np.isfinite(past).sum(axis=0) >= np.where(value[rows] > NEAR_LIMIT, LEAST_OLDER_NEAR, LEAST_OLDER)
+    far[rows] *= np.isfinite(past).sum(axis=0) >= np.where(value[rows] > NEAR_LIMIT, MIN_OLDER_NEAR, MIN_OLDER)
     return far
 
 
@@ -181,11 +181,11 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
         metric: which one.
         block: length of a block, s.
     """
-    if np.isfinite(older).sum() < LEAST_OLDER or not np.isfinite(newer[[0, -1]]).all():
+    if np.isfinite(older).sum() < MIN_OLDER or not np.isfinite(newer[[0, -1]]).all():
         return False
     highest, lowest = float(np.nanmax(older)), float(np.nanmin(older))
     least = max(NEW_HIGH[metric], highest - lowest)  # a heap fills, is collected, and fills again
-    is_high = newer[-1] > highest + least and newer[-1] > np.nanmedian(older) + LEAST_RISE[metric]
+    is_high = newer[-1] > highest + least and newer[-1] > np.nanmedian(older) + MIN_RISE[metric]
     if not is_high:
         return False
     first, second = np.triu_indices(len(newer), 1)
@@ -195,8 +195,8 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
     slope, half = float(np.median(slopes)), len(newer) // 2
     still = slopes[first >= half]
     is_steady = (
-        np.sign(slopes).mean() >= LEAST_TAU
-        and slope * len(newer) >= LEAST_RISE[metric]
+        np.sign(slopes).mean() >= MIN_TAU
+        and slope * len(newer) >= MIN_RISE[metric]
         and len(still) > 0
         and np.median(still) >= STILL_RISING * slope
     )
@@ -238,7 +238,7 @@ def forecast_limit(newest: Array, block: float, age: float) -> LimitForecast | N
     noise = 1.4826 * float(np.nanmedian(np.abs(rest - np.nanmedian(rest))))
     error = NOISE_SIGMAS * noise * np.sqrt(12 / count**3) / block
     horizon = min(1 + room / rise / (2 * count * block), FARTHEST_BEND)
-    wide = float(np.sqrt(error**2 + ((newer - older) * horizon) ** 2 + (LEAST_WIDE * rise) ** 2))
+    wide = float(np.sqrt(error**2 + ((newer - older) * horizon) ** 2 + (MIN_WIDE * rise) ** 2))
     passed = block / 2 + age  # a block has the value of its middle
     return LimitForecast(
         *(max(room / r - passed, 1.0) if r > 0 else float("inf") for r in (rise, rise + wide, rise - wide))

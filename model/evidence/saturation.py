@@ -19,11 +19,11 @@ from model.state.mesh_state import MeshState, Observation
 ERRORS = EDGE_CHANNELS[ERROR]  # the same channel for services and calls
 HARMFUL = 1.1  # of the threshold: the page score of a short resource that harms its users in full
 HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no request
-LEAST = 2.0  # surprise of a resource, from which its harm is looked for
+MIN = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
-LEAST_SHARE = 0.1  # of the rise of a latency that matters by itself, from which it is harm
+MIN_SHARE = 0.1  # of the rise of a latency that matters by itself, from which it is harm
 FAILS = 0.005, 0.02  # more of the requests: from, in full
-LEAST_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot does no harm
+MIN_SIGMAS = 1.0  # of the average over 4 snapshots; one slow snapshot does no harm
 CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
 
 
@@ -48,7 +48,7 @@ def weigh_resources(
         floors: least rise of a latency that harms in full.
     """
     resources = kinds[:, EvidenceKind.RESOURCES]
-    rows = np.flatnonzero(is_short | (resources >= LEAST))
+    rows = np.flatnonzero(is_short | (resources >= MIN))
     if not len(rows):
         return resources
     harm, measured = _harm(state, observation, rows, kinds[rows, EvidenceKind.CALLERS], floors)
@@ -83,11 +83,11 @@ def suffering(past: Deviation, rows: IntArray, floors: Floors) -> tuple[Array, B
     value: Array = past.value[rows]
     expected: Array = past.expected[rows]
     observed, lately = past.observed[rows], past.past_short[rows]
-    lasts = observed & (lately >= LEAST_SIGMAS)
+    lasts = observed & (lately >= MIN_SIGMAS)
     more = ERRORS.invert(value[:, ERROR]) - ERRORS.invert(expected[:, ERROR])
     most = np.clip((more - FAILS[0]) / (FAILS[1] - FAILS[0]), 0, 1) * lasts[:, ERROR]
     for channel, (start, full) in SLOWER.items():
-        least = LEAST_SHARE * (floors.p50 if channel == P50 else floors.p99)
+        least = MIN_SHARE * (floors.p50 if channel == P50 else floors.p99)
         amount = (np.exp(value[:, channel]) - np.exp(expected[:, channel])) / least
         share = np.clip((value[:, channel] - expected[:, channel] - start) / (full - start), 0, 1)
         share = np.minimum(share, np.clip(2 * amount - 1, 0, 1))

@@ -22,21 +22,21 @@ KINDS = tuple(SignalKind)
 THROTTLING, KILLS, RESTARTS, DISK, PENDING, QUEUE, CANCELLED = range(len(KINDS))
 LATELY = 4  # snapshots that are compared with the older ones
 BEFORE = 20  # older snapshots with a value, without which the usual value is unknown
-LEAST_THROTTLED = 0.25  # share of CPU periods, from which throttling slows a service
+MIN_THROTTLED = 0.25  # share of CPU periods, from which throttling slows a service
 TIMES_THROTTLED = 2.0  # the usual share
 RESTART_SECONDS, MANY_RESTARTS = 600.0, 2  # one restart may be chance; a second one within ten minutes is a loop
-LEAST_CANCELLED, TIMES_CANCELLED = 0.05, 2.0  # share of requests on which callers give up, and times the usual share
+MIN_CANCELLED, TIMES_CANCELLED = 0.05, 2.0  # share of requests on which callers give up, and times the usual share
 SLOWER = 0.4  # rise of the logarithm of a latency, from which callers give up because they wait: 1.5 times the usual
 FULL_DISK, NO_DISK = 0.95, 0.99  # share in use at which a volume is short, and at which it is so even if this is usual
 DISK_GROWTH = 0.005  # above the usual share, from which a volume that is short grows
-LEAST_QUEUE = 100.0  # messages; fewer are read within seconds
+MIN_QUEUE = 100.0  # messages; fewer are read within seconds
 TIMES_QUEUE = 3.0  # the highest older depth
 # Snapshots in which a queue may have begun to grow. A rise over 12 or more may be less steep if it is steady.
-QUEUE_SPANS, LEAST_STEADY = (4, 12, 24, 48, 96), 12
-LEAST_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
-MOST = 512  # services examined for throttling, and as many for other signals; one service matters little beyond that
+QUEUE_SPANS, MIN_STEADY = (4, 12, 24, 48, 96), 12
+MIN_TAU, TIMES_STEADY = 0.7, 2.0  # Kendall's tau of a steady rise, and times the highest older depth
+MAX = 512  # services examined for throttling, and as many for other signals; one service matters little beyond that
 # From these values on, a service is examined.
-_LEAST = np.array([LEAST_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, LEAST_QUEUE, LEAST_CANCELLED], np.float32)
+_MIN = np.array([MIN_THROTTLED, 0.5, 0.5, FULL_DISK, 0.5, MIN_QUEUE, MIN_CANCELLED], np.float32)
 _IS_COUNT = np.array([kind in COUNTS for kind in KINDS])
 _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 
@@ -132,7 +132,7 @@ def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
             break
         places, values = snapshot.signal_places
         row, kind = np.divmod(places, len(KINDS))
-        matters = values >= _LEAST[kind]
+        matters = values >= _MIN[kind]
         if age >= LATELY:
             matters &= kind == RESTARTS
         is_share = matters & _IS_MOSTLY_ZERO[kind]
@@ -143,12 +143,12 @@ def _names_to_examine(window: Sequence[MeshSnapshot]) -> list[str]:
             }
         names |= dict.fromkeys(snapshot.node_ids[i] for i in row[matters & ~is_share].tolist())
     rise = shares
-    if len(shares) > MOST:
+    if len(shares) > MAX:
         middle = window[len(window) // 2].signals
         before = {(one.kind, one.service): one.value for one in middle if one.kind in MOSTLY_ZERO}
         rise = {key: value - before.get(key, 0.0) for key, value in shares.items()}
-    most_risen = dict.fromkeys(name for _, name in sorted(rise, key=lambda key: -rise[key])[:MOST])
-    return [*list(names)[:MOST], *(name for name in most_risen if name not in names)]
+    most_risen = dict.fromkeys(name for _, name in sorted(rise, key=lambda key: -rise[key])[:MAX])
+    return [*list(names)[:MAX], *(name for name in most_risen if name not in names)]
 
 
 def _is_recent(window: Sequence[MeshSnapshot], seconds: float) -> BoolArray:
@@ -197,7 +197,7 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
         QUEUE: lambda _: _grown(values[:, QUEUE]),
         CANCELLED: lambda usual: _cancelled(values[-2:, CANCELLED], usual),
     }
-    matters = np.asarray((values[-LATELY:] >= _LEAST).any(axis=0))  # most services have one such kind
+    matters = np.asarray((values[-LATELY:] >= _MIN).any(axis=0))  # most services have one such kind
     matters[RESTARTS] = True
     found = []
     for kind, test in tests.items():
@@ -219,13 +219,13 @@ def _throttled(lately: Array, usual: float) -> float:
     """Two snapshots in a row, because a burst of requests throttles for a moment. Without a usual value nothing shows
     that the service is not always throttled."""
     least = float(lately.min()) if len(lately) == 2 else 0.0
-    return float(lately[-1]) if least >= LEAST_THROTTLED and least > TIMES_THROTTLED * usual else 0.0
+    return float(lately[-1]) if least >= MIN_THROTTLED and least > TIMES_THROTTLED * usual else 0.0
 
 
 def _cancelled(lately: Array, usual: float) -> float:
     """Two snapshots in a row. Browsers always cancel some requests, so without a usual value nothing is unusual."""
     least = float(lately.min()) if len(lately) == 2 else 0.0
-    return float(lately[-1]) if least >= LEAST_CANCELLED and least > TIMES_CANCELLED * usual else 0.0
+    return float(lately[-1]) if least >= MIN_CANCELLED and least > TIMES_CANCELLED * usual else 0.0
 
 
 def _killed(lately: Array) -> float:
@@ -255,14 +255,14 @@ def _grown(depth: Array) -> float:
     """Queues rise and fall with batches, so only a depth far above everything before counts."""
     lately = depth[-LATELY:][np.isfinite(depth[-LATELY:])]
     now = float(np.median(lately)) if len(lately) == LATELY else 0.0
-    if now <= LEAST_QUEUE:
+    if now <= MIN_QUEUE:
         return 0.0
     for span in QUEUE_SPANS:
         older, recent = (part[np.isfinite(part)] for part in (depth[:-span], depth[-span:]))
         if len(older) < BEFORE:
             break
         highest = float(older.max())
-        is_steady = span >= LEAST_STEADY and now >= TIMES_STEADY * highest and _tau(recent) >= LEAST_TAU
+        is_steady = span >= MIN_STEADY and now >= TIMES_STEADY * highest and _tau(recent) >= MIN_TAU
         if now > TIMES_QUEUE * highest or is_steady:
             return float(lately[-1])
     return 0.0

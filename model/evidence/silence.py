@@ -8,7 +8,7 @@ from model.snapshot import BoolArray, mark_services
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import Silence
 
-MOST_NAMED = 50  # silent services
+MAX_NAMED = 50  # silent services
 
 
 def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | None:
@@ -25,7 +25,7 @@ def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | Non
     longest = rows[np.argsort(-state.node_unmeasured[rows], kind="stable")]
     assert state.learned_at is not None  # time of the snapshot that was observed
     age = timedelta(seconds=(int(state.node_unmeasured[longest[0]]) - 1) * state.interval_seconds)
-    return Silence(len(rows), total, state.learned_at - age, tuple(state.node_ids[i] for i in longest[:MOST_NAMED]))
+    return Silence(len(rows), total, state.learned_at - age, tuple(state.node_ids[i] for i in longest[:MAX_NAMED]))
 
 
 def silent_services(state: MeshState, observation: Observation) -> BoolArray:

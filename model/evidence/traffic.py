@@ -15,7 +15,7 @@ from model.features import Array
 from model.snapshot import BoolArray, IntArray, mark_services, namespace_of
 from model.state.mesh_state import MeshState
 from model.state.traffic import OFFSET
-from model.verdict import MOST_SUSPECTS
+from model.verdict import MAX_SUSPECTS
 
 MESH = "*"
 LOST, LOST_AT_ONE = 0.65, 0.55  # of the usual requests, below which they are lost; at one entry point of several
@@ -23,9 +23,9 @@ SURGE, GROSS_SURGE = 2.5, 4.5  # times the usual requests: of a notice, and of a
 RETURNED = 0.8  # of the usual requests, from which they are back
 SIGMAS = 3.0  # that a fall or rise has to exceed
 AVERAGED = 4.0  # snapshots that the average is worth: (2 - LATELY) / LATELY
-LEAST_REQUESTS = 8.0  # usual requests in these snapshots
+MIN_REQUESTS = 8.0  # usual requests in these snapshots
 LONG_KNOWN = 1800.0  # s of measurements, before a rise is a surge: traffic grows slowly in a new mesh
-LEAST_SHARE = 0.02  # of the mesh's requests, that one entry point or namespace needs
+MIN_SHARE = 0.02  # of the mesh's requests, that one entry point or namespace needs
 MOVED = 0.5  # of the loss at one entry point, gained by the others; then its requests only moved
 
 
@@ -117,7 +117,7 @@ def traffic_changes(state: MeshState) -> tuple[TrafficChange, ...]:
     scopes = _scopes(traffic.names)
     usual, now = scopes.total(expected), scopes.total(observed)
     ratio = now / np.maximum(usual, 1e-9)
-    least = np.maximum(LEAST_REQUESTS / (state.interval_seconds * AVERAGED), LEAST_SHARE * expected.sum())
+    least = np.maximum(MIN_REQUESTS / (state.interval_seconds * AVERAGED), MIN_SHARE * expected.sum())
     examined = (usual >= least) & ((ratio < RETURNED) | (ratio > 1 / RETURNED))
     found: list[TrafficChange] = []
     for c in np.flatnonzero(examined).tolist():
@@ -152,7 +152,7 @@ def _judge(state: MeshState, scope: str, rows: BoolArray, observed: Array, expec
     if scope != MESH and ratio < 1 and _has_moved(rows, observed, expected):
         return None
     change = np.abs(observed - expected) * rows
-    order = np.argsort(-change, kind="stable")[: min(MOST_SUSPECTS, int(rows.sum()))]
+    order = np.argsort(-change, kind="stable")[: min(MAX_SUSPECTS, int(rows.sum()))]
     names = tuple(traffic.names[i] for i in order)
     return TrafficChange(scope, now, usual, names, ratio > 1, is_far)
 

@@ -13,7 +13,7 @@ from model.verdict import ClusterEvent, Incident, NearbyChange, Verdict
 
 BEFORE = timedelta(minutes=15)  # before the start of an incident, from which changes are shown
 SUSPECTS = 3  # suspects whose changes are shown even if they do not deviate
-MOST = 10  # changes shown for one incident, and events
+MAX = 10  # changes shown for one incident, and events
 
 
 def add_context(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequence[ClusterEvent] = ()) -> Verdict:
@@ -38,4 +38,4 @@ def _add_context(incident: Incident, planned: Sequence[NearbyChange], events: Se
     ]
     changes = sorted([*incident.changes, *more], key=lambda near: near.at, reverse=True)
     nearby = [event for event in events if event.service in services and event.last >= since]
-    return replace(incident, changes=tuple(changes[:MOST]), events=tuple(nearby[:MOST]))
+    return replace(incident, changes=tuple(changes[:MAX]), events=tuple(nearby[:MAX]))

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from model.incidents.kind import reason_kind
-from model.verdict import MOST_SUSPECTS, IncidentKind, Reason, Suspect
+from model.verdict import MAX_SUSPECTS, IncidentKind, Reason, Suspect
 
 LEADS = 0.5  # of the root-cause score of all suspects, from which the first one leads
 LED = 3  # snapshots that a suspect has to lead, so that it stays in the list
-LEAD_SHARE, LEAST_SHARE = 0.25, 0.01  # of the score, for all of them just after they led, and at last for each
+LEAD_SHARE, MIN_SHARE = 0.25, 0.01  # of the score, for all of them just after they led, and at last for each
 HALF_LIFE = 20.0  # snapshots after which their share is half as large
-MOST_LEADS = 3  # remembered for an incident, the ones that led for longest
-MOST_INHERITED = 2  # reasons of a notice
+MAX_LEADS = 3  # remembered for an incident, the ones that led for longest
+MAX_INHERITED = 2  # reasons of a notice
 SOON = 1.0  # s, least that a forecast ages to
 
 
@@ -56,12 +56,12 @@ def follow_leads(
     """
     first = suspects[0].service if suspects and suspects[0].score >= LEADS else ""
     leading = [one for one in suspects if one.service == first]
-    leading += [one for one in suspects if one.service in independent and one.service != first][: MOST_LEADS - 1]
+    leading += [one for one in suspects if one.service in independent and one.service != first][: MAX_LEADS - 1]
     now = {one.service for one in leading}
     before = {lead.suspect.service: lead.snapshots for lead in leads}
     others = [replace(lead, age=lead.age + 1) for lead in leads if lead.suspect.service not in now]
     present = [Lead(one, before.get(one.service, 0) + 1) for one in leading]
-    return *present, *_longest(others)[: MOST_LEADS - len(present)]
+    return *present, *_longest(others)[: MAX_LEADS - len(present)]
 
 
 def join_leads(leads: tuple[Lead, ...], others: tuple[Lead, ...]) -> tuple[Lead, ...]:
@@ -70,7 +70,7 @@ def join_leads(leads: tuple[Lead, ...], others: tuple[Lead, ...]) -> tuple[Lead,
     for lead in leads:
         same = both.get(lead.suspect.service)
         both[lead.suspect.service] = replace(lead, snapshots=lead.snapshots + same.snapshots) if same else lead
-    return tuple(_longest(both.values())[:MOST_LEADS])
+    return tuple(_longest(both.values())[:MAX_LEADS])
 
 
 def _longest(leads: Iterable[Lead]) -> list[Lead]:
@@ -95,7 +95,7 @@ def with_leads(suspects: tuple[Suspect, ...], leads: Sequence[Lead]) -> tuple[Su
     scored += [replace(shown[name], score=score) for name, score in share.items()]
     ranked = sorted(scored, key=lambda one: -one.score)
     others = [one.service for one in ranked if one.service not in share]
-    dropped = others[max(MOST_SUSPECTS - len(share), 1) :]
+    dropped = others[max(MAX_SUSPECTS - len(share), 1) :]
     return tuple(one for one in ranked if one.service not in dropped)
 
 
@@ -111,7 +111,7 @@ def _make_room(suspects: list[Suspect], most: float) -> list[Suspect]:
 
 
 def _share(lead: Lead) -> float:
-    return max(LEAD_SHARE * float(0.5 ** (lead.age / HALF_LIFE)), LEAST_SHARE)
+    return max(LEAD_SHARE * float(0.5 ** (lead.age / HALF_LIFE)), MIN_SHARE)
 
 
 def inherit(
@@ -149,7 +149,7 @@ def with_notices(suspects: tuple[Suspect, ...], notices: Sequence[PastNotice], n
 
 def _with_notice(suspect: Suspect, notice: PastNotice, now: datetime) -> Suspect:
     passed = (now - notice.at).total_seconds()
-    inherited = [_aged(reason, passed) for reason in notice.suspect.reasons[:MOST_INHERITED]]
+    inherited = [_aged(reason, passed) for reason in notice.suspect.reasons[:MAX_INHERITED]]
     same = {reason.metric: reason for reason in suspect.reasons if not reason.source and not reason.destination}
     inherited = [replace(one, observed=same[one.metric].observed) if one.metric in same else one for one in inherited]
     metrics = {one.metric for one in inherited}

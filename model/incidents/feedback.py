@@ -18,7 +18,7 @@ from model.snapshot import BoolArray
 SYMPTOMS = ("latency", "errors", "disappearance", "resources", "shortage")
 SHORTAGE = SYMPTOMS.index("shortage")
 LOWERED = 0.5  # decades per missed incident: deviations that are 3 times as frequent raise alerts
-LOWERED_AT_MOST = 1.0  # decades
+LOWERED_AT_MAX = 1.0  # decades
 PREFERENCE = 2.0  # nats added to the ranking score of a culprit named in feedback: 7 to 1
 SIMILAR = 0.5  # share of common members (Jaccard) from which two groups are similar
 
@@ -119,7 +119,7 @@ def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
             before, shift = levels.get(service, np.zeros(len(SYMPTOMS), np.float32)), np.zeros(len(SYMPTOMS))
             shift[: len(moves)] = moves
             if one.missed:
-                levels[service] = np.maximum(np.minimum(before, 0) + shift, -LOWERED_AT_MOST)
+                levels[service] = np.maximum(np.minimum(before, 0) + shift, -LOWERED_AT_MAX)
             else:
                 levels[service] = np.maximum(before, shift)
     table = np.zeros((len(names), len(SYMPTOMS)), np.float32)

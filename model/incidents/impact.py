@@ -28,7 +28,7 @@ from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows
 from model.verdict import Impact, Incident, Verdict, first_service
 
 Rates = NDArray[np.float64]  # 1/s
-MOST_HOPS = 16  # from an entry point to an origin; calls from farther away do not count
+MAX_HOPS = 16  # from an entry point to an origin; calls from farther away do not count
 
 
 def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
@@ -81,7 +81,7 @@ def measure_traffic(snapshot: MeshSnapshot) -> Traffic:
 def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -> Impact:
     """Estimate the impact as the formula of this module says.
 
-    It takes ``O(calls)`` for each hop from an origin to the farthest entry point, at most ``MOST_HOPS``.
+    It takes ``O(calls)`` for each hop from an origin to the farthest entry point, at most ``MAX_HOPS``.
 
     Args:
         traffic: of a snapshot before the incident.
@@ -110,7 +110,7 @@ def find_reaching(traffic: Traffic, affected: Collection[str], suspect: str) -> 
     upstream = np.flatnonzero(_find_upstream(traffic, is_origin)[traffic.destination])  # others reach no origin
     source, destination, per_request = (v[upstream] for v in (traffic.source, traffic.destination, traffic.per_request))
     reaching = is_origin.astype(np.float64)
-    for _ in range(MOST_HOPS):
+    for _ in range(MAX_HOPS):
         reached = np.bincount(source, per_request * reaching[destination], count)
         farther = np.where(is_origin, 1.0, np.minimum(reached, 1.0))
         if np.array_equal(farther, reaching):
@@ -127,9 +127,9 @@ def _have_calls(traffic: Traffic, chosen: BoolArray) -> BoolArray:
 
 
 def _find_upstream(traffic: Traffic, is_origin: BoolArray) -> BoolArray:
-    """Return the origins and the services ``[N]`` whose requests may reach one within ``MOST_HOPS``."""
+    """Return the origins and the services ``[N]`` whose requests may reach one within ``MAX_HOPS``."""
     found = last = is_origin
-    for _ in range(MOST_HOPS):
+    for _ in range(MAX_HOPS):
         last = _have_calls(traffic, last[traffic.destination]) & ~found
         if not last.any():
             break

@@ -27,7 +27,7 @@ from model.incidents.open_incident import OpenIncident
 from model.snapshot import MeshSnapshot, NodeMetric
 from model.verdict import ErrorBudget, Incident, Objective, Severity, Verdict
 
-MOST_SECONDS = 120.0  # between two snapshots that count: what happens in a longer gap is unknown
+MAX_SECONDS = 120.0  # between two snapshots that count: what happens in a longer gap is unknown
 USUAL_SECONDS = 15.0  # for the first kept snapshot
 DAY = 86_400.0
 _NORMAL = NormalDist()
@@ -104,7 +104,7 @@ def _bad_requests(window: Sequence[MeshSnapshot], i: int, objective: Objective) 
     snapshot = window[i]
     gap = (snapshot.observed_at - window[i - 1].observed_at).total_seconds() if i else USUAL_SECONDS
     rate = _measure(snapshot, objective.service, NodeMetric.REQUEST_RATE)
-    return (rate or 0.0) * _bad_share(snapshot, objective) * min(gap, MOST_SECONDS)
+    return (rate or 0.0) * _bad_share(snapshot, objective) * min(gap, MAX_SECONDS)
 
 
 def _bad_share(snapshot: MeshSnapshot, objective: Objective) -> float:

@@ -18,8 +18,8 @@ REOPENS_SECONDS = 360.0  # after its end, in which the same fault is the same in
 FADED_SECONDS = 600.0  # without a confirmed service, after which it is over although something still deviates
 STRONGER = 1.3  # times the peak, for new suspects after the onset
 LIKELY_SHARE = 0.1  # of the root-cause score of all suspects, from which one explains what a group does
-MOST_BESIDE = 2  # reasons beside calls that moved
-MOST_CHANGES = 10  # planned changes kept with an incident
+MAX_BESIDE = 2  # reasons beside calls that moved
+MAX_CHANGES = 10  # planned changes kept with an incident
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _with_moved(suspect: Suspect, before: Sequence[Suspect]) -> Suspect:
     if not suspect.reasons or any(reason.metric == MOVED for reason in suspect.reasons):
         return suspect
     moved = [r for one in before if one.service == suspect.service for r in one.reasons if r.metric == MOVED]
-    return replace(suspect, reasons=(*suspect.reasons[:MOST_BESIDE], *moved)) if moved else suspect
+    return replace(suspect, reasons=(*suspect.reasons[:MAX_BESIDE], *moved)) if moved else suspect
 
 
 def _same_symptom(one: Suspect, other: Suspect) -> bool:
@@ -225,7 +225,7 @@ def with_changes(incident: OpenIncident, dated: Sequence[tuple[PlannedChange, da
     if not new:
         return incident
     changes = sorted([*incident.changes, *new], key=lambda near: near.at, reverse=True)
-    return replace(incident, changes=tuple(changes[:MOST_CHANGES]))
+    return replace(incident, changes=tuple(changes[:MAX_CHANGES]))
 
 
 def likely_services(incident: OpenIncident) -> set[str]:

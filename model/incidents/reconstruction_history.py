@@ -28,13 +28,13 @@ from model.incidents.verdict_context import VerdictContext
 from model.verdict import Reconstruction
 
 KEPT = 480  # snapshots of the history: two hours at 15 s
-LEAST, ENOUGH = 10, 100  # snapshots of it from which thresholds are known, and from which it has a 99th percentile
+MIN, ENOUGH = 10, 100  # snapshots of it from which thresholds are known, and from which it has a 99th percentile
 LONGER, DISPLACEMENT_MARGIN = 2, 1.5  # see the docstring of the module; chosen in simulated meshes
 WINDOW = 120  # snapshots over which the embedding is averaged
 LONGEST_SECONDS = 3600.0  # above the percentile, after which the level is the mesh's own
 UNKNOWN = 0.0  # in place of the displacement of the first snapshots
 SHRINKAGE = 10  # snapshots: weight of the mean variance of all dimensions in the variance of each
-LEAST_VARIANCE = 1e-8  # of a dimension of the mean embedding
+MIN_VARIANCE = 1e-8  # of a dimension of the mean embedding
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,18 @@ class ReconstructionHistory:
         return int(self.past.shape[1])
 
     def displacement(self, embedding: Array) -> float | None:
-        """Return the displacement of a mean embedding ``[D]``; None before ``LEAST`` snapshots."""
-        if self.snapshots < LEAST:
+        """Return the displacement of a mean embedding ``[D]``; None before ``MIN`` snapshots."""
+        if self.snapshots < MIN:
             return None
         mean, variance = self.moments
         count = min(self.snapshots, WINDOW)
         # Of few snapshots, the variance of some dimensions is far too small by chance.
-        variance = (count * variance + SHRINKAGE * variance.mean()) / (count + SHRINKAGE) + np.float32(LEAST_VARIANCE)
+        variance = (count * variance + SHRINKAGE * variance.mean()) / (count + SHRINKAGE) + np.float32(MIN_VARIANCE)
         distance = embedding - mean
         return float(np.sqrt((distance * distance / variance).mean()))
 
     def thresholds(self, percentile: float) -> tuple[float | None, float | None]:
-        """Return the thresholds of loss and displacement for this percentile; None before ``LEAST`` of them."""
+        """Return the thresholds of loss and displacement for this percentile; None before ``MIN`` of them."""
         _, losses, displacements = self.past[:, : self.snapshots - self.pending]
         displacement = _high(displacements[displacements != UNKNOWN], percentile)
         return _high(losses, percentile), displacement and DISPLACEMENT_MARGIN * displacement
@@ -106,9 +106,9 @@ class ReconstructionHistory:
 
 def _high(values: NDArray[np.float64], percentile: float) -> float | None:
     """Return this percentile, and of few values at least three standard deviations above their mean; None of fewer
-    than ``LEAST``."""
+    than ``MIN``."""
     count = len(values)
-    if count < LEAST:
+    if count < MIN:
         return None
     ordered = np.sort(values)  # numpy's percentile takes five times as long
     place = percentile / 100 * (count - 1)

@@ -15,22 +15,22 @@ import numpy as np
 from model.features import Array
 from model.snapshot import BoolArray, find_rows
 
-LEAST_EVIDENCE = 2.0  # surprise of a shortage from which a burst begins; a notice needs more
+MIN_EVIDENCE = 2.0  # surprise of a shortage from which a burst begins; a notice needs more
 MORE_CPU, TIMES_CPU = 0.15, 1.3  # of the CPU utilization above expected, and times expected, which is a burst, too
 SAME_CPU = 0.5  # of the CPU of earlier bursts, from which known work runs
 SHORTEST, LONGEST = 1200.0, 90_000.0  # s, of the interval between two bursts; quicker ones are worth a look each time
 TOLERANCE, CLOSE = 0.05, 0.02  # of the interval; the second one if other bursts come in between
-LEAST_TOLERANCE = 2.0  # snapshots
-MOST_MISSED = 3  # bursts in a row that may have been too weak to be seen
-LONGER, LEAST_LONGER = 1.5, 2.0  # times the earlier length that a regular burst may last; snapshots at least
+MIN_TOLERANCE = 2.0  # snapshots
+MAX_MISSED = 3  # bursts in a row that may have been too weak to be seen
+LONGER, MIN_LONGER = 1.5, 2.0  # times the earlier length that a regular burst may last; snapshots at least
 STRONGER, STRONGER_CPU = 3.0, 0.15  # decades, and of the CPU utilization, by which it may exceed the earlier ones
 PAUSE_SECONDS, PAUSE = 60.0, 3.0  # without use after which a burst is over, whichever is longer; snapshots
 PROVEN = 3  # regular bursts after which the next one is missed
 NOTICEABLE = 5.0  # surprise that one of its bursts must have had
-LEAST_CPU = 0.1  # of the CPU utilization above expected, without which it is unknown whether work came
+MIN_CPU = 0.1  # of the CPU utilization above expected, without which it is unknown whether work came
 GAP = 3.0  # snapshots; what happened in a longer gap is unknown
 KEPT_SECONDS = 3.5 * LONGEST  # for which a burst is remembered
-MOST_BURSTS, MOST_SERVICES = 12, 200
+MAX_BURSTS, MAX_SERVICES = 12, 200
 
 
 class Burst(NamedTuple):
@@ -125,7 +125,7 @@ def follow_work(
     """
     at = now.timestamp()
     above = np.where(use.measured, use.cpu - use.usual_cpu, 0.0)
-    bursting = use.notice >= LEAST_EVIDENCE
+    bursting = use.notice >= MIN_EVIDENCE
     bursting |= (above >= MORE_CPU) & (use.cpu >= TIMES_CPU * use.usual_cpu)
     row = find_rows(names, schedule.works.keys()) if schedule.works else {}
     row |= {names[i]: i for i in np.flatnonzero(bursting).tolist()}
@@ -165,7 +165,7 @@ def is_overdue(work: Work, at: float, interval_seconds: float) -> bool:
 def _cpu(work: Work) -> float:
     """Return the CPU utilization above expected that all earlier bursts had; 0 if it is not enough to recognise it."""
     lowest = min((burst.cpu for burst in work.bursts if burst.seconds), default=0.0)
-    return lowest if lowest >= LEAST_CPU else 0.0
+    return lowest if lowest >= MIN_CPU else 0.0
 
 
 def _is_known_work(work: Work, cpu: float) -> bool:
@@ -186,7 +186,7 @@ def _with_use(work: Work, now: Burst, interval_seconds: float) -> Work:
     due = _find_due(work, now.start, interval_seconds)
     if due is not None:
         work = due
-    return work._replace(bursts=(*work.bursts, now)[-MOST_BURSTS:])
+    return work._replace(bursts=(*work.bursts, now)[-MAX_BURSTS:])
 
 
 def _find_due(work: Work, at: float, interval_seconds: float) -> Work | None:
@@ -194,7 +194,7 @@ def _find_due(work: Work, at: float, interval_seconds: float) -> Work | None:
     if work.period:
         wait, tolerance = at - work.came, _tolerance(work.period, interval_seconds)
         steps = round(wait / work.period)
-        if steps <= MOST_MISSED and abs(wait - steps * work.period) <= tolerance:
+        if steps <= MAX_MISSED and abs(wait - steps * work.period) <= tolerance:
             period = 0.5 * (work.period + wait / steps) if steps else work.period
             came = at if steps else work.came
             until = at + _allowed(work.bursts[-2:], interval_seconds)
@@ -232,17 +232,17 @@ def _continues(pair: Sequence[Burst], at: float, tolerance: float, interval_seco
     period, before = at - pair[1].start, pair[1].start - pair[0].start
     if not SHORTEST <= period <= LONGEST:
         return False
-    return abs(before - period) <= max(LEAST_TOLERANCE * interval_seconds, tolerance * period)
+    return abs(before - period) <= max(MIN_TOLERANCE * interval_seconds, tolerance * period)
 
 
 def _tolerance(period: float, interval_seconds: float) -> float:
-    return max(LEAST_TOLERANCE * interval_seconds, TOLERANCE * period)
+    return max(MIN_TOLERANCE * interval_seconds, TOLERANCE * period)
 
 
 def _allowed(earlier: Sequence[Burst], interval_seconds: float) -> float:
     """Return how long a regular burst may last, s."""
     length = max((burst.seconds for burst in earlier), default=0.0) + interval_seconds
-    return max(LONGER * length, length + LEAST_LONGER * interval_seconds)
+    return max(LONGER * length, length + MIN_LONGER * interval_seconds)
 
 
 def _is_regular(work: Work, now: Burst) -> bool:
@@ -265,7 +265,7 @@ def _assume_that_it_came(work: Work, at: float, interval_seconds: float) -> Work
 def _forget(work: Work, at: float, interval_seconds: float) -> Work:
     """Return the work without old bursts, and without its schedule if it no longer runs."""
     kept = tuple(burst for burst in work.bursts if at - burst.start - burst.seconds <= KEPT_SECONDS)
-    late = at - work.came - MOST_MISSED * work.period
+    late = at - work.came - MAX_MISSED * work.period
     if work.period and late > _tolerance(work.period, interval_seconds):
         return Work(kept, until=work.until)
     return work if len(kept) == len(work.bursts) else work._replace(bursts=kept)
@@ -274,7 +274,7 @@ def _forget(work: Work, at: float, interval_seconds: float) -> Work:
 def _bounded(works: Mapping[str, Work]) -> dict[str, Work]:
     """Return the services with bursts, those with a schedule or the newest ones if there are too many."""
     busy = {name: work for name, work in works.items() if work.bursts}
-    if len(busy) > MOST_SERVICES:
+    if len(busy) > MAX_SERVICES:
         order = sorted(busy, key=lambda name: (busy[name].period > 0, busy[name].bursts[-1].start), reverse=True)
-        busy = {name: busy[name] for name in order[:MOST_SERVICES]}
+        busy = {name: busy[name] for name in order[:MAX_SERVICES]}
     return dict(sorted(busy.items()))

@@ -31,7 +31,7 @@ SEVERE = 1.5  # times the threshold, from which an alert needs a snapshot less
 LASTING_DECADES = 2.5  # that a page score gains when the deviation lasts
 CLOSES = 0.5  # of the threshold, below which a service is back to normal
 MARGIN = 2.0  # decades between the percentile of the mesh's own scores and its threshold
-MOST_ABOVE = 1.0  # decades by which the mesh's own scores can raise the threshold
+MAX_ABOVE = 1.0  # decades by which the mesh's own scores can raise the threshold
 SETTLES_SECONDS = 3600.0  # of scores, after which the threshold moves slowly
 MOVES_PER_HOUR = 0.2  # of the threshold
 REMEMBERED = 2.0  # page score from which a service is remembered
@@ -156,7 +156,7 @@ def next_threshold(
         level, at = before
         most = MOVES_PER_HOUR * max(now - at, 0.0) / 3600
         wanted = min(max(wanted, level * (1 - most)), level * (1 + most))
-    return float(min(max(wanted, base), base + MOST_ABOVE))
+    return float(min(max(wanted, base), base + MAX_ABOVE))
 
 
 def forget(tracks: Tracks, names: Iterable[str]) -> Tracks:

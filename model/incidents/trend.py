@@ -1,7 +1,7 @@
 """Whether an open incident gets worse: the course of its strongest reason over the last minutes.
 
 The reason is the first one of the first suspect that the snapshots measure. Its excess is how far the metric is from
-the expected value, in the direction of the reason. The snapshots since the incident began, at most ``MOST``, are split
+the expected value, in the direction of the reason. The snapshots since the incident began, at most ``MAX``, are split
 into thirds, and the median excess of the last third is compared with the first: an incident is worsening if it is
 ``FACTOR`` times as large, easing if it is ``FACTOR`` times smaller, and else steady. Medians ignore single snapshots.
 What rises steadily towards its limit is worsening, however slowly.
@@ -17,7 +17,7 @@ import numpy as np
 from model.snapshot import EDGE_METRICS, NODE_METRICS, EdgeMetric, MeshSnapshot, NodeMetric, find_rows
 from model.verdict import DROPPED, LOST, MOVED, NEW, VANISHED, Incident, IncidentTrend, Reason, Verdict
 
-LEAST, MOST = 8, 12  # snapshots with the metric, since the incident began
+MIN, MAX = 8, 12  # snapshots with the metric, since the incident began
 FACTOR = 1.25
 _CALLS = frozenset({NEW, LOST, MOVED, DROPPED})  # reasons whose values are the requests/s of a call
 
@@ -37,15 +37,15 @@ def add_trends(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
 def _trend(incident: Incident, window: Sequence[MeshSnapshot]) -> IncidentTrend | None:
     if incident.recovering or not incident.suspects:
         return None
-    newest = islice(reversed(window), MOST)
+    newest = islice(reversed(window), MAX)
     shown = [snapshot for snapshot in newest if snapshot.observed_at >= incident.since][::-1]
-    if len(shown) < LEAST:
+    if len(shown) < MIN:
         return None
     first = incident.suspects[0]
     services = incident.affected if incident.scope else (first.service,)
     for reason in first.reasons:
         values = _values(reason, services, shown)
-        if len(values) >= LEAST:
+        if len(values) >= MIN:
             sign = 1.0 if reason.observed >= reason.expected else -1.0
             trend = _compare([sign * (value - reason.expected) for value in values])
             rises = reason.forecast is not None and trend is IncidentTrend.STEADY

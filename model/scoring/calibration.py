@@ -31,12 +31,12 @@ from model.state.filters import TAIL_MEMORY, TAIL_START, Deviation
 
 RATE_WEIGHT = 1000.0  # weight of the shipped rate of exceedances, snapshots
 SCALE_WEIGHT = 60.0  # weight of the shipped mean excess, exceedances
-EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
+EXPLAINED_AT_MAX = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
 _CONSTANTS = np.array(  # of the compiled pass, in the order of TailConstants in kernels/csrc/passes.h
-    [TAIL_START, TAIL_MEMORY, RATE_WEIGHT, SCALE_WEIGHT, EXPLAINED_AT_MOST, SURPRISE_LIMIT], np.float32
+    [TAIL_START, TAIL_MEMORY, RATE_WEIGHT, SCALE_WEIGHT, EXPLAINED_AT_MAX, SURPRISE_LIMIT], np.float32
 )
-LEAST_EXCESSES, LEAST_OF_MESH = 50, 10  # excesses needed to fit a tail, and needed from each mesh
+MIN_EXCESSES, MIN_OF_MESH = 50, 10  # excesses needed to fit a tail, and needed from each mesh
 
 
 class TailCounts:
@@ -89,8 +89,8 @@ class Tail:
         rate = (tally[BEGUN] + 1) / (tally[SEEN] + 100)
         mean, shape = (tally[EXCESS] + 1) / (tally[ABOVE] + 1), np.full(rate.shape, 0.2, np.float32)
         for which in np.ndindex(*rate.shape):
-            found = [excess for mesh in meshes if len(excess := mesh.excess(which)) >= LEAST_OF_MESH]
-            if sum(map(len, found)) >= LEAST_EXCESSES:
+            found = [excess for mesh in meshes if len(excess := mesh.excess(which)) >= MIN_OF_MESH]
+            if sum(map(len, found)) >= MIN_EXCESSES:
                 means = [float(excess.mean()) for excess in found]
                 mean[which] = np.median(means)
                 scaled = np.concatenate([excess / m for excess, m in zip(found, means, strict=True)])
@@ -209,7 +209,7 @@ def explained_share(deviation: Array, expected: Array) -> Array:
             explained.
     """
     share = deviation * expected / (deviation * deviation + 1)
-    return np.clip(share, 0, EXPLAINED_AT_MOST).astype(np.float32)
+    return np.clip(share, 0, EXPLAINED_AT_MAX).astype(np.float32)
 
 
 def _pareto_shape(x: Array) -> float:

@@ -5,9 +5,9 @@ With the probability ``p_ij = sigmoid(<S z_i, T z_j> + b)`` that service i calls
     L_recon = (mean over calls of (1 - p_ij)^2 + NON_CALLS x mean over non-calls of p_ij^2) / (1 + NON_CALLS)
 
 It is the loss that the structure was trained with (:mod:`lab.training.train`), with the same weight of five non-calls
-for each call. In a mesh of less than ``MOST_SAMPLED`` services the second mean is over all N x N pairs that are no
+for each call. In a mesh of less than ``MAX_SAMPLED`` services the second mean is over all N x N pairs that are no
 call, in one matrix product. In a larger mesh it is over all pairs of a random sample of services, so large that there
-are five pairs for each call, but at most ``MOST_SAMPLED``. One product costs a tenth of as many single pairs, and of a
+are five pairs for each call, but at most ``MAX_SAMPLED``. One product costs a tenth of as many single pairs, and of a
 mesh in parts only the embeddings of the sample have to come together.
 """
 
@@ -24,7 +24,7 @@ from model.network.contract import MeshNetwork
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState
 
-MOST_SAMPLED = 200  # services, of which all pairs are looked at
+MAX_SAMPLED = 200  # services, of which all pairs are looked at
 NON_CALLS = 5  # weight of the non-calls, and sampled non-calls for each call; as in training
 
 
@@ -56,9 +56,9 @@ def sample_services(state: MeshState) -> IntArray:
     have the same one.
     """
     services, calls = len(state.node_ids), state.edge_index.shape[1]
-    if services < MOST_SAMPLED:
+    if services < MAX_SAMPLED:
         return np.arange(services)
-    size = min(MOST_SAMPLED, 1 + ceil(sqrt(NON_CALLS * calls)))
+    size = min(MAX_SAMPLED, 1 + ceil(sqrt(NON_CALLS * calls)))
     phase = zlib.crc32(f"{state.node_ids[0]} {services} {state.learned_at}".encode()) / 2**32
     return ((np.arange(size) + phase) * (services / size)).astype(np.int64)
 

@@ -25,10 +25,10 @@ F = TypeVar("F", np.float16, np.float32)
 SAMPLE_SECONDS = 300.0  # between two snapshots that are counted
 MADE_SECONDS = 1800.0  # before its end, in which the calls of a block are made
 DAYS = 7  # over which a week is averaged
-LEAST_DAYS = 5  # of a slot, before blocks are compared with it
-NEW_BLOCKS = SLOTS * (LEAST_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
+MIN_DAYS = 5  # of a slot, before blocks are compared with it
+NEW_BLOCKS = SLOTS * (MIN_DAYS - 1)  # a call is new for four days; by the fifth, the first calls are not
 MOVED_BESIDE = 0.5  # of the services and calls beside one that left; chosen on simulated meshes
-LEAST_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
+MIN_SAMPLES = 24  # of a block: a third of it; with fewer, its hours are not known
 STAYS = np.float32(0.8)  # times the limit: above it, drift continues, so that a distance at its limit is reported once
 TAIL_WEIGHT = 5.0  # exceedances, observed and expected, that are added: few exceedances say little
 
@@ -65,7 +65,7 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
         return state
     sketch, block = state.drift, int(at.timestamp() // BLOCK_SECONDS)
     if block != sketch.block:
-        if sketch.samples >= LEAST_SAMPLES:
+        if sketch.samples >= MIN_SAMPLES:
             sketch = _judge(sketch, state, trained)
         sketch = replace(sketch, counts=no_values(), samples=0, block=block)
     counts = sketch.counts + count_snapshot(state, observation)
@@ -130,7 +130,7 @@ def _judge(sketch: DriftSketch, state: MeshState, trained: Trained) -> DriftSket
     if trained.reference is not None and (blocks > sketch.block - SLOTS).all():
         compare(Reference.TRAINING, recent.astype(np.float32).mean(axis=0), trained.reference.shares)
     distances[ROWS[Reference.TRAINING, Kind.TAILS]] = tails
-    if sketch.days[slot] >= LEAST_DAYS:
+    if sketch.days[slot] >= MIN_DAYS:
         compare(Reference.WEEK, shares, sketch.week[slot].astype(np.float32))
         changed = calls.changed_shares(sketch.block, SLOTS * DAYS)
         rows = ROWS[Reference.WEEK, Kind.VALUES]

@@ -28,17 +28,17 @@ NO_FAILURE = float(CHANNEL.forward(np.full(1, 1e-4, np.float32))[0])  # transfor
 PARTS = 256  # of a request: rates are averages, so their requests are not whole numbers
 LASTING = 3.0  # sigmas over 16 snapshots, from which one without requests does not interrupt a deviation
 COUNTED = 10 * ENOUGH  # requests of a snapshot; the filters describe the failures of more requests well enough
-LEAST_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
+MIN_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
 SEVERAL = 1.5  # failures; a single one is not evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
 TOGETHER, AT_ONCE = 4, 2.0  # snapshots, and how many of their failures count
-CERTAIN, MOST = 5.0, 8.0  # decades: less is left to the filters, and more is not given
+CERTAIN, MAX = 5.0, 8.0  # decades: less is left to the filters, and more is not given
 MATERIAL = 0.02  # more of the requests
 _TINY = 1e-9
 _CONSTANTS = np.array(  # of the compiled pass, in the order of CountConstants in kernels/csrc/passes.h
     [
         *(ENOUGH, COUNTED, PARTS, CHANNEL.offset, NO_FAILURE, 1 - FORGET, TAIL_START, CLIP),
-        *(LEAST_LONG, SEVERAL, LASTING, BY_CHANCE, AT_ONCE, CERTAIN, MOST, MATERIAL),
+        *(MIN_LONG, SEVERAL, LASTING, BY_CHANCE, AT_ONCE, CERTAIN, MAX, MATERIAL),
     ],
     np.float32,
 )
@@ -110,7 +110,7 @@ def count_failures(
         return deviation, Counts((newest, *counts.recent[:-1]), usual), surprise
     counts = _add(counts, value[:, ERROR], measured[:, ERROR], requests, paused)
     surprise = np.zeros(len(value), np.float32)
-    lasting = past[:, ERROR] > np.float32(LEAST_LONG)
+    lasting = past[:, ERROR] > np.float32(MIN_LONG)
     in_question = (level[..., ERROR] > TAIL_START).any(axis=0) & (requests < COUNTED) | (lasting & (requests < ENOUGH))
     is_busy = (requests >= COUNTED) & measured[:, ERROR]
     rows = np.flatnonzero((in_question | (lasting & (counts.usual[1] > 0))) & (seen[:, ERROR] > 0) & ~is_busy)
@@ -164,7 +164,7 @@ def _compare(
     matters = lasts & (lately[-1] < LAST * ENOUGH) & (more >= MATERIAL)
     apart = np.minimum(failed.reshape(-1, TOGETHER, len(rows)).sum(axis=1), AT_ONCE).sum(axis=0)
     rare = _decades(compare_counts(apart, lately[-1], before, made_before))
-    surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MOST) * going_on, 0)
+    surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MAX) * going_on, 0)
 
 
 def compare_counts(failed: Array, made: Array, before: Array, made_before: Array) -> Array:

@@ -15,7 +15,7 @@ History = NDArray[np.float16]  # half precision, since every write of a state wr
 BLOCK_SECONDS = 120.0
 BLOCKS = 40
 METRICS = (NodeMetric.REQUEST_RATE, NodeMetric.MEMORY_UTILIZATION, NodeMetric.ACTIVE_CONNECTIONS)
-MOST = 60_000.0  # requests/s or connections; half precision ends soon after
+MAX = 60_000.0  # requests/s or connections; half precision ends soon after
 INFINITY_BITS = np.uint16(0x7C00)  # of half precision; above it are the bits of NaN
 REQUESTS, MEMORY, CONNECTIONS = range(len(METRICS))
 
@@ -68,5 +68,5 @@ def append_block(history: History, node_ids: Sequence[str], snapshots: Sequence[
         at, observed = rows[key][known], snapshot.node_observed[known][:, METRICS]
         total[at] += np.where(observed, snapshot.node_features[known][:, METRICS], 0)
         seen[at] += observed
-    block = np.where(seen > 0, np.minimum(total / np.maximum(seen, 1), MOST), np.nan)
+    block = np.where(seen > 0, np.minimum(total / np.maximum(seen, 1), MAX), np.nan)
     return np.concatenate([history[1:], block[None].astype(np.float16)])

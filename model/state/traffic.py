@@ -34,13 +34,13 @@ REMEMBERED_SECONDS = 86_400.0  # for which the level before a surge is
 KNOWN_SECONDS, KNOWN_SNAPSHOTS = 600.0, 20.0  # of measurements, before a level is known
 LATELY = 0.4  # forgetting per snapshot, of the present traffic
 NOISE = 0.02  # forgetting per snapshot, of its variance
-CLIP, LEAST_SPREAD = 3.0, 0.1  # sigmas from which a deviation counts less in it, but at least this logarithm
+CLIP, MIN_SPREAD = 3.0, 0.1  # sigmas from which a deviation counts less in it, but at least this logarithm
 SLOT_SECONDS = 1800.0
 SLOTS_OF_DAY, SLOTS = 48, 336  # half hours of a day and of a week
 NEAR_SLOTS = 2  # half hours by which a day may be late or early
 DAYS = 3  # earlier days with a value at this time of day, from which it counts
-MOST_WEEKS = 4.0  # in the average of a half hour
-MOST_PROFILES = 64  # entry points with a profile of the week, those with most traffic
+MAX_WEEKS = 4.0  # in the average of a half hour
+MAX_PROFILES = 64  # entry points with a profile of the week, those with most traffic
 OFFSET = np.float32(NODE_CHANNELS[RATE].offset)
 Profile = NDArray[np.float16]
 
@@ -185,7 +185,7 @@ def observe_traffic(
     before_age = np.where(surged, 0, traffic.before_age + elapsed)
     before = np.where(surged, level, np.where(before_age > REMEMBERED_SECONDS, np.nan, traffic.before))
     near = known & (np.abs(x - level) <= HELD)
-    most = np.maximum(CLIP**2 * traffic.variance, LEAST_SPREAD**2)
+    most = np.maximum(CLIP**2 * traffic.variance, MIN_SPREAD**2)
     deviation = np.where(near, np.minimum((x - level) ** 2, most) - traffic.variance, 0)
     variance = traffic.variance + np.maximum(NOISE, 1 / (traffic.seen + 2)) * deviation
     traffic = replace(
@@ -231,7 +231,7 @@ def _align(traffic: EntryTraffic, names: Sequence[str]) -> EntryTraffic:
     }
     width = traffic.profile.shape[1]
     columns = [i for i in kept if i < width]
-    free = max(0, min(MOST_PROFILES - len(columns), len(new))) if len(columns) == len(kept) else 0
+    free = max(0, min(MAX_PROFILES - len(columns), len(new))) if len(columns) == len(kept) else 0
     blank = np.zeros((SLOTS, free), np.float16)
     profile, weeks = (np.concatenate([of[:, columns], blank], axis=1) for of in (traffic.profile, traffic.weeks))
     names = (*(traffic.names[i] for i in kept), *new)
@@ -272,10 +272,10 @@ def _learn_profile(traffic: EntryTraffic, x: NDArray[np.float64], learns: BoolAr
             profile, weeks = profile.copy(), weeks.copy()
             mean = total[done] / count[done]
             before = weeks[traffic.slot, done].astype(np.float32)
-            share = 1 / np.minimum(before + 1, MOST_WEEKS)
+            share = 1 / np.minimum(before + 1, MAX_WEEKS)
             old = profile[traffic.slot, done].astype(np.float32)
             profile[traffic.slot, done] = old + share * (mean - old)
-            weeks[traffic.slot, done] = np.minimum(before + 1, MOST_WEEKS)
+            weeks[traffic.slot, done] = np.minimum(before + 1, MAX_WEEKS)
         total, count = np.zeros_like(total), np.zeros_like(count)
     total = (total + np.where(learns, x, 0)).astype(np.float32)
     return replace(

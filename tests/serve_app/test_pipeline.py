@@ -14,7 +14,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint
 from model.evidence.crossing import CrossingCalls, decode_crossing
-from model.incidents.threshold import MARGIN, MOST_ABOVE, MOVES_PER_HOUR
+from model.incidents.threshold import MARGIN, MAX_ABOVE, MOVES_PER_HOUR
 from model.scoring.score import PartitionScore, score
 from model.scoring.surprises import assemble_scores
 from model.snapshot import (
@@ -389,7 +389,7 @@ def test_the_threshold_of_a_mesh_rises_with_its_own_scores(checkpoint: Checkpoin
     base, young, settled = level(0.0, 200), 200, 1440
     assert level(base - MARGIN - 0.5, young) == pytest.approx(base)
     assert level(base - MARGIN + 0.5, young) == pytest.approx(base + 0.5)
-    assert level(base + 1.0, young) == pytest.approx(base + MOST_ABOVE)
+    assert level(base + 1.0, young) == pytest.approx(base + MAX_ABOVE)
     assert mesh.state.memory.threshold == (pytest.approx(base), before)
     assert base < level(base + 1.0, settled) == pytest.approx(base + base * MOVES_PER_HOUR * 15 / 3600)
 

@@ -18,12 +18,12 @@ const char* launch(void (*kernel)(P...), dim3 blocks, int threads, size_t shared
 namespace {
 
 constexpr size_t SHARED = 48 << 10;       // bytes that every GPU gives a block
-constexpr int64_t MOST_HEADS = 65535;     // of blocks in the second dimension
-constexpr int64_t MOST_BLOCKS = 1 << 14;  // enough to fill a GPU; each block passes over several rows
+constexpr int64_t MAX_HEADS = 65535;     // of blocks in the second dimension
+constexpr int64_t MAX_BLOCKS = 1 << 14;  // enough to fill a GPU; each block passes over several rows
 
 dim3 blocks_for(int64_t rows, int64_t rows_of_block, int64_t heads = 1) {
     const int64_t blocks = (rows + rows_of_block - 1) / rows_of_block;
-    return dim3(unsigned(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), unsigned(heads));
+    return dim3(unsigned(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS), unsigned(heads));
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ const char* Bodies<T>::attend(
     AttendMemory<T> memory{a.attention.columns, a.trajectory.columns, true};
     memory.has_weights = memory.bytes() <= SHARED;
     const size_t shared = memory.bytes();
-    if (shared > SHARED || a.attention.count > MOST_HEADS) return "the heads are too wide or too many for a GPU";
+    if (shared > SHARED || a.attention.count > MAX_HEADS) return "the heads are too wide or too many for a GPU";
     const dim3 blocks = blocks_for(a.query.count, 1, a.attention.count);
     const bool has_weights = memory.has_weights;
     return launch(

@@ -18,7 +18,7 @@ from model.snapshot import BoolArray
 from model.state.change_impact import KNOWN, OWN
 from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
 
-LASTS_SECONDS, LEAST_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
+LASTS_SECONDS, MIN_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
 TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
 SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
 NOTICEABLE = 0.15  # of the rise that users notice: a version that is far slower can be rolled back before they do
@@ -41,7 +41,7 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
     own = (own & state.memory.has_new_version(state.node_ids)) | alerted
     own &= largest_of_rows(state.node_filters[SEEN]) >= KNOWN
     calls = own[state.edge_index[1]] & (state.edge_filters[SEEN, :, RATE] >= KNOWN)
-    snapshots = max(LEAST_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
+    snapshots = max(MIN_SNAPSHOTS, round(LASTS_SECONDS / state.interval_seconds))
     lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)
     destination = state.edge_index[1, calls]
     for surprise, found in (

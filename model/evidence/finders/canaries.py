@@ -16,7 +16,7 @@ from model.state.mesh_state import MeshState
 
 FloatArray = NDArray[np.float64]
 LASTS = 8  # snapshots that are compared; a cold start is over sooner
-LEAST_REQUESTS = 100.0  # of each version in these snapshots
+MIN_REQUESTS = 100.0  # of each version in these snapshots
 SLOWER = 2.2  # times the median latency of the stable version, in every snapshot
 FAILS = 0.05  # share of its requests that fail, beyond the share of the stable version
 SIGMAS = 4.0  # of the difference of the two shares, by the number of requests
@@ -39,7 +39,7 @@ def find_worse_canaries(mesh: ScoredMesh) -> tuple[Finding, ...]:
         if np.isnan(calls[..., _REQUESTS]).all(axis=2).any():
             continue  # one of the two was not called in all of these snapshots
         requests = np.nansum(calls[..., _REQUESTS], axis=(0, 2)) * state.interval_seconds
-        if (requests < LEAST_REQUESTS).any():
+        if (requests < MIN_REQUESTS).any():
             continue
         median = _weighted_mean(calls, _P50, axis=2)
         slow[canary] = EVENT_SURPRISE * bool((median[:, 0] >= SLOWER * median[:, 1]).all())

@@ -10,7 +10,7 @@ from model.evidence.scored_mesh import ScoredMesh
 from model.features import ERROR, RATE, Array
 from model.snapshot import mark_services
 
-MOST_LOAD = 3.0  # times its expected requests, beyond which a caller's other calls tell nothing
+MAX_LOAD = 3.0  # times its expected requests, beyond which a caller's other calls tell nothing
 SURE_ERRORS = 3.0  # surprise of a caller's errors from which they are no noise
 
 
@@ -34,7 +34,7 @@ def find_disappeared(mesh: ScoredMesh) -> tuple[Finding, ...]:
     lost = np.maximum(rate_of(edge.expected[:, RATE]), 0) * is_reported(observation)
     gone &= ~is_absorbed(state, gone, rate_of(edge.value[:, RATE]) * observation.edge_present, lost)
     # Retries of its own callers raise all calls of a caller alike: they are no calls that were redirected.
-    load = np.clip(rate_of(node.value[:, RATE]) / np.maximum(rate_of(node.expected[:, RATE]), 1e-6), 1, MOST_LOAD)
+    load = np.clip(rate_of(node.value[:, RATE]) / np.maximum(rate_of(node.expected[:, RATE]), 1e-6), 1, MAX_LOAD)
     load = np.where(node.observed[:, RATE], load, 1.0)
     answered, usual = (1 - 1 / (1 + np.exp(-rates[:, ERROR])) for rates in (edge.value, edge.expected))
     answered = np.where(edge.observed[:, ERROR], answered, usual)

@@ -21,7 +21,7 @@ from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
-LEAST_REQUESTS = 15.0  # usual requests of a call in a snapshot
+MIN_REQUESTS = 15.0  # usual requests of a call in a snapshot
 LOW, FULL = 0.5, 0.4  # of the usual requests: where a fall begins to count, and where it counts in full
 HIGHEST = 0.6  # of the usual requests, below which every snapshot since the fall stays, and hardly any before it
 RARELY = 0.1  # share of the snapshots before the fall that may be as low; some calls come and go by themselves
@@ -30,7 +30,7 @@ STEADY = 0.75  # of each other: the first and the next snapshots after the fall,
 LASTS = 8  # snapshots since the fall, measured
 BEFORE = 12  # measured snapshots before the fall; one more may be on the way down
 UNMEASURED = 2  # snapshots since the fall that may be missing
-MOST = 32  # calls examined, those that lost most first
+MAX = 32  # calls examined, those that lost most first
 CONTINUED = DELETIONS | SCALINGS  # planned changes after which callers make the calls that they made before
 
 
@@ -71,7 +71,7 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     rows: IntArray = np.flatnonzero(is_known & (edge.value[:, RATE] < edge.expected[:, RATE]))
     now, usual = (_rate(v[rows, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
     now = now * observation.edge_present[rows]
-    low = (now < LOW * usual) & (usual * state.interval_seconds >= LEAST_REQUESTS) & ~young_callers[source[rows]]
+    low = (now < LOW * usual) & (usual * state.interval_seconds >= MIN_REQUESTS) & ~young_callers[source[rows]]
     rows, lost = rows[low], (now - usual)[low]
     if not len(rows):
         return np.zeros(0, np.int64)
@@ -79,7 +79,7 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     deleted = state.memory.planned_deletions()
     if deleted:
         kept &= ~mark_services(state.node_ids, deleted)[destination[rows]]
-    largest: IntArray = rows[kept][np.argsort(lost[kept], kind="stable")][:MOST]
+    largest: IntArray = rows[kept][np.argsort(lost[kept], kind="stable")][:MAX]
     return largest
 
 

@@ -9,9 +9,9 @@ from model.features import ERROR, NODE_CHANNELS, P99, RATE, Array
 from model.snapshot import BoolArray
 from model.state.change_impact import OWN
 
-LEAST_REQUESTS = 50  # requests in a snapshot that count in full, for errors
-LEAST_TAIL = 300  # the same for p99: three requests have to be slower
-LEAST_TIMES, LEAST_WAIT = 4.0, 1.0  # times the usual p99, and s above it
+MIN_REQUESTS = 50  # requests in a snapshot that count in full, for errors
+MIN_TAIL = 300  # the same for p99: three requests have to be slower
+MIN_TIMES, MIN_WAIT = 4.0, 1.0  # times the usual p99, and s above it
 
 
 def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
@@ -35,7 +35,7 @@ def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
     requests[looked] = np.exp(node.value[looked, RATE]) - np.float32(NODE_CHANNELS[RATE].offset)
     requests *= np.float32(state.interval_seconds)
     now, usual = (NODE_CHANNELS[ERROR].invert(of[exposed, ERROR]) for of in (node.value, node.expected))
-    enough = np.clip(requests[exposed] / LEAST_REQUESTS, 0, 1)
+    enough = np.clip(requests[exposed] / MIN_REQUESTS, 0, 1)
     failing[exposed] = EVENT_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)
     waiting[entry] = EVENT_SURPRISE * _waits(node.value[entry], node.expected[entry], requests[entry])
     return Finding(EvidenceKind.ERROR, failing), Finding(EvidenceKind.LATENCY, waiting)
@@ -44,5 +44,5 @@ def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
 def _waits(value: Array, expected: Array, requests: Array) -> BoolArray:
     """Return at which of n entry points one request in a hundred waits, ``[n]``."""
     now, usual = (NODE_CHANNELS[P99].invert(of[:, P99]) for of in (value, expected))
-    waits: BoolArray = (now >= LEAST_TIMES * usual) & (now - usual >= LEAST_WAIT) & (requests >= LEAST_TAIL)
+    waits: BoolArray = (now >= MIN_TIMES * usual) & (now - usual >= MIN_WAIT) & (requests >= MIN_TAIL)
     return waits

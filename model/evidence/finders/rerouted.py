@@ -12,8 +12,8 @@ from model.features import RATE
 from model.state.filters import SEEN
 from model.state.mesh_state import topology_of
 
-LEAST_REQUESTS = 50  # requests on new calls that count in full
-LEAST_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
+MIN_REQUESTS = 50  # requests on new calls that count in full
+MIN_MOVED = 0.1  # of a call's usual requests, from which it counts as rerouted
 REROUTE_COUNTED = 4  # snapshots whose requests count
 
 
@@ -42,7 +42,7 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
     count = len(rerouted)
     gained, made = (np.bincount(source, v, count) for v in (now * young, now))
     moved = np.minimum(gained[source], missing) / np.maximum(usual, 1e-6)
-    fallen = moved >= LEAST_MOVED
+    fallen = moved >= MIN_MOVED
     lost = np.bincount(source, missing * fallen, count)
     share = np.minimum(gained, lost) / np.maximum(made, 1e-6)
     of_call = np.zeros(count)
@@ -50,7 +50,7 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
     fall = np.minimum(worst_of_group(s.edge_rate_raw * fallen, source, topology_of(state).chances_as_caller), 1)
     snapshots = np.minimum(state.edge_filters[SEEN, :, RATE], REROUTE_COUNTED)
     requests = np.bincount(source, now * young * snapshots, count) * state.interval_seconds
-    counted = np.clip(requests / LEAST_REQUESTS, 0, 1)
+    counted = np.clip(requests / MIN_REQUESTS, 0, 1)
     much = np.clip(np.maximum((share - 0.02) / 0.08, (of_call - 0.1) / 0.2), 0, 1)
     strength = (EVENT_SURPRISE * fall * counted * much).astype(np.float32)
     for ends, calls in ((source, fallen), (destination, fallen), (destination, young)):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.independent import MOST_EXPLAINED, MOST_LOAD, find_independent, independent_of
+from model.decision.independent import MAX_EXPLAINED, MAX_LOAD, find_independent, independent_of
 from model.evidence.attribution import Attribution
 from model.evidence.evidence import Evidence
 from model.evidence.kinds import EvidenceKind
@@ -60,7 +60,7 @@ def is_independent(found: Evidence) -> bool:
     ("what", "found"),
     [
         ("it is slow, and its callee only fails", scene(SLOW_BY_ITSELF)),
-        ("it fails far more than its callee explains", scene(FAILS, MOST_EXPLAINED / 2)),
+        ("it fails far more than its callee explains", scene(FAILS, MAX_EXPLAINED / 2)),
         (
             "it has disappeared",
             scene({(SECOND, EvidenceKind.VANISHED): 4.0, (SECOND, EvidenceKind.CALLERS): 9.0}, gone=4),
@@ -80,7 +80,7 @@ def test_a_fault_beside_another_one_is_found(what: str, found: Evidence) -> None
         ("its callee is slow, too", scene({**SLOW_BY_ITSELF, (FIRST, EvidenceKind.LATENCY_RAW): 9.0}, 0.9)),
         ("it waits for a slow callee in vain", scene({**FAILS, (FIRST, EvidenceKind.LATENCY_RAW): 9.0}, 0.1)),
         ("its callee has disappeared", scene({**SLOW_BY_ITSELF, (FIRST, EvidenceKind.VANISHED): 4.0})),
-        ("it has too many requests", scene(SLOW_BY_ITSELF, load=MOST_LOAD)),
+        ("it has too many requests", scene(SLOW_BY_ITSELF, load=MAX_LOAD)),
         ("a caller makes more calls than usual", scene({**SLOW_BY_ITSELF, (CALLER, EvidenceKind.CALLS_OUT): 6.0})),
         ("traffic has moved", scene({**SLOW_BY_ITSELF, (CALLER, EvidenceKind.STRUCTURE): 6.0})),
     ],

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.ranking import MOST_DECADES, PAGE_NATS, page_nats, with_neighbours
+from model.decision.ranking import MAX_DECADES, PAGE_NATS, page_nats, with_neighbours
 from model.decision.suspects import suspects
 from model.evidence.kinds import EvidenceKind
 from model.incidents.memory import IncidentMemory
@@ -18,7 +18,7 @@ def test_unusual_services_are_suspected_for_any_ranking() -> None:
     If both page scores are at the maximum, the root-cause scores are equal.
     """
     no_preference = np.zeros(2, np.float32)
-    for lower, nats in ((4.0, PAGE_NATS), (MOST_DECADES, 0.0)):
+    for lower, nats in ((4.0, PAGE_NATS), (MAX_DECADES, 0.0)):
         scene = replace(evidence(4.0, 4.0), page=np.array([lower, lower + 1], np.float32))
         found = {
             s.service: s.score for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), no_preference)
@@ -31,7 +31,7 @@ def test_a_service_that_is_missed_counts_as_much_as_the_damage_that_it_does() ->
     kinds = scene.kinds.copy()
     kinds[0, EvidenceKind.VANISHED] = 4.0
     nats = page_nats(replace(scene, kinds=kinds), np.arange(2))
-    assert nats[0] == nats[1] == PAGE_NATS * MOST_DECADES
+    assert nats[0] == nats[1] == PAGE_NATS * MAX_DECADES
     assert page_nats(scene, np.arange(2))[0] == PAGE_NATS * 4
 
 

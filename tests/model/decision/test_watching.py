@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.decision.verdict_building import build_verdict
-from model.decision.watching import LEAST_SEEN, MOST_WATCHED, watch
+from model.decision.watching import MAX_WATCHED, MIN_SEEN, watch
 from model.evidence.kinds import EvidenceKind
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
@@ -121,16 +121,16 @@ def test_a_service_above_the_threshold_counts_towards_that() -> None:
 def test_the_most_unusual_services_are_listed_first_and_few_of_them(scores: dict[str, tuple[float, ...]]) -> None:
     tracks: Tracks = {name: above(*of) for name, of in scores.items()}
     found = watch_list(IncidentMemory(tracks=tracks))
-    assert len(found) <= MOST_WATCHED
+    assert len(found) <= MAX_WATCHED
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     for one in found:
         assert one.reasons == (REASON,)
         assert 1 <= one.seen < one.needed
         assert one.score == scores[one.service][0] >= one.level
-        assert one.level == LEVEL or one.seen >= LEAST_SEEN
+        assert one.level == LEVEL or one.seen >= MIN_SEEN
         assert (one.level == LEVEL) == (one.score >= LEVEL)
     high = {name for name, of in scores.items() if of[0] >= LEVEL}
-    assert len(found) == MOST_WATCHED or high <= {one.service for one in found}
+    assert len(found) == MAX_WATCHED or high <= {one.service for one in found}
 
 
 def test_a_resource_alone_is_watched_as_a_moderate_deviation_that_never_lasts() -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from model.drift.blocks import SLOTS
-from model.drift.call_sample import MOST_CALLS, CallSample, Hashes, hash_ends
+from model.drift.call_sample import MAX_CALLS, CallSample, Hashes, hash_ends
 
 WEEK = 7 * SLOTS
 
@@ -37,10 +37,10 @@ def test_the_hash_of_a_call_depends_on_its_names_and_its_direction_alone() -> No
 def test_the_share_of_new_calls_of_a_large_mesh_is_estimated_from_a_bounded_sample() -> None:
     ends = calls_between(300)
     sample = CallSample().add(ends[:, :1500], 1, 0)
-    assert len(sample.seen) == MOST_CALLS
+    assert len(sample.seen) == MAX_CALLS
     after = sample.add(ends, 2, 0)
     assert after.new_share(2, since=2) == pytest.approx(0.25, abs=0.08)
-    assert len(after.seen) <= MOST_CALLS
+    assert len(after.seen) <= MAX_CALLS
     assert after.add(ends, 3, 0).new_share(3, since=3) == 0
     assert after.add(ends, 3, 0).new_share(3, since=2) == after.new_share(2, since=2)
 

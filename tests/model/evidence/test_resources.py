@@ -12,7 +12,7 @@ from model.decision.verdict_building import build_verdict
 from model.evidence.busy_cpu import busy_cpu
 from model.evidence.kinds import EVENT_SURPRISE
 from model.evidence.level_shifts import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
-from model.evidence.resources import LEAST_OLDER, RECENT, Trend, shortage, trends
+from model.evidence.resources import MIN_OLDER, RECENT, Trend, shortage, trends
 from model.incidents.feedback import feedback_on_past
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
@@ -115,7 +115,7 @@ def test_a_leak_beyond_the_teeth_of_a_heap_is_found() -> None:
         ("a saw-tooth with a longer tooth", np.append(0.4 + 0.1 * (np.arange(BLOCKS - 10) % 12) / 12, TOOTH)),
         ("growth back to where it was", np.concatenate([flat(0.7, 10), 0.4 + 0.01 * np.arange(BLOCKS - 10)])),
         ("a rise that is too small", leak(0.03, 10)),
-        ("too short a past", leak(0.2, 10)[-(LEAST_OLDER + 9) :]),
+        ("too short a past", leak(0.2, 10)[-(MIN_OLDER + 9) :]),
     ],
 )
 def test_other_courses_of_memory_are_no_leak(what: str, series: np.ndarray) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from model.evidence.kinds import EvidenceKind
 from model.evidence.materiality import Floors
 from model.evidence.page_score import RESOURCES, SECOND
-from model.evidence.saturation import HARMFUL, HARMLESS_SHARE, LEAST, LEAST_SHARE, weigh_resources
+from model.evidence.saturation import HARMFUL, HARMLESS_SHARE, MIN, MIN_SHARE, weigh_resources
 from model.features import CPU, ERROR, P50, P99
 from model.state.mesh_state import MeshState, Observation
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
@@ -93,11 +93,11 @@ def test_it_is_enough_for_an_alert_and_lifts_the_page_score_no_further(threshold
 def test_a_rise_that_no_user_notices_is_no_harm() -> None:
     """A tenth of the floor is enough beside a resource that is short."""
     slower = full({P50: 1.6})  # 12 ms
-    assert weigh(slower, floors=Floors(0.01 / LEAST_SHARE, 10.0)) == pytest.approx(ENOUGH, rel=0.05)
-    assert weigh(slower, floors=Floors(2.5 * 0.012 / LEAST_SHARE, 10.0)) == pytest.approx(FOUND * HARMLESS_SHARE)
+    assert weigh(slower, floors=Floors(0.01 / MIN_SHARE, 10.0)) == pytest.approx(ENOUGH, rel=0.05)
+    assert weigh(slower, floors=Floors(2.5 * 0.012 / MIN_SHARE, 10.0)) == pytest.approx(FOUND * HARMLESS_SHARE)
     tail = full({P99: 2.2})  # 120 ms
-    assert weigh(tail, floors=Floors(10.0, 0.1 / LEAST_SHARE)) == pytest.approx(ENOUGH, rel=0.05)
-    assert weigh(tail, floors=Floors(10.0, 2.5 * 0.12 / LEAST_SHARE)) == pytest.approx(FOUND * HARMLESS_SHARE)
+    assert weigh(tail, floors=Floors(10.0, 0.1 / MIN_SHARE)) == pytest.approx(ENOUGH, rel=0.05)
+    assert weigh(tail, floors=Floors(10.0, 2.5 * 0.12 / MIN_SHARE)) == pytest.approx(FOUND * HARMLESS_SHARE)
 
 
 def test_the_surprise_of_a_resource_that_is_not_short_is_not_raised_by_harm() -> None:
@@ -128,8 +128,8 @@ def test_a_stronger_resource_is_not_lowered_by_harm() -> None:
 
 def test_weak_resources_stay_as_they_are() -> None:
     at = full({P99: 2.2})
-    assert weigh(at, LEAST - 0.1, short=False) == pytest.approx(LEAST - 0.1)
-    weak = np.full((len(SERVICES), len(EvidenceKind)), LEAST - 0.1, np.float32)
+    assert weigh(at, MIN - 0.1, short=False) == pytest.approx(MIN - 0.1)
+    weak = np.full((len(SERVICES), len(EvidenceKind)), MIN - 0.1, np.float32)
     weighed = weigh_resources(*at, weak, np.zeros(len(SERVICES), bool), THRESHOLD, FLOORS)
     assert np.array_equal(weighed, weak[:, EvidenceKind.RESOURCES])
 

@@ -13,9 +13,9 @@ from model.evidence.resources import Trend
 from model.incidents.continuity import (
     HALF_LIFE,
     LEAD_SHARE,
-    LEAST_SHARE,
     LED,
-    MOST_LEADS,
+    MAX_LEADS,
+    MIN_SHARE,
     SOON,
     Lead,
     PastNotice,
@@ -30,7 +30,7 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
-from model.verdict import MOST_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect
+from model.verdict import MAX_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect
 from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
 from tests.model.model_cases import START, at
 
@@ -65,7 +65,7 @@ def test_a_suspect_that_led_stays_in_the_list_at_a_fading_share() -> None:
         shares.append(found["cause"])
     assert shares[0] == pytest.approx(LEAD_SHARE, rel=0.05)
     assert shares[1] == pytest.approx(shares[0] / 2)
-    assert shares[2] == LEAST_SHARE, "it never vanishes"
+    assert shares[2] == MIN_SHARE, "it never vanishes"
 
 
 def test_its_reasons_stay_with_it() -> None:
@@ -94,12 +94,12 @@ def test_a_clear_cause_stays_clear(score: float) -> None:
 
 
 def test_the_list_stays_short() -> None:
-    many = tuple(one(f"s{i}", 0.1) for i in range(MOST_SUSPECTS))
+    many = tuple(one(f"s{i}", 0.1) for i in range(MAX_SUSPECTS))
     found = scores_in_list(many, make_leads(*["cause"] * 9, "s0"))
-    assert len(found) == MOST_SUSPECTS
+    assert len(found) == MAX_SUSPECTS
     assert "cause" in found
     leads = make_leads(*[service for service in "abcdef" for _ in range(LED)])
-    assert len(leads) == MOST_LEADS
+    assert len(leads) == MAX_LEADS
     assert leads[0].suspect.service == "f", "the present one"
     several = scores_in_list((one("s", 1.0),), leads)
     assert sum(several[service] for service in several if service != "s") == pytest.approx(LEAD_SHARE)

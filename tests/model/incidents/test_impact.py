@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from model.incidents.impact import MOST_HOPS, add_impact, estimate_impact, measure_traffic
+from model.incidents.impact import MAX_HOPS, add_impact, estimate_impact, measure_traffic
 from model.snapshot import NODE_METRICS, MeshSnapshot
 from model.verdict import Impact, Incident, Severity, Status, Suspect, Verdict
 from tests.builders import mesh_of
@@ -99,7 +99,7 @@ def estimate_on_all_calls(snapshot: MeshSnapshot, affected: set[str], suspect: s
     calls = dict(zip(ends, snapshot.edge_features[:, 0].tolist(), strict=True))
     origins = {u for u in affected if not any(v in affected for w, v in calls if w == u)} | {suspect}
     reaching = {name: float(name in origins) for name in rates}
-    for _ in range(MOST_HOPS):
+    for _ in range(MAX_HOPS):
         reaching = {
             u: 1.0
             if u in origins

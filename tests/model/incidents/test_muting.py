@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.evidence.gather import MOST_CANDIDATES, _first
+from model.evidence.gather import MAX_CANDIDATES, _first
 from model.evidence.kinds import EvidenceKind, K
 from model.evidence.level_shifts import apply_level_shifts, excess, lower_evidence
 from model.evidence.page_score import page_score
@@ -118,12 +118,12 @@ def test_sensitivity_moves_the_level_but_false_alarms_stay_silent_at_any_sensiti
 
 
 def test_a_muted_service_is_no_candidate() -> None:
-    count = 3 * MOST_CANDIDATES
+    count = 3 * MAX_CANDIDATES
     order = np.random.default_rng(0).permutation(count)
-    assert _first(order, np.zeros(count, bool)).tolist() == order[:MOST_CANDIDATES].tolist()
+    assert _first(order, np.zeros(count, bool)).tolist() == order[:MAX_CANDIDATES].tolist()
     muted_rows = np.zeros(count, bool)
-    muted_rows[order[:MOST_CANDIDATES]] = True
-    assert _first(order, muted_rows).tolist() == order[: 2 * MOST_CANDIDATES].tolist()
+    muted_rows[order[:MAX_CANDIDATES]] = True
+    assert _first(order, muted_rows).tolist() == order[: 2 * MAX_CANDIDATES].tolist()
 
 
 Step = tuple[list[float], list[bool], list[bool]]  # page scores, affected services, muted services

@@ -8,7 +8,7 @@ import pytest
 
 from model.incidents.harm import add_severity
 from model.incidents.memory import IncidentMemory
-from model.incidents.objectives import MOST_SECONDS, add_error_budgets, slow_share
+from model.incidents.objectives import MAX_SECONDS, add_error_budgets, slow_share
 from model.incidents.open_incident import OpenIncident
 from model.snapshot import MeshSnapshot, NodeMetric
 from model.state.mesh_state import MeshState
@@ -101,7 +101,7 @@ def test_an_incident_elsewhere_uses_nothing() -> None:
 def test_a_gap_without_snapshots_counts_at_most_two_minutes() -> None:
     window = [*(snapshot(i) for i in range(10)), snapshot(10, failing=0.5), snapshot(400, failing=0.5)]
     (budget,) = follow(window, 10, AVAILABILITY)[-1]
-    assert budget.bad_requests == pytest.approx(50 * (15 + MOST_SECONDS))
+    assert budget.bad_requests == pytest.approx(50 * (15 + MAX_SECONDS))
 
 
 def test_the_counters_are_stored_with_the_mesh() -> None:

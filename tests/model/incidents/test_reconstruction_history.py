@@ -9,8 +9,8 @@ from model.incidents.policy import AlertPolicy
 from model.incidents.reconstruction_history import (
     DISPLACEMENT_MARGIN,
     KEPT,
-    LEAST,
     LONGEST_SECONDS,
+    MIN,
     ReconstructionHistory,
     follow_reconstruction,
 )
@@ -52,15 +52,15 @@ def calm(count: int) -> list[float]:
 def test_thresholds_are_percentiles_after_ten_snapshots() -> None:
     _, history = follow(calm(159))
     found, settled = follow(calm(160))[0], history.snapshots - history.pending
-    assert [one.loss_threshold for one in found[:LEAST]] == [None] * LEAST
-    assert found[LEAST].loss_threshold == pytest.approx(np.mean(calm(160)[:LEAST]) + 3 * np.std(calm(160)[:LEAST])), (
+    assert [one.loss_threshold for one in found[:MIN]] == [None] * MIN
+    assert found[MIN].loss_threshold == pytest.approx(np.mean(calm(160)[:MIN]) + 3 * np.std(calm(160)[:MIN])), (
         "too few for a percentile"
     )
-    assert found[LEAST - 1].displacement is None
+    assert found[MIN - 1].displacement is None
     assert found[-1].loss_threshold == pytest.approx(np.percentile(history.past[1, :settled], 99))
     assert found[-1].displacement == pytest.approx(1, abs=0.3)
     assert found[-1].displacement_threshold == pytest.approx(
-        DISPLACEMENT_MARGIN * np.percentile(history.past[2, LEAST:settled], 99)
+        DISPLACEMENT_MARGIN * np.percentile(history.past[2, MIN:settled], 99)
     )
 
 
@@ -106,7 +106,7 @@ def test_nothing_is_learned_of_an_alert() -> None:
 def test_a_level_that_lasts_becomes_the_own_one() -> None:
     _, before = follow(calm(40))
     count = int(LONGEST_SECONDS / 15)
-    found, after = follow([HIGH] * (count + 2 * LEAST), before, 40)
+    found, after = follow([HIGH] * (count + 2 * MIN), before, 40)
     assert all(one.exceeded for one in found[5:count])
     assert not any(one.exceeded for one in found[count + 5 :])
     assert set(losses(after)) == {HIGH}

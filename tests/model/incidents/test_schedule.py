@@ -13,8 +13,8 @@ from model.evidence.page_score import led_by_resources, without_resources
 from model.incidents.kind import incident_kind
 from model.incidents.memory import IncidentMemory
 from model.incidents.schedule import (
-    MOST_BURSTS,
-    MOST_SERVICES,
+    MAX_BURSTS,
+    MAX_SERVICES,
     PROVEN,
     Burst,
     RegularWork,
@@ -164,13 +164,13 @@ def test_one_snapshot_is_no_burst() -> None:
 
 def test_the_schedule_is_bounded() -> None:
     _, _, schedule = run(every(40, 40), 1700, length=3)
-    assert len(schedule.works["a/s0"].bursts) == MOST_BURSTS
-    many = tuple(f"a/s{i}" for i in range(2 * MOST_SERVICES))
+    assert len(schedule.works["a/s0"].bursts) == MAX_BURSTS
+    many = tuple(f"a/s{i}" for i in range(2 * MAX_SERVICES))
     cpu = np.full(len(many), 0.9, np.float32)
     usual = np.full(len(many), 0.3, np.float32)
     use = Use(np.full(len(many), 9.0, np.float32), cpu, usual, np.ones(len(many), bool))
     found = follow_work(schedule, many, use, at(1701), 15.0)
-    assert len(found.schedule.works) == MOST_SERVICES
+    assert len(found.schedule.works) == MAX_SERVICES
 
 
 def test_old_bursts_are_forgotten() -> None:

@@ -12,7 +12,7 @@ from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import (
     LASTING_DECADES,
     MARGIN,
-    MOST_ABOVE,
+    MAX_ABOVE,
     MOVES_PER_HOUR,
     REMEMBERED,
     SEVERE,
@@ -226,13 +226,13 @@ def test_the_threshold_is_a_margin_above_the_percentile_of_the_mesh_s_own_scores
     scores = np.linspace(0, 4.5, 101)
     percentile = 0.99 * 4.5
     assert threshold(scores.tolist()) == pytest.approx(percentile + MARGIN)
-    assert LEVEL < percentile + MARGIN < LEVEL + MOST_ABOVE
+    assert LEVEL < percentile + MARGIN < LEVEL + MAX_ABOVE
     assert threshold([LEVEL - MARGIN] * 9) == pytest.approx(LEVEL), "up to that, nothing rises"
 
 
 def test_the_mesh_s_own_scores_raise_the_threshold_by_a_decade_at_most() -> None:
-    assert threshold([40.0] * 100) == LEVEL + MOST_ABOVE
-    assert threshold([40.0] * 100, base=3.0) == 3.0 + MOST_ABOVE
+    assert threshold([40.0] * 100) == LEVEL + MAX_ABOVE
+    assert threshold([40.0] * 100, base=3.0) == 3.0 + MAX_ABOVE
 
 
 def test_after_the_first_hour_the_threshold_moves_by_a_fifth_in_an_hour() -> None:
@@ -242,8 +242,8 @@ def test_after_the_first_hour_the_threshold_moves_by_a_fifth_in_an_hour() -> Non
     assert threshold(calm, (LEVEL + 1, NOW), seconds=900) == pytest.approx((LEVEL + 1) * (1 - quarter))
     assert threshold(restless, (LEVEL, NOW), seconds=0) == LEVEL
     assert threshold(restless, (LEVEL, NOW), seconds=-900) == LEVEL, "a clock that goes back moves nothing"
-    assert threshold(restless, (LEVEL, NOW), seconds=3600) == LEVEL + MOST_ABOVE
-    assert threshold(restless, seconds=0) == LEVEL + MOST_ABOVE, "in the first hour it follows at once"
+    assert threshold(restless, (LEVEL, NOW), seconds=3600) == LEVEL + MAX_ABOVE
+    assert threshold(restless, seconds=0) == LEVEL + MAX_ABOVE, "in the first hour it follows at once"
 
 
 def test_an_anomaly_of_minutes_hardly_moves_the_threshold() -> None:
@@ -257,7 +257,7 @@ def test_an_anomaly_of_minutes_hardly_moves_the_threshold() -> None:
 def test_the_threshold_follows_another_budget_at_once() -> None:
     calm = [0.0] * 100
     assert threshold(calm, (LEVEL, NOW), base=LEVEL + 3) == LEVEL + 3
-    assert threshold(calm, (LEVEL + 3, NOW), base=LEVEL - 3) == LEVEL - 3 + MOST_ABOVE
+    assert threshold(calm, (LEVEL + 3, NOW), base=LEVEL - 3) == LEVEL - 3 + MAX_ABOVE
 
 
 @given(
@@ -268,4 +268,4 @@ def test_the_threshold_follows_another_budget_at_once() -> None:
 def test_the_threshold_is_between_the_budget_s_and_a_decade_more(
     scores: list[float], before: tuple[float, float] | None, base: float
 ) -> None:
-    assert base <= threshold(scores, before, base=base) <= base + MOST_ABOVE
+    assert base <= threshold(scores, before, base=base) <= base + MAX_ABOVE

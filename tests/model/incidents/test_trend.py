@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from model.incidents.trend import LEAST, MOST, add_trends
+from model.incidents.trend import MAX, MIN, add_trends
 from model.snapshot import MeshSnapshot, NodeMetric
 from model.verdict import (
     DROPPED,
@@ -69,9 +69,9 @@ def trend_in(window: Sequence[MeshSnapshot], *reasons: Reason, **more: object) -
         ([0.9] * 9 + [0.1] * 3, "easing"),
         ([0.3] * 30 + [0.9] * 12, "steady"),  # only the last minutes count
         ([0.05] * 12, "steady"),  # better than expected, all the time
-        ([0.9] * LEAST, "steady"),
-        ([0.9] * (LEAST - 1), None),
-        ([0.9, None] * (LEAST - 1), None),
+        ([0.9] * MIN, "steady"),
+        ([0.9] * (MIN - 1), None),
+        ([0.9, None] * (MIN - 1), None),
         ([0.9, None] * 20, None),  # of the last snapshots, too few have the metric
         ([0.9, 0.9, None] * 4, "steady"),
     ],
@@ -121,8 +121,8 @@ def test_a_resource_that_rises_steadily_to_its_limit_gets_worse() -> None:
 
 
 def test_a_recovering_incident_has_no_trend() -> None:
-    assert trend_of(CALM + [0.9] * MOST, recovering=True) is None
-    assert trend_of(CALM + [0.9] * MOST, suspects=()) is None
+    assert trend_of(CALM + [0.9] * MAX, recovering=True) is None
+    assert trend_of(CALM + [0.9] * MAX, suspects=()) is None
 
 
 def test_an_incident_of_traffic_follows_the_requests_of_its_scope() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.scoring.reconstruction import (
-    MOST_SAMPLED,
+    MAX_SAMPLED,
     NON_CALLS,
     reconstruction_input,
     reconstruction_loss,
@@ -82,17 +82,17 @@ def test_calls_between_parts_count_as_calls_within_one() -> None:
 
 
 def test_a_sample_is_the_same_for_a_repeated_snapshot_and_changes_with_time() -> None:
-    _, ends = mesh(MOST_SAMPLED, 300)
-    state = MeshState(node_ids=tuple(f"a/s{i}" for i in range(MOST_SAMPLED)), edge_index=ends, learned_at=at(1))
+    _, ends = mesh(MAX_SAMPLED, 300)
+    state = MeshState(node_ids=tuple(f"a/s{i}" for i in range(MAX_SAMPLED)), edge_index=ends, learned_at=at(1))
     again = sample_services(replace(state, learned_at=at(1)))
     np.testing.assert_array_equal(sample_services(state), again)
     assert len({sample_services(replace(state, learned_at=at(i))).tobytes() for i in range(20)}) > 1
     assert (np.diff(again) > 0).all()
-    assert 0 <= again[0] <= again[-1] < MOST_SAMPLED
+    assert 0 <= again[0] <= again[-1] < MAX_SAMPLED
 
 
 def test_all_services_of_a_small_mesh_are_in_the_sample() -> None:
-    count = MOST_SAMPLED - 1
+    count = MAX_SAMPLED - 1
     _, ends = mesh(count, 300)
     state = MeshState(node_ids=tuple(f"a/s{i}" for i in range(count)), edge_index=ends, learned_at=at(1))
     np.testing.assert_array_equal(sample_services(state), np.arange(count))

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from model.incidents.context import BEFORE, MOST, add_context
+from model.incidents.context import BEFORE, MAX, add_context
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Status, Suspect, Verdict
 from serve_app.alerts.annotations import annotations
@@ -115,7 +115,7 @@ def test_events_are_attached_to_incidents_of_their_services_and_nothing_else_cha
     early = an_event("shop/cart", 5 + BEFORE.total_seconds() / 60 - 0.1)
     assert add_context(before, [], [early]).incidents[0].events == (early,)
     many = [an_event("shop/cart", i / 10) for i in range(50)]
-    assert add_context(before, [], many).incidents[0].events == tuple(many[:MOST])
+    assert add_context(before, [], many).incidents[0].events == tuple(many[:MAX])
 
 
 def test_old_changes_are_still_shown_at_suspects() -> None:
