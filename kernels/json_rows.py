@@ -47,7 +47,7 @@ class Keys:
     call: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """What a document has: N services, E calls.
 

@@ -27,7 +27,7 @@ DOCUMENT = "tagae"  # key of the metadata
 SHIPPED = Path(__file__).parent / "weights" / "tagae.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Everything that was learned.
 
@@ -119,7 +119,16 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
             f"weights {path}: expected a checkpoint of this version, got something else ({error}); train again"
         ) from error
     built.eval().to(device or torch.device("cpu"))
-    return Checkpoint(built, meta.eval(), tails[0], tails[1], offset, provenance, digest, reference=reference)
+    return Checkpoint(
+        network=built,
+        meta=meta.eval(),
+        node_tail=tails[0],
+        edge_tail=tails[1],
+        page_offset=offset,
+        provenance=provenance,
+        digest=digest,
+        reference=reference,
+    )
 
 
 def load_or_shipped(path: Path | None, device: torch.device | None = None, network: str | None = None) -> Checkpoint:

@@ -130,7 +130,7 @@ class ServicePolicy:
     owner: Owner | None = field(default=None, repr=False)  # the digest reads the repr
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeshSnapshot:
     """One instant of a mesh: N services, E calls.
 
@@ -252,7 +252,18 @@ class MeshSnapshot:
         for array in (nodes, edges, node_observed, edge_observed):
             array.setflags(write=False)
         at, checked = _in_utc(observed_at), _check_signals(ids, signals)
-        return cls(ids, index, nodes, node_observed, edges, edge_observed, at, tuple(changes), tuple(policies), checked)
+        return cls(
+            node_ids=ids,
+            edge_index=index,
+            node_features=nodes,
+            node_observed=node_observed,
+            edge_features=edges,
+            edge_observed=edge_observed,
+            observed_at=at,
+            changes=tuple(changes),
+            policies=tuple(policies),
+            signals=checked,
+        )
 
     @property
     def num_nodes(self) -> int:
@@ -315,16 +326,16 @@ class MeshSnapshot:
             )
         ids = tuple(self.node_ids[i] for i in node_rows)
         return MeshSnapshot(
-            ids,
-            index,
-            self.node_features[node_rows],
-            self.node_observed[node_rows],
-            self.edge_features[edge_rows],
-            self.edge_observed[edge_rows],
-            self.observed_at,
-            self.changes,
-            self.policies,
-            signals_of(self.signals, ids),
+            node_ids=ids,
+            edge_index=index,
+            node_features=self.node_features[node_rows],
+            node_observed=self.node_observed[node_rows],
+            edge_features=self.edge_features[edge_rows],
+            edge_observed=self.edge_observed[edge_rows],
+            observed_at=self.observed_at,
+            changes=self.changes,
+            policies=self.policies,
+            signals=signals_of(self.signals, ids),
         )
 
     def to_pyg(self) -> "Data":

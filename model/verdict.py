@@ -99,7 +99,7 @@ class LimitForecast:
     latest: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """Why a service is a suspect: one metric of it or of one call into it, and the expected value.
 
@@ -245,7 +245,7 @@ class ErrorBudget:
     bad_requests: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """Anomalous services and calls that are connected, followed from snapshot to snapshot under one id.
 
@@ -386,7 +386,7 @@ class Reconstruction:
     since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The cluster's verdict on one snapshot.
 

@@ -600,18 +600,18 @@ def _task(
     position = np.empty(len(state.node_ids), np.int32)
     position[rows] = np.arange(len(rows), dtype=np.int32)
     return PartitionTask(
-        whole.nodes[rows],
-        whole.edges[calls],
-        position[state.edge_index[:, calls]],
-        state.attended_callers[calls],
-        state.attended_callees[calls],
-        len(part.core),
-        len(part.owned_edges),
-        np.flatnonzero(returned[part.core]),
-        index,
-        snapshot,
-        rows.astype(np.int32),
-        calls.astype(np.int32),
+        nodes=whole.nodes[rows],
+        edges=whole.edges[calls],
+        edge_index=position[state.edge_index[:, calls]],
+        attended_callers=state.attended_callers[calls],
+        attended_callees=state.attended_callees[calls],
+        core=len(part.core),
+        owned=len(part.owned_edges),
+        boundary=np.flatnonzero(returned[part.core]),
+        part=index,
+        snapshot=snapshot,
+        services=rows.astype(np.int32),
+        calls=calls.astype(np.int32),
     )
 
 

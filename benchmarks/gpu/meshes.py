@@ -15,14 +15,14 @@ def random_task(services: int, calls: int, seed: int = 0) -> PartitionTask:
     callee = rng.choice(services, calls, p=weight / weight.sum())
     caller = rng.integers(0, services, calls)
     return PartitionTask(
-        rng.standard_normal((services, NODE_INPUTS), np.float32),
-        rng.standard_normal((calls, EDGE_INPUTS), np.float32),
-        np.stack([caller, callee]).astype(np.int32),
-        first_of_each(callee, NEIGHBOURS),
-        first_of_each(caller, NEIGHBOURS),
-        services,
-        calls,
-        np.zeros(0, np.int64),
+        nodes=rng.standard_normal((services, NODE_INPUTS), np.float32),
+        edges=rng.standard_normal((calls, EDGE_INPUTS), np.float32),
+        edge_index=np.stack([caller, callee]).astype(np.int32),
+        attended_callers=first_of_each(callee, NEIGHBOURS),
+        attended_callees=first_of_each(caller, NEIGHBOURS),
+        core=services,
+        owned=calls,
+        boundary=np.zeros(0, np.int64),
     )
 
 

@@ -222,14 +222,14 @@ def random_task(calls: Sequence[tuple[int, int]], services: int, seed: int = 0) 
     rng = np.random.default_rng(seed)
     count = len(calls)
     return PartitionTask(
-        rng.standard_normal((services, NODE_INPUTS)).astype(np.float32),
-        rng.standard_normal((count, EDGE_INPUTS)).astype(np.float32),
-        np.array(calls, np.int32).reshape(-1, 2).T,
-        np.ones(count, bool),
-        np.ones(count, bool),
-        services,
-        count,
-        np.arange(services),
+        nodes=rng.standard_normal((services, NODE_INPUTS)).astype(np.float32),
+        edges=rng.standard_normal((count, EDGE_INPUTS)).astype(np.float32),
+        edge_index=np.array(calls, np.int32).reshape(-1, 2).T,
+        attended_callers=np.ones(count, bool),
+        attended_callees=np.ones(count, bool),
+        core=services,
+        owned=count,
+        boundary=np.arange(services),
     )
 
 

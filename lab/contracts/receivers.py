@@ -49,7 +49,18 @@ def events() -> tuple[IncidentEvent, ...]:
         affected=("shop/cart", "shop/wäb"),
         score=7.5,
     )
-    verdict = Verdict(START, 20, Status.ANOMALOUS, 7.5, 4.0, 0.9, (), (incident,), 1.0, ())
+    verdict = Verdict(
+        observed_at=START,
+        sequence=20,
+        status=Status.ANOMALOUS,
+        mesh_score=7.5,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=(incident,),
+        coverage=1.0,
+        missing_parts=(),
+    )
     links = Links("eu-1", "https://tagae.example")
     opened = transition(MeshAlerts(), "shop", encode_verdict(verdict), START, links)
     ended = resolve_all(opened.alerts, "shop", START + timedelta(minutes=9), links, "mesh_deleted")

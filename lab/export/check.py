@@ -51,12 +51,12 @@ def random_meshes() -> Iterator[PartitionTask]:
     rng = np.random.default_rng(0)
     for services, calls in SIZES:
         yield PartitionTask(
-            rng.standard_normal((services, NODE_INPUTS)).astype(np.float32),
-            rng.standard_normal((calls, EDGE_INPUTS)).astype(np.float32),
-            rng.integers(0, services, (2, calls)).astype(np.int32),
-            rng.random(calls) < 2 / 3,
-            rng.random(calls) < 2 / 3,
-            services,
-            calls,
-            np.zeros(0, np.int64),
+            nodes=rng.standard_normal((services, NODE_INPUTS)).astype(np.float32),
+            edges=rng.standard_normal((calls, EDGE_INPUTS)).astype(np.float32),
+            edge_index=rng.integers(0, services, (2, calls)).astype(np.int32),
+            attended_callers=rng.random(calls) < 2 / 3,
+            attended_callees=rng.random(calls) < 2 / 3,
+            core=services,
+            owned=calls,
+            boundary=np.zeros(0, np.int64),
         )

@@ -117,7 +117,14 @@ def train(
     with _flush_denormals():
         losses = fit_network(built, data, options, progress)
     of_nodes, of_edges = (Tail.of_meshes(each_mesh) for each_mesh in zip(*counts, strict=True))
-    checkpoint = Checkpoint(built.eval(), MetaModel().eval(), of_nodes, of_edges, 0.0, provenance)
+    checkpoint = Checkpoint(
+        network=built.eval(),
+        meta=MetaModel().eval(),
+        node_tail=of_nodes,
+        edge_tail=of_edges,
+        page_offset=0.0,
+        provenance=provenance,
+    )
     scored_runs = []
     for examples_of_run in each(partial(score_run, checkpoint), runs):
         scored_runs.append(examples_of_run)

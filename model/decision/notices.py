@@ -86,7 +86,7 @@ def short_services(
             if reason.metric in RESOURCE_METRICS and reason.metric not in grown
         )
         facts = (f for f in evidence.explanation.context.get(row, ()) if f.metric in SIGNALS)
-        signals = (Reason(f.metric, f.observed, f.expected, began) for f in facts)
+        signals = (Reason(metric=f.metric, observed=f.observed, expected=f.expected, since=began) for f in facts)
         late = overdue_reason(memory.schedule, evidence.names[row], when.observed_at, when.interval_seconds)
         found.append(Suspect(evidence.names[row], float(share[i]), (*late, *signals, *rising, *others)))
     return tuple(found)
@@ -121,4 +121,6 @@ def remember_notices(
 
 def _rising_reason(trend: Trend, now: datetime) -> Reason:
     began = now - timedelta(seconds=trend.seconds)
-    return Reason(trend.metric, trend.observed, trend.usual, began, forecast=trend.forecast)
+    return Reason(
+        metric=trend.metric, observed=trend.observed, expected=trend.usual, since=began, forecast=trend.forecast
+    )

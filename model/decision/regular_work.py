@@ -18,4 +18,11 @@ def overdue_reason(schedule: Schedule, name: str, now: datetime, interval_second
     work = schedule.works.get(name, Work())
     if not is_overdue(work, now.timestamp(), interval_seconds):
         return ()
-    return (Reason(OVERDUE, now.timestamp() - work.came, work.period, datetime.fromtimestamp(work.came, UTC)),)
+    return (
+        Reason(
+            metric=OVERDUE,
+            observed=now.timestamp() - work.came,
+            expected=work.period,
+            since=datetime.fromtimestamp(work.came, UTC),
+        ),
+    )

@@ -59,7 +59,17 @@ def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdi
         peer = explanation.peers[place] if place >= 0 else ""
         source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
         load = 1.0 if reasons else float(explanation.load[row])  # reported once
-        reasons.append(Reason(SERIES[series], observed, expected, since, source, destination, load))
+        reasons.append(
+            Reason(
+                metric=SERIES[series],
+                observed=observed,
+                expected=expected,
+                since=since,
+                source=source,
+                destination=destination,
+                load=load,
+            )
+        )
     return tuple(reasons)
 
 
@@ -67,7 +77,10 @@ def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: Verd
     """Return ``Suspect.context``."""
     since = _deviating_since(evidence, row, memory, when.observed_at)
     facts = evidence.explanation.context.get(row, ())
-    return tuple(Reason(f.metric, f.observed, f.expected, since, destination=f.destination) for f in facts)
+    return tuple(
+        Reason(metric=f.metric, observed=f.observed, expected=f.expected, since=since, destination=f.destination)
+        for f in facts
+    )
 
 
 def _deviating_since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:

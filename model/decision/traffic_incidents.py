@@ -103,7 +103,13 @@ def _distinct(incidents: Sequence[OpenIncident]) -> list[OpenIncident]:
 
 def _start(change: TrafficChange, since: datetime) -> OpenIncident:
     members = tuple(sorted(change.entry_points))
-    return OpenIncident(incident_id(since, (change.scope,)), since, _severity(change), members, scope=change.scope)
+    return OpenIncident(
+        id=incident_id(since, (change.scope,)),
+        since=since,
+        severity=_severity(change),
+        members=members,
+        scope=change.scope,
+    )
 
 
 def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: bool, policy: AlertPolicy) -> OpenIncident:
@@ -138,7 +144,7 @@ def _with_suspects(incident: OpenIncident, change: TrafficChange | None, now: da
     as its reason."""
     if change is None or (incident.suspects and (not change.is_far or change.is_surge != _is_surge(incident))):
         return incident
-    reason = Reason("request_rate", change.observed, change.expected, incident.since)
+    reason = Reason(metric="request_rate", observed=change.observed, expected=change.expected, since=incident.since)
     share = 1 / len(change.entry_points)
     suspects = tuple(Suspect(name, share, (reason,) if i == 0 else ()) for i, name in enumerate(change.entry_points))
     return replace(incident, peak=abs(change.observed - change.expected), suspects=suspects, suspects_at=now)

@@ -91,16 +91,16 @@ def build_verdict(
     silent_share = evidence.silence.share if evidence.silence else 0.0
     preferred = preference(memory.feedback, evidence.names, [i.members for i in memory.open])
     verdict = Verdict(
-        when.observed_at,
-        when.sequence,
-        _status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MAX_SILENT),
-        mesh_score,
-        when.level,
-        probability(meta, evidence, memory, when.level),
-        suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
-        incidents,
-        coverage,
-        when.missing_parts,
+        observed_at=when.observed_at,
+        sequence=when.sequence,
+        status=_status(is_anomalous, warming, is_partial=coverage < 1 or silent_share > MAX_SILENT),
+        mesh_score=mesh_score,
+        threshold=when.level,
+        probability=probability(meta, evidence, memory, when.level),
+        suspects=suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
+        incidents=incidents,
+        coverage=coverage,
+        missing_parts=when.missing_parts,
         muted=mutes,
         silence=evidence.silence,
         watching=_watch(evidence, memory, policy, when) if not warming else (),
@@ -254,13 +254,13 @@ def _describe(
         near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
         score, ranked = evidence.page, suspects(meta, evidence, near, memory, when, preferred, own)
     return Incident(
-        incident.id,
-        incident.since,
-        incident.severity,
-        float(score[rows].max(initial=0.0)),
-        ranked,
-        tuple(evidence.names[i] for i in rows) if group else incident.members,
-        incident.changes,
+        id=incident.id,
+        since=incident.since,
+        severity=incident.severity,
+        score=float(score[rows].max(initial=0.0)),
+        suspects=ranked,
+        affected=tuple(evidence.names[i] for i in rows) if group else incident.members,
+        changes=incident.changes,
         recurrences=incident.recurrences,
         # What cannot be seen is shown as such, by its kind, and does not end.
         recovering=is_recovering(incident, policy.clear)
@@ -272,13 +272,13 @@ def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertP
     """Build an incident of traffic."""
     change = next((one for one in evidence.traffic if one.scope == incident.scope), None)
     return Incident(
-        incident.id,
-        incident.since,
-        incident.severity,
-        traffic_score(change) if change else 0.0,
-        incident.suspects,
-        incident.members,
-        incident.changes,
+        id=incident.id,
+        since=incident.since,
+        severity=incident.severity,
+        score=traffic_score(change) if change else 0.0,
+        suspects=incident.suspects,
+        affected=incident.members,
+        changes=incident.changes,
         recovering=is_recovering(incident, policy.clear),
         suspects_at=incident.suspects_at,
         scope=incident.scope,

@@ -21,7 +21,7 @@ P = len(POPULATIONS)
 Half = NDArray[np.float16]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DriftSketch:
     """The observed drift of one mesh. P populations, see ``populations.py``.
 

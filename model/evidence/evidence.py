@@ -12,7 +12,7 @@ from model.snapshot import BoolArray, IntArray
 from model.verdict import Silence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """The M candidates with the most evidence, and what the meta-model needs to know about the other services.
 

@@ -97,7 +97,7 @@ class SharedSymptom:
     expected: Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strength:
     """How strong each possible reason is.
 
@@ -136,7 +136,7 @@ class Fact:
     destination: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """The reasons for M candidates.
 
@@ -231,7 +231,16 @@ def explain(
         rows, no_call, resource = keep[m : m + 1], np.array([-1]), np.array([c])
         value, usually = _values(observation, node_expected, edge_expected, rows, no_call, resource)
         context[m] = (*context.get(m, ()), Fact(SERIES[c], float(value[0]), float(usually[0])))
-    return Explanation(series, peer, observed, expected, gone_for, load, names, context)
+    return Explanation(
+        series=series,
+        peer=peer,
+        observed=observed,
+        expected=expected,
+        gone=gone_for,
+        load=load,
+        peers=names,
+        context=context,
+    )
 
 
 def _outgoing_calls(

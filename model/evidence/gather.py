@@ -244,16 +244,16 @@ def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray
     of_services, of_calls = mesh.repeats
     p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.floors)
     return Strength(
-        s.node[keep],
-        matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.floors),
-        into,
-        s.edge[into][:, SYMPTOMS] * _of_callee(mesh, into),
-        np.stack([errors, p50, p99], axis=1),
-        kinds[keep, EvidenceKind.VANISHED],
-        mesh.new_calls,
-        dropped,
-        tuple(_shared_symptoms(mesh, keep)),
-        kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
+        node=s.node[keep],
+        node_matters=matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.floors),
+        into=into,
+        call=s.edge[into][:, SYMPTOMS] * _of_callee(mesh, into),
+        call_matters=np.stack([errors, p50, p99], axis=1),
+        vanished=kinds[keep, EvidenceKind.VANISHED],
+        young=mesh.new_calls,
+        dropped=dropped,
+        shared=tuple(_shared_symptoms(mesh, keep)),
+        sends_more=kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
     )
 
 

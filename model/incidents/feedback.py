@@ -18,7 +18,7 @@ from model.snapshot import BoolArray
 SYMPTOMS = ("latency", "errors", "disappearance", "resources", "shortage")
 SHORTAGE = SYMPTOMS.index("shortage")
 LOWERED = 0.5  # decades per missed incident: deviations that are 3 times as frequent raise alerts
-LOWERED_AT_MAX = 1.0  # decades
+LOWERED_AT_MOST = 1.0  # decades
 PREFERENCE = 2.0  # nats added to the ranking score of a culprit named in feedback: 7 to 1
 SIMILAR = 0.5  # share of common members (Jaccard) from which two groups are similar
 
@@ -44,7 +44,7 @@ class PastIncident:
     excess: dict[str, Moves] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
     """Feedback on one incident; at most one per incident.
 
@@ -80,12 +80,12 @@ def feedback_on_past(
     """Build feedback on an incident that was listed. A false alarm raises the levels of the services that raised
     it."""
     return Feedback(
-        incident.id,
-        was_incident,
-        incident.members,
-        incident.since,
-        incident.until,
-        given_at,
+        incident=incident.id,
+        was_incident=was_incident,
+        services=incident.members,
+        since=incident.since,
+        until=incident.until,
+        given_at=given_at,
         moves={} if was_incident else incident.excess,
         culprit=culprit,
         note=note,
@@ -104,7 +104,18 @@ def feedback_on_missed(
 ) -> Feedback:
     """Build feedback on an incident that raised no alert. It lowers the page levels of its services."""
     moves = dict.fromkeys(services, (-LOWERED,) * len(SYMPTOMS))
-    return Feedback(incident, True, services, since, until, given_at, moves, True, culprit, note)
+    return Feedback(
+        incident=incident,
+        was_incident=True,
+        services=services,
+        since=since,
+        until=until,
+        given_at=given_at,
+        moves=moves,
+        missed=True,
+        culprit=culprit,
+        note=note,
+    )
 
 
 def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
@@ -119,7 +130,7 @@ def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:
             before, shift = levels.get(service, np.zeros(len(SYMPTOMS), np.float32)), np.zeros(len(SYMPTOMS))
             shift[: len(moves)] = moves
             if one.missed:
-                levels[service] = np.maximum(np.minimum(before, 0) + shift, -LOWERED_AT_MAX)
+                levels[service] = np.maximum(np.minimum(before, 0) + shift, -LOWERED_AT_MOST)
             else:
                 levels[service] = np.maximum(before, shift)
     table = np.zeros((len(names), len(SYMPTOMS)), np.float32)

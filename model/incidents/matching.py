@@ -229,4 +229,4 @@ def _absorb(incident: OpenIncident, merged: Sequence[OpenIncident]) -> OpenIncid
 
 def _start_incident(names: Sequence[str], group: Group, began: datetime, severity: Severity) -> OpenIncident:
     members = tuple(sorted(names[i] for i in group.rows))
-    return OpenIncident(incident_id(began, members), began, severity, members)
+    return OpenIncident(id=incident_id(began, members), since=began, severity=severity, members=members)

@@ -25,7 +25,7 @@ SUSPICIOUS_SECONDS = 3600.0  # for which any other unusual service is
 REMEMBERED = 50  # past incidents that feedback can refer to
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentMemory:
     """What alerting remembers about a mesh.
 

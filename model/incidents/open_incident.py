@@ -22,7 +22,7 @@ MAX_BESIDE = 2  # reasons beside calls that moved
 MAX_CHANGES = 10  # planned changes kept with an incident
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenIncident:
     """An incident as stored between snapshots.
 

@@ -11,7 +11,7 @@ DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
 CLEAR_SECONDS = 60.0  # without evidence, after which an incident ends
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlertPolicy:
     """When to raise an alert.
 

@@ -31,10 +31,10 @@ from model.state.filters import TAIL_MEMORY, TAIL_START, Deviation
 
 RATE_WEIGHT = 1000.0  # weight of the shipped rate of exceedances, snapshots
 SCALE_WEIGHT = 60.0  # weight of the shipped mean excess, exceedances
-EXPLAINED_AT_MAX = 0.7  # a wrong expectation must not hide a gross deviation
+EXPLAINED_AT_MOST = 0.7  # a wrong expectation must not hide a gross deviation
 SURPRISE_LIMIT = 15.0
 _CONSTANTS = np.array(  # of the compiled pass, in the order of TailConstants in kernels/csrc/passes.h
-    [TAIL_START, TAIL_MEMORY, RATE_WEIGHT, SCALE_WEIGHT, EXPLAINED_AT_MAX, SURPRISE_LIMIT], np.float32
+    [TAIL_START, TAIL_MEMORY, RATE_WEIGHT, SCALE_WEIGHT, EXPLAINED_AT_MOST, SURPRISE_LIMIT], np.float32
 )
 MIN_EXCESSES, MIN_OF_MESH = 50, 10  # excesses needed to fit a tail, and needed from each mesh
 
@@ -209,7 +209,7 @@ def explained_share(deviation: Array, expected: Array) -> Array:
             explained.
     """
     share = deviation * expected / (deviation * deviation + 1)
-    return np.clip(share, 0, EXPLAINED_AT_MAX).astype(np.float32)
+    return np.clip(share, 0, EXPLAINED_AT_MOST).astype(np.float32)
 
 
 def _pareto_shape(x: Array) -> float:

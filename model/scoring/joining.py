@@ -74,7 +74,16 @@ def join(parts: Sequence[PartitionTask]) -> Joined:
         edge_index[:, own] = rows[part.edge_index]
         callers[own], callees[own] = part.attended_callers, part.attended_callees
     return Joined(
-        PartitionTask(nodes, edges, edge_index, callers, callees, services, calls, np.arange(services)),
+        PartitionTask(
+            nodes=nodes,
+            edges=edges,
+            edge_index=edge_index,
+            attended_callers=callers,
+            attended_callees=callees,
+            core=services,
+            owned=calls,
+            boundary=np.arange(services),
+        ),
         tuple(row[part.services[: part.core]] for part in parts),
         tuple(call[part.calls[: part.owned]] for part in parts),
     )

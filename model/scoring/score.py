@@ -28,7 +28,7 @@ _CALL = np.dtype(  # the columns of a call's inputs, see model/network/contract.
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTask:
     """One part of one snapshot, ready for scoring.
 
@@ -127,14 +127,14 @@ def whole_mesh(state: MeshState, observation: Observation, boundary: IntArray = 
     """Return the task of a mesh that is not cut; ``boundary`` as of :class:`PartitionTask`."""
     topology = topology_of(state)
     return PartitionTask(
-        node_inputs(observation),
-        edge_inputs(observation),
-        topology.ends,
-        state.attended_callers,
-        state.attended_callees,
-        len(state.node_ids),
-        state.edge_index.shape[1],
-        boundary,
+        nodes=node_inputs(observation),
+        edges=edge_inputs(observation),
+        edge_index=topology.ends,
+        attended_callers=state.attended_callers,
+        attended_callees=state.attended_callees,
+        core=len(state.node_ids),
+        owned=state.edge_index.shape[1],
+        boundary=boundary,
         topology=topology,
     )
 

@@ -50,7 +50,7 @@ _CONSTANTS = np.array(  # of the compiled pass, in the order of FilterConstants 
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
     """Deviation of each channel of N rows from its own past; C channels.
 
@@ -197,9 +197,18 @@ def _deviation(
     before: Array, value: Array, now: Array, level: Array, expected: Array, spread: Array, known: BoolArray
 ) -> Deviation:
     """Put together the deviation from the filters ``before`` the snapshot."""
-    past = before[SHORT], before[LONG]
     return Deviation(
-        now, *past, level, known, value, expected, spread, before[SEEN], before[EXCEED_COUNT], before[EXCEED_SUM]
+        now=now,
+        past_short=before[SHORT],
+        past_long=before[LONG],
+        level=level,
+        observed=known,
+        value=value,
+        expected=expected,
+        spread=spread,
+        seen=before[SEEN],
+        exceed_count=before[EXCEED_COUNT],
+        exceed_sum=before[EXCEED_SUM],
     )
 
 

@@ -25,7 +25,7 @@ from model.state.traffic import EntryTraffic
 DERIVED = {"derived": True}  # of a field that follows from others
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeshState:
     """What is known about a mesh between two snapshots.
 
@@ -79,7 +79,7 @@ class MeshState:
     topology: Topology | None = field(default=None, compare=False, repr=False, metadata=DERIVED)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """A snapshot aligned with the table of a mesh: the inputs of scoring, for the whole mesh, before any cut.
 

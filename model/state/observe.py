@@ -86,18 +86,18 @@ def observe(
     services, calls = _tables(state, values)
     node, edge = _learn(services, lessons.of_services), _learn(calls, lessons.of_calls)
     observation = Observation(
-        node.deviation,
-        edge.deviation,
-        standing,
-        state.node_absent == 0,
-        state.edge_absent == 0,
-        presence,
-        lessons.of_services.exposure,
-        lessons.of_calls.exposure,
-        state.node_impact,
-        state.edge_impact,
-        node.failures,
-        edge.failures,
+        node=node.deviation,
+        edge=edge.deviation,
+        standing=standing,
+        node_present=state.node_absent == 0,
+        edge_present=state.edge_absent == 0,
+        presence=presence,
+        node_exposure=lessons.of_services.exposure,
+        edge_exposure=lessons.of_calls.exposure,
+        node_impact=state.node_impact,
+        edge_impact=state.edge_impact,
+        node_failures=node.failures,
+        edge_failures=edge.failures,
     )
     node_filters, edge_filters = _follow_changes(state, lessons, node, edge)
     state = replace(

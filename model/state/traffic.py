@@ -49,7 +49,7 @@ def _numbers() -> Array:
     return np.zeros(0, np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntryTraffic:
     """Requests from outside at S entry points. Levels are logarithms of requests/s plus the channel's offset.
 

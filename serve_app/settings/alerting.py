@@ -60,7 +60,7 @@ class AlertSettings(SettingsGroup):
 
     def budget(self, services: int) -> float:
         """Budget of false alerts for a mesh of this many services, 1/day; see :meth:`AlertPolicy.budget`."""
-        return AlertPolicy(self.false_pages_per_day).budget(services)
+        return AlertPolicy(false_pages_per_day=self.false_pages_per_day).budget(services)
 
 
 class AlertmanagerSettings(AccessSettings):

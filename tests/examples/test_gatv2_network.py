@@ -115,5 +115,8 @@ def test_it_is_exported(kind: str, tmp_path: Path) -> None:
     network = GATv2Network(GATv2Network.Config()).eval()
     shipped = load(SHIPPED)
     write, open_file = FORMATS[kind]
-    write(Checkpoint(network, shipped.meta, shipped.node_tail, shipped.edge_tail), tmp_path / f"gatv2.{kind}")
+    write(
+        Checkpoint(network=network, meta=shipped.meta, node_tail=shipped.node_tail, edge_tail=shipped.edge_tail),
+        tmp_path / f"gatv2.{kind}",
+    )
     assert require_same(network, open_file(tmp_path / f"gatv2.{kind}")) <= TOLERANCE

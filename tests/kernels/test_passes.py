@@ -100,8 +100,17 @@ def random_tails(rows: int, channels: int) -> tuple[SeriesTail, Array]:
     size, scales = (rows, channels), (SCALES, rows, channels)
     seen = rng.integers(0, 2000, size).astype(np.float32)
     past = Deviation(
-        *(normal(*size), normal(*size), normal(*size), normal(*scales), rng.random(size) < 0.9, normal(*size)),
-        *(normal(*size), np.abs(normal(*size)), seen, np.abs(normal(*scales)), np.abs(normal(*scales))),
+        now=normal(*size),
+        past_short=normal(*size),
+        past_long=normal(*size),
+        level=normal(*scales),
+        observed=rng.random(size) < 0.9,
+        value=normal(*size),
+        expected=normal(*size),
+        spread=np.abs(normal(*size)),
+        seen=seen,
+        exceed_count=np.abs(normal(*scales)),
+        exceed_sum=np.abs(normal(*scales)),
     )
     shipped = [most * rng.random((EXPOSURES, SCALES, channels), np.float32) for most in (0.1, 1.0, 0.4)]
     shipped[2][0, 0] = 0  # an exponential tail

@@ -30,7 +30,14 @@ def checkpoint() -> Checkpoint:
         return Tail(*(rng.random(channels).astype(np.float32) for _ in range(3)))
 
     provenance = {"seed": "7", "data": "made up"}
-    return Checkpoint(net, MetaModel(), tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)), 0.1 + 0.2, provenance)
+    return Checkpoint(
+        network=net,
+        meta=MetaModel(),
+        node_tail=tail(len(NODE_CHANNELS)),
+        edge_tail=tail(len(EDGE_CHANNELS)),
+        page_offset=0.1 + 0.2,
+        provenance=provenance,
+    )
 
 
 def test_a_checkpoint_comes_back_exactly(tmp_path: Path) -> None:

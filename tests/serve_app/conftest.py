@@ -38,7 +38,15 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for channels in (NODE_CHANNELS, EDGE_CHANNELS)
     )
     path = tmp_path_factory.mktemp("weights") / "tagae.safetensors"
-    save(Checkpoint(Autoencoder(AutoencoderConfig()).eval(), MetaModel().eval(), node_tail, edge_tail), path)
+    save(
+        Checkpoint(
+            network=Autoencoder(AutoencoderConfig()).eval(),
+            meta=MetaModel().eval(),
+            node_tail=node_tail,
+            edge_tail=edge_tail,
+        ),
+        path,
+    )
     return path
 
 

@@ -145,7 +145,18 @@ def _alerts(verdicts: Sequence[Verdict]) -> list[tuple[Incident, ...]]:
             continue
         event, quiet = event + (quiet > MERGE_GAP), 0
         first = verdict.suspects[:NAMED]
-        made.append((Incident(f"{event}", verdict.observed_at, Severity.MINOR, verdict.mesh_score, first, ()),))
+        made.append(
+            (
+                Incident(
+                    id=f"{event}",
+                    since=verdict.observed_at,
+                    severity=Severity.MINOR,
+                    score=verdict.mesh_score,
+                    suspects=first,
+                    affected=(),
+                ),
+            )
+        )
     return made
 
 

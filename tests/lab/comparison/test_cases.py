@@ -46,8 +46,19 @@ def test_a_part_has_every_second_case_and_its_normal_time() -> None:
 
 
 def verdict(at: datetime, *severities: Severity) -> Verdict:
-    incidents = tuple(Incident(one.value, at, one, 1.0, (), ("a/0",)) for one in severities)
-    return Verdict(at, 1, Status.NORMAL, 1.0, 1.0, 0.5, (), incidents)
+    incidents = tuple(
+        Incident(id=one.value, since=at, severity=one, score=1.0, suspects=(), affected=("a/0",)) for one in severities
+    )
+    return Verdict(
+        observed_at=at,
+        sequence=1,
+        status=Status.NORMAL,
+        mesh_score=1.0,
+        threshold=1.0,
+        probability=0.5,
+        suspects=(),
+        incidents=incidents,
+    )
 
 
 def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:

@@ -151,11 +151,29 @@ def verdicts_of(*scores: dict[str, float]) -> LocatedVerdicts:
     verdicts = []
     for i, open_now in enumerate(scores):
         incidents = tuple(
-            Incident(name, START + i * STEP, Severity.MINOR, score, (Suspect(name[0], 1.0),), (name[0],))
+            Incident(
+                id=name,
+                since=START + i * STEP,
+                severity=Severity.MINOR,
+                score=score,
+                suspects=(Suspect(name[0], 1.0),),
+                affected=(name[0],),
+            )
             for name, score in open_now.items()
         )
         status = Status.ANOMALOUS if incidents else Status.NORMAL
-        verdicts.append(Verdict(START + i * STEP, i + 1, status, 1.0, 1.0, 0.5, (Suspect("a", 1.0),), incidents))
+        verdicts.append(
+            Verdict(
+                observed_at=START + i * STEP,
+                sequence=i + 1,
+                status=status,
+                mesh_score=1.0,
+                threshold=1.0,
+                probability=0.5,
+                suspects=(Suspect("a", 1.0),),
+                incidents=incidents,
+            )
+        )
     fault = LocatedFault(
         START + 2 * STEP, START + 4 * STEP, START + 4 * STEP, "a", frozenset("a"), frozenset("a"), "delay"
     )

@@ -20,7 +20,7 @@ from tests.model.decision.verdict_cases import LEVEL, MODERATE, POLICY, evidence
 from tests.model.model_cases import START, at
 
 SHIPPED = AlertPolicy()
-REASON = Reason("error_rate", 0.25, 0.01, START)
+REASON = Reason(metric="error_rate", observed=0.25, expected=0.01, since=START)
 
 
 def watch_list(memory: IncidentMemory, *names: str) -> tuple[Watched, ...]:
@@ -87,7 +87,7 @@ def test_members_of_an_incident_are_not_watched_and_other_services_are() -> None
 
 
 def test_members_of_an_incident_of_traffic_are_watched() -> None:
-    incident = OpenIncident("x", START, Severity.CRITICAL, ("a/s0",))
+    incident = OpenIncident(id="x", since=START, severity=Severity.CRITICAL, members=("a/s0",))
     memory = IncidentMemory(tracks={"a/s0": above(LEVEL + 1)}, open=(incident,))
     assert watch_list(memory) == ()
     of_traffic = replace(memory, open=(replace(incident, scope="*"),))

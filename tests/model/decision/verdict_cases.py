@@ -34,28 +34,28 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
     observed, expected = np.zeros((count, 3), np.float32), np.zeros((count, 3), np.float32)
     observed[:, 0], expected[:, 0] = 0.25, 0.01
     return Evidence(
-        tuple(f"a/s{i}" for i in range(count)),
-        kinds,
-        np.zeros(count, bool),
-        np.zeros(count, np.float32),
-        np.array(page, np.float32),
-        np.array(page, np.float32),
-        np.array(calls, np.int64).reshape(-1, 2).T,
-        Explanation(
-            series,
-            np.full((count, 3), -1),
-            observed,
-            expected,
-            np.zeros(count, np.int64),
-            np.ones(count, np.float32),
-            (),
-            {},
+        names=tuple(f"a/s{i}" for i in range(count)),
+        kinds=kinds,
+        remote=np.zeros(count, bool),
+        root_cause_logit=np.zeros(count, np.float32),
+        page=np.array(page, np.float32),
+        affected=np.array(page, np.float32),
+        calls=np.array(calls, np.int64).reshape(-1, 2).T,
+        explanation=Explanation(
+            series=series,
+            peer=np.full((count, 3), -1),
+            observed=observed,
+            expected=expected,
+            gone=np.zeros(count, np.int64),
+            load=np.ones(count, np.float32),
+            peers=(),
+            context={},
         ),
-        tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
-        services,
-        total,
-        np.zeros(count, np.float32),
-        np.ones(count, np.float32),
+        counts=tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]
+        services=services,
+        total=total,
+        notice=np.zeros(count, np.float32),
+        pushed=np.ones(count, np.float32),
     )
 
 

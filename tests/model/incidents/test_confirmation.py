@@ -50,9 +50,10 @@ def test_a_service_that_is_no_candidate_cools_down_too() -> None:
 
 def test_the_argument_is_unchanged() -> None:
     memory = IncidentMemory(
-        above_notice={NAMES[0]: (1, at(0))}, open=(OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
+        above_notice={NAMES[0]: (1, at(0))},
+        open=(OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]),),
     )
     confirm_services(memory.above_notice, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
     match_incidents(memory.open, [FoundGroup(group(0, 1), at(1), Severity.CRITICAL)], NAMES, CLEAR)
     assert memory.above_notice == {NAMES[0]: (1, at(0))}
-    assert memory.open == (OpenIncident("x", at(0), Severity.MINOR, NAMES[:1]),)
+    assert memory.open == (OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]),)

@@ -34,9 +34,15 @@ from model.verdict import MAX_SUSPECTS, IncidentKind, LimitForecast, Reason, Sev
 from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
 from tests.model.model_cases import START, at
 
-CPU = Reason("cpu_utilization", 0.95, 0.4, START, load=1.4)
-SLOW = Reason("p99_latency", 4.1, 0.08, START, load=1.4)
-MEMORY = Reason("memory_utilization", 0.8, 0.4, START, forecast=LimitForecast(600.0, 300.0, float("inf")))
+CPU = Reason(metric="cpu_utilization", observed=0.95, expected=0.4, since=START, load=1.4)
+SLOW = Reason(metric="p99_latency", observed=4.1, expected=0.08, since=START, load=1.4)
+MEMORY = Reason(
+    metric="memory_utilization",
+    observed=0.8,
+    expected=0.4,
+    since=START,
+    forecast=LimitForecast(600.0, 300.0, float("inf")),
+)
 
 
 def one(service: str, score: float = 1.0, *reasons: Reason) -> Suspect:
@@ -112,7 +118,7 @@ def test_an_incident_that_absorbs_another_one_keeps_its_leads() -> None:
 
 
 def test_an_open_incident_follows_its_leads_while_it_has_evidence() -> None:
-    incident = OpenIncident("x", at(0), Severity.MINOR, ("cause", "victim"))
+    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=("cause", "victim"))
     for i, service in enumerate([*["cause"] * 9, *["victim"] * 3]):
         incident = incident.with_strongest(9.0 + i, (one(service),), at(i), 15.0)
     quiet = replace(incident, quiet=1).with_strongest(0.0, (one("anyone"),), at(20), 15.0)

@@ -34,7 +34,7 @@ MEMORY = IncidentMemory(
     times=tuple(at(i).timestamp() for i in (0, 1, 2, 3, 10, 11, 12, 13)),
     alerted_scores=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
     tracks={"shop/pay": Track((6.0, 7.0, 6.0), at(15), at(15)), "shop/cart": CART},
-    open=(OpenIncident("i-2", at(16), Severity.MAJOR, NAMES[2:]),),
+    open=(OpenIncident(id="i-2", since=at(16), severity=Severity.MAJOR, members=NAMES[2:]),),
     past=(PAGED, OPEN),
 )
 Symptoms = tuple[float, float, float]
@@ -174,7 +174,7 @@ def test_past_incidents_keep_their_strongest_symptoms_and_are_limited_in_number(
         )
     assert memory.past == (PAGED, PastIncident("i-2", at(16), at(32), NAMES[2:], {"shop/pay": (0.0, 7.0, 0.0)}))
     for i in range(REMEMBERED):
-        born = OpenIncident(f"i-{100 + i}", at(i), Severity.MINOR, NAMES[:1])
+        born = OpenIncident(id=f"i-{100 + i}", since=at(i), severity=Severity.MINOR, members=NAMES[:1])
         memory = replace(memory, open=(born,)).record_open((), np.zeros((0, 3), np.float32), at(i))
     assert [one.id for one in memory.past] == [f"i-{100 + i}" for i in range(REMEMBERED)]
 

@@ -83,12 +83,32 @@ def test_services_that_are_unknown_have_no_requests() -> None:
 def test_the_calls_before_the_incident_count() -> None:
     gone = mesh({"a/web": 100.0}, {}, index=2)
     suspects = (Suspect("a/cart", 1.0),)
-    one = Incident("i", at(1), Severity.MAJOR, 8.0, suspects, ("a/cart", "a/web"))
-    verdict = Verdict(at(2), 3, Status.ANOMALOUS, 8.0, 4.0, 0.9, (), (one,))
+    one = Incident(
+        id="i", since=at(1), severity=Severity.MAJOR, score=8.0, suspects=suspects, affected=("a/cart", "a/web")
+    )
+    verdict = Verdict(
+        observed_at=at(2),
+        sequence=3,
+        status=Status.ANOMALOUS,
+        mesh_score=8.0,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=(one,),
+    )
     (found,) = add_impact(verdict, (SHOP, mesh({"a/web": 100.0}, {}, index=1), gone)).incidents
     assert found.impact is not None
     assert (found.impact.services, found.impact.front_door_share) == (2, pytest.approx(0.2))
-    quiet = Verdict(at(2), 3, Status.NORMAL, 1.0, 4.0, 0.1, (), ())
+    quiet = Verdict(
+        observed_at=at(2),
+        sequence=3,
+        status=Status.NORMAL,
+        mesh_score=1.0,
+        threshold=4.0,
+        probability=0.1,
+        suspects=(),
+        incidents=(),
+    )
     assert add_impact(quiet, (SHOP,)) is quiet
 
 

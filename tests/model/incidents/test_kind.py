@@ -14,12 +14,15 @@ SLOW = ("p99_latency", 1.2, 0.08)
 
 
 def reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
-    return Reason(metric, observed, expected, NOW, **more)
+    return Reason(metric=metric, observed=observed, expected=expected, since=NOW, **more)
 
 
 def incident(*reasons: Reason, context: tuple[Reason, ...] = (), **more: Any) -> Incident:
     suspects = (Suspect("shop/cart", 0.9, reasons, context),)
-    return replace(Incident("a", NOW, Severity.MAJOR, 7.0, suspects, ("shop/cart",)), **more)
+    return replace(
+        Incident(id="a", since=NOW, severity=Severity.MAJOR, score=7.0, suspects=suspects, affected=("shop/cart",)),
+        **more,
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_a_service_is_alerted_after_a_change_of_its_own_for_some_time() -> None:
         return NearbyChange(PlannedChange(kind, service, "v2"), at(0))
 
     def alerted(snapshots: int, *changes: NearbyChange, severity: Severity = Severity.MAJOR) -> list[str]:
-        opened = OpenIncident("x", at(0), severity, NAMES[:2], changes=changes)
+        opened = OpenIncident(id="x", since=at(0), severity=severity, members=NAMES[:2], changes=changes)
         found = IncidentMemory(open=(opened,)).is_alerted_after_change(NAMES, at(snapshots), 600.0)
         return [name for name, is_it in zip(NAMES, found.tolist(), strict=True) if is_it]
 
@@ -155,7 +155,7 @@ def test_a_service_that_is_unusual_for_an_hour_is_no_longer_suspicious() -> None
 
 
 def test_an_alert_that_ended_is_remembered_for_some_minutes() -> None:
-    ended = OpenIncident("x", SINCE, Severity.MAJOR, NAMES[:1])
+    ended = OpenIncident(id="x", since=SINCE, severity=Severity.MAJOR, members=NAMES[:1])
     memory = IncidentMemory().end([ended], at(10))
     assert memory.ended == (replace(ended, ended_at=at(10)),)
     last = 10 + int(REOPENS_SECONDS / 15)
@@ -170,9 +170,12 @@ def test_an_alert_that_ended_is_remembered_for_some_minutes() -> None:
 
 def test_the_tracks_of_services_whose_alerts_all_ended_are_forgotten() -> None:
     """What they do next lasts from then on."""
-    one, other = (OpenIncident(i, SINCE, Severity.MAJOR, names) for i, names in (("x", NAMES[:2]), ("y", NAMES[1:3])))
-    notice = OpenIncident("z", SINCE, Severity.NOTICE, NAMES[3:4])
-    of_traffic = OpenIncident("w", SINCE, Severity.MAJOR, NAMES[4:5], scope="*")
+    one, other = (
+        OpenIncident(id=i, since=SINCE, severity=Severity.MAJOR, members=names)
+        for i, names in (("x", NAMES[:2]), ("y", NAMES[1:3]))
+    )
+    notice = OpenIncident(id="z", since=SINCE, severity=Severity.NOTICE, members=NAMES[3:4])
+    of_traffic = OpenIncident(id="w", since=SINCE, severity=Severity.MAJOR, members=NAMES[4:5], scope="*")
     tracks = {name: Track((9.0,), SINCE, SINCE) for name in NAMES}
     memory = IncidentMemory(tracks=tracks, open=(one, other, notice, of_traffic))
     assert memory.forget_ended([other]).tracks.keys() == tracks.keys() - {NAMES[0]}

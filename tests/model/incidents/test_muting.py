@@ -196,7 +196,7 @@ def test_a_muted_service_connects_a_group_but_cannot_confirm_it() -> None:
 
 
 def open_incident(*members: str) -> OpenIncident:
-    return OpenIncident(members[0], at(0), Severity.MAJOR, members)
+    return OpenIncident(id=members[0], since=at(0), severity=Severity.MAJOR, members=members)
 
 
 def test_an_incident_ends_when_none_of_its_services_is_above_the_level() -> None:

@@ -40,11 +40,24 @@ def follow(
     window: list[MeshSnapshot], opened: int, *objectives: Objective, members: tuple[str, ...] = (FRONT,)
 ) -> list[tuple[ErrorBudget, ...]]:
     """Return the budgets after each snapshot from ``opened`` on. The first evidence of the incident is at 10."""
-    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MAJOR, members),))
+    memory = IncidentMemory(
+        open=(OpenIncident(id="a", since=START + 10 * STEP, severity=Severity.MAJOR, members=members),)
+    )
     found = []
     for i in range(opened, len(window)):
-        listed = Incident("a", START + 10 * STEP, Severity.MAJOR, 9.0, (), members)
-        verdict = Verdict(window[i].observed_at, i, Status.ANOMALOUS, 9.0, 4.0, 0.9, (), (listed,))
+        listed = Incident(
+            id="a", since=START + 10 * STEP, severity=Severity.MAJOR, score=9.0, suspects=(), affected=members
+        )
+        verdict = Verdict(
+            observed_at=window[i].observed_at,
+            sequence=i,
+            status=Status.ANOMALOUS,
+            mesh_score=9.0,
+            threshold=4.0,
+            probability=0.9,
+            suspects=(),
+            incidents=(listed,),
+        )
         verdict, memory = add_error_budgets(verdict, memory, window[: i + 1], objectives)
         found.append(verdict.incidents[0].error_budgets)
     return found
@@ -69,10 +82,23 @@ def test_what_was_before_the_alert_counts_and_nothing_counts_twice() -> None:
 def test_a_window_that_moves_on_changes_no_counter() -> None:
     """An incident may last longer than the snapshots that are kept."""
     window = [snapshot(i, failing=0.5 if i >= 10 else 0.0) for i in range(60)]
-    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MAJOR, (FRONT,)),))
+    memory = IncidentMemory(
+        open=(OpenIncident(id="a", since=START + 10 * STEP, severity=Severity.MAJOR, members=(FRONT,)),)
+    )
     for i in range(12, 60):
-        listed = Incident("a", START + 10 * STEP, Severity.MAJOR, 9.0, (), (FRONT,))
-        verdict = Verdict(window[i].observed_at, i, Status.ANOMALOUS, 9.0, 4.0, 0.9, (), (listed,))
+        listed = Incident(
+            id="a", since=START + 10 * STEP, severity=Severity.MAJOR, score=9.0, suspects=(), affected=(FRONT,)
+        )
+        verdict = Verdict(
+            observed_at=window[i].observed_at,
+            sequence=i,
+            status=Status.ANOMALOUS,
+            mesh_score=9.0,
+            threshold=4.0,
+            probability=0.9,
+            suspects=(),
+            incidents=(listed,),
+        )
         kept = window[max(i - 14, 0) : i + 1]
         verdict, memory = add_error_budgets(verdict, memory, kept, [AVAILABILITY])
     (budget,) = verdict.incidents[0].error_budgets
@@ -105,7 +131,9 @@ def test_a_gap_without_snapshots_counts_at_most_two_minutes() -> None:
 
 
 def test_the_counters_are_stored_with_the_mesh() -> None:
-    stored = OpenIncident("a", START, Severity.MAJOR, (FRONT,), spent=((AVAILABILITY.name, 7.5, 100.0),))
+    stored = OpenIncident(
+        id="a", since=START, severity=Severity.MAJOR, members=(FRONT,), spent=((AVAILABILITY.name, 7.5, 100.0),)
+    )
     state = replace(MeshState(), memory=IncidentMemory(open=(stored,)))
     assert unpack_state(pack_state(state)).memory.open[0].spent == ((AVAILABILITY.name, 7.5, 100.0),)
 
@@ -140,9 +168,22 @@ def test_slow_requests_are_read_from_two_percentiles(
 def test_a_large_part_of_an_error_budget_is_severe(failing: float, snapshots: int, expected: Severity) -> None:
     """4% of the requests fail, which alone is minor: an hour of it uses 5.6% of a budget of 0.1% in 30 days."""
     window = [snapshot(i, failing=failing if i >= 10 else 0.0) for i in range(10 + snapshots)]
-    memory = IncidentMemory(open=(OpenIncident("a", START + 10 * STEP, Severity.MINOR, (FRONT,)),))
-    listed = Incident("a", START + 10 * STEP, Severity.MINOR, 9.0, (), (FRONT,))
-    verdict = Verdict(window[-1].observed_at, len(window), Status.ANOMALOUS, 9.0, 4.0, 0.9, (), (listed,))
+    memory = IncidentMemory(
+        open=(OpenIncident(id="a", since=START + 10 * STEP, severity=Severity.MINOR, members=(FRONT,)),)
+    )
+    listed = Incident(
+        id="a", since=START + 10 * STEP, severity=Severity.MINOR, score=9.0, suspects=(), affected=(FRONT,)
+    )
+    verdict = Verdict(
+        observed_at=window[-1].observed_at,
+        sequence=len(window),
+        status=Status.ANOMALOUS,
+        mesh_score=9.0,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=(listed,),
+    )
     verdict, memory = add_error_budgets(verdict, memory, window, [AVAILABILITY])
     verdict, memory = add_severity(verdict, memory, window, 0.02)
     assert (verdict.incidents[0].severity, memory.open[0].severity) == (expected, expected)

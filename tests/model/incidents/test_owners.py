@@ -56,12 +56,28 @@ def test_settings_count_before_policies_and_those_of_a_service_before_its_namesp
 
 
 def incident(suspects: tuple[str, ...], affected: tuple[str, ...]) -> Incident:
-    return Incident("a", AT, Severity.MAJOR, 7.0, tuple(Suspect(name, 0.5) for name in suspects), affected)
+    return Incident(
+        id="a",
+        since=AT,
+        severity=Severity.MAJOR,
+        score=7.0,
+        suspects=tuple(Suspect(name, 0.5) for name in suspects),
+        affected=affected,
+    )
 
 
 def add_owners_to(one: Incident) -> Incident:
     policies = [ServicePolicy("shop/*", owner=STORE), ServicePolicy("shop/cart", owner=CHECKOUT)]
-    before = Verdict(AT, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, one.suspects, (one,))
+    before = Verdict(
+        observed_at=AT,
+        sequence=20,
+        status=Status.ANOMALOUS,
+        mesh_score=7.0,
+        threshold=4.0,
+        probability=0.9,
+        suspects=one.suspects,
+        incidents=(one,),
+    )
     after = add_owners(before, Owners((), policies))
     assert after.suspects == after.incidents[0].suspects
     return after.incidents[0]

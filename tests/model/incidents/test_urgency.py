@@ -19,11 +19,29 @@ def incident(
 ) -> Incident:
     impact = None if share is None else Impact(3, share)
     since = NOW - timedelta(minutes=age)
-    return Incident(name, since, severity, 9.0, (), ("a/x",), recovering=recovering, impact=impact)
+    return Incident(
+        id=name,
+        since=since,
+        severity=severity,
+        score=9.0,
+        suspects=(),
+        affected=("a/x",),
+        recovering=recovering,
+        impact=impact,
+    )
 
 
 def order(*incidents: Incident) -> list[str]:
-    verdict = Verdict(NOW, 20, Status.ANOMALOUS, 9.0, 4.0, 0.9, (), incidents)
+    verdict = Verdict(
+        observed_at=NOW,
+        sequence=20,
+        status=Status.ANOMALOUS,
+        mesh_score=9.0,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=incidents,
+    )
     return [one.id for one in sort_by_urgency(verdict).incidents]
 
 

@@ -32,14 +32,14 @@ def task_of(calls: Sequence[tuple[int, int]], nodes: int, seed: int = 0) -> Part
     rng = np.random.default_rng(seed)
     count = len(calls)
     return PartitionTask(
-        rng.standard_normal((nodes, NODE_INPUTS)).astype(np.float32),
-        rng.standard_normal((count, EDGE_INPUTS)).astype(np.float32),
-        np.array(calls, np.int32).reshape(-1, 2).T,
-        np.ones(count, bool),
-        np.ones(count, bool),
-        nodes,
-        count,
-        np.arange(nodes),
+        nodes=rng.standard_normal((nodes, NODE_INPUTS)).astype(np.float32),
+        edges=rng.standard_normal((count, EDGE_INPUTS)).astype(np.float32),
+        edge_index=np.array(calls, np.int32).reshape(-1, 2).T,
+        attended_callers=np.ones(count, bool),
+        attended_callees=np.ones(count, bool),
+        core=nodes,
+        owned=count,
+        boundary=np.arange(nodes),
     )
 
 

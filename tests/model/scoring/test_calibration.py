@@ -31,7 +31,17 @@ def past(seen: float = 500, count: float = 0.0, total: float = 0.0, rows: int = 
         return np.full((SCALES, rows, 1), x, np.float32)
 
     return Deviation(
-        zero, zero, zero, filled(0), known, zero, zero, zero + 1, filled(seen)[0], filled(count), filled(total)
+        now=zero,
+        past_short=zero,
+        past_long=zero,
+        level=filled(0),
+        observed=known,
+        value=zero,
+        expected=zero,
+        spread=zero + 1,
+        seen=filled(seen)[0],
+        exceed_count=filled(count),
+        exceed_sum=filled(total),
     )
 
 

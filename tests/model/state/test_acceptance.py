@@ -37,9 +37,11 @@ def unusual_state(snapshots: int = 10, members: tuple[str, ...] = ("shop/store",
     """Return a mesh with an open incident at its store."""
     rng = np.random.default_rng(1)
     state = settled_state(60, sigma=0.03)
-    opened = OpenIncident("i-1", START, Severity.MAJOR, members, suspects=(Suspect("shop/store", 1.0),))
+    opened = OpenIncident(
+        id="i-1", since=START, severity=Severity.MAJOR, members=members, suspects=(Suspect("shop/store", 1.0),)
+    )
     memory = IncidentMemory(
-        open=(opened, OpenIncident("i-2", START, Severity.MINOR, ("shop/search",))),
+        open=(opened, OpenIncident(id="i-2", since=START, severity=Severity.MINOR, members=("shop/search",))),
         tracks=dict.fromkeys(SERVICES, Track((7.0,), START, START)),
         above_notice=dict.fromkeys(SERVICES, (1, START)),
         above_traffic={"shop/*": (0b1, START)},

@@ -33,10 +33,10 @@ STORE, CART = SERVICES.index("shop/store"), SERVICES.index("shop/cart")
 INTO_STORE = [row for row, (_, to) in enumerate(CALLS) if to == STORE]
 LONGEST = AlertPolicy().longest_gap_seconds
 SETTLED = settled_state(60, sigma=0.03)
-ALERT = OpenIncident("i-1", START, Severity.MAJOR, ("shop/store",), quiet=1, returned=1)
-ENDED = OpenIncident("i-0", START, Severity.MINOR, ("shop/search",), ended_at=START)
+ALERT = OpenIncident(id="i-1", since=START, severity=Severity.MAJOR, members=("shop/store",), quiet=1, returned=1)
+ENDED = OpenIncident(id="i-0", since=START, severity=Severity.MINOR, members=("shop/search",), ended_at=START)
 TRACKS = {"shop/store": Track((7.0, 3.0), START, START)}
-NOTICE = OpenIncident("i-2", START, Severity.NOTICE, ("shop/cart",))
+NOTICE = OpenIncident(id="i-2", since=START, severity=Severity.NOTICE, members=("shop/cart",))
 
 
 def with_incidents(state: MeshState, *opened: OpenIncident) -> MeshState:

@@ -47,7 +47,7 @@ def slow_store(index: float, factor: float = 4.0, **arguments: Any) -> MeshSnaps
 
 
 def incident(*members: str) -> OpenIncident:
-    return OpenIncident("x", START, Severity.MINOR, members)
+    return OpenIncident(id="x", since=START, severity=Severity.MINOR, members=members)
 
 
 def test_only_the_slow_service_deviates() -> None:
@@ -102,7 +102,7 @@ def usual_p50(state: MeshState) -> float:
 
 
 def open_alert(state: MeshState, since: datetime, severity: Severity = Severity.MAJOR, scope: str = "") -> MeshState:
-    opened = OpenIncident("x", since, severity, ("shop/store",), scope=scope)
+    opened = OpenIncident(id="x", since=since, severity=severity, members=("shop/store",), scope=scope)
     return replace(state, memory=replace(state.memory, open=(opened,)))
 
 

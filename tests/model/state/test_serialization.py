@@ -31,13 +31,21 @@ NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
 SUSPECT = Suspect(
     "shop/store",
     0.9,
-    (Reason("p99_latency", 0.4, 0.1, at(4), source="shop/cart", load=1.5),),
-    (Reason("sent_calls", 540.0, 300.0, at(4)),),
+    (Reason(metric="p99_latency", observed=0.4, expected=0.1, since=at(4), source="shop/cart", load=1.5),),
+    (Reason(metric="sent_calls", observed=540.0, expected=300.0, since=at(4)),),
 )
 LEAKING = Suspect(
     "shop/cart",
     1.0,
-    (Reason("memory_utilization", 0.8, 0.4, at(1), forecast=LimitForecast(600.0, 300.0, 900.0)),),
+    (
+        Reason(
+            metric="memory_utilization",
+            observed=0.8,
+            expected=0.4,
+            since=at(1),
+            forecast=LimitForecast(600.0, 300.0, 900.0),
+        ),
+    ),
 )
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
@@ -49,10 +57,10 @@ MEMORY = IncidentMemory(
     above_traffic={"shop/*": (0b11, at(4))},
     open=(
         OpenIncident(
-            "20260101T000000Z-abcd",
-            START,
-            Severity.CRITICAL,
-            ("shop/cart", "shop/store"),
+            id="20260101T000000Z-abcd",
+            since=START,
+            severity=Severity.CRITICAL,
+            members=("shop/cart", "shop/store"),
             calm=(0, 2),
             quiet=2,
             returned=1,
@@ -65,14 +73,16 @@ MEMORY = IncidentMemory(
             notices=(PastNotice(LEAKING, at(3)),),
             recurrences=2,
         ),
-        OpenIncident("20260101T000100Z-beef", at(4), Severity.MAJOR, ("shop/gateway",), scope="shop/*"),
+        OpenIncident(
+            id="20260101T000100Z-beef", since=at(4), severity=Severity.MAJOR, members=("shop/gateway",), scope="shop/*"
+        ),
     ),
     ended=(
         OpenIncident(
-            "20260101T000030Z-f00d",
-            at(2),
-            Severity.MAJOR,
-            ("shop/search",),
+            id="20260101T000030Z-f00d",
+            since=at(2),
+            severity=Severity.MAJOR,
+            members=("shop/search",),
             calm=(4,),
             quiet=4,
             returned=4,
@@ -94,8 +104,26 @@ MEMORY = IncidentMemory(
     ),
     past=(PastIncident("20260101T000000Z-abcd", START, at(9), ("shop/cart",), {"shop/cart": (6.5, 0.0, 1.25)}),),
     feedback=(
-        Feedback("i-1", False, ("shop/cart",), START, at(9), at(9), {"shop/cart": (1.5, 0.0, 0.0)}, note="nightly"),
-        Feedback("i-2", True, ("shop/cart", "shop/store"), at(1), at(2), at(10), missed=True, culprit="shop/db"),
+        Feedback(
+            incident="i-1",
+            was_incident=False,
+            services=("shop/cart",),
+            since=START,
+            until=at(9),
+            given_at=at(9),
+            moves={"shop/cart": (1.5, 0.0, 0.0)},
+            note="nightly",
+        ),
+        Feedback(
+            incident="i-2",
+            was_incident=True,
+            services=("shop/cart", "shop/store"),
+            since=at(1),
+            until=at(2),
+            given_at=at(10),
+            missed=True,
+            culprit="shop/db",
+        ),
     ),
 )
 

@@ -61,13 +61,26 @@ def verdict(*incidents: Incident, at: datetime = NOW, status: str = "", coverage
     alerting = any(one.severity is not Severity.NOTICE for one in incidents)
     known = Status(status) if status else Status.ANOMALOUS if alerting else Status.NORMAL
     missing = (1,) if coverage < 1 else ()
-    return Verdict(at, 20, known, 7.5, 4.0, 0.9, (), incidents, coverage, missing)
+    return Verdict(
+        observed_at=at,
+        sequence=20,
+        status=known,
+        mesh_score=7.5,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=incidents,
+        coverage=coverage,
+        missing_parts=missing,
+    )
 
 
 def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400.0, **more: Any) -> Incident:
     """Return a notice of a leak that reaches the limit in this number of seconds."""
     forecast = LimitForecast(seconds, 0.625 * seconds, 1.75 * seconds)
-    leak = Reason("memory_utilization", 0.62, 0.4, NOW - timedelta(minutes=20), forecast=forecast)
+    leak = Reason(
+        metric="memory_utilization", observed=0.62, expected=0.4, since=NOW - timedelta(minutes=20), forecast=forecast
+    )
     fields: dict[str, Any] = {"suspects": (Suspect(service, 1.0, (leak,)),), **more}
     return incident(name, service, severity="notice", **fields)
 
@@ -93,7 +106,7 @@ def store_verdict(store: StateStore, mesh: str, one: Verdict, sequence: int, *, 
 
 
 def _reasons() -> tuple[Reason, ...]:
-    return (Reason("p99_latency", 1.2, 0.08, NOW - timedelta(minutes=2)),)
+    return (Reason(metric="p99_latency", observed=1.2, expected=0.08, since=NOW - timedelta(minutes=2)),)
 
 
 def metric_value(instruments: PrometheusInstruments, name: str, **labels: str) -> float:

@@ -88,7 +88,7 @@ def test_a_notice_is_an_alert_with_a_severity_of_its_own() -> None:
 
 
 def test_a_sudden_shortage_shows_the_usual_value() -> None:
-    high = Suspect("shop/cart", 1.0, (Reason("memory_utilization", 0.62, 0.4, NOW),))
+    high = Suspect("shop/cart", 1.0, (Reason(metric="memory_utilization", observed=0.62, expected=0.4, since=NOW),))
     (transition,) = _play(verdict(notice(suspects=(high,))))
     assert transition.alerts.open[0].alert.annotations["summary"] == "Memory of shop/cart: 62%, usually 40%."
 

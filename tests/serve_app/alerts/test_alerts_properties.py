@@ -1,5 +1,6 @@
 """Properties of alerts for random sequences of verdicts."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
     now, book, books = NOW, AlertState(), []
     for one, seconds in [*steps, (verdict(), 600)]:
         now += timedelta(seconds=seconds)
-        seen = Verdict(now, *(getattr(one, name) for name in Verdict.__slots__[1:]))
+        seen = replace(one, observed_at=now)
         transitioned = transition(book.meshes.get("shop", MeshAlerts()), "shop", seen, now, PLACE)
         book = book.apply("shop", transitioned, {"hook": transitioned.events})
         books.append(book)

@@ -144,13 +144,21 @@ def test_damaged_packed_bytes_are_refused() -> None:
 
 
 def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
-    return Reason(metric, observed, expected, **{"since": NOW - timedelta(minutes=2), **more})
+    return Reason(metric=metric, observed=observed, expected=expected, **{"since": NOW - timedelta(minutes=2), **more})
 
 
 def _verdict(**changed: Any) -> Verdict:
     suspect = Suspect("shop/cart", 0.7, (_reason("p99_latency", 1.2, 0.08), _reason("request_rate", float("nan"), 4)))
     change = NearbyChange(PlannedChange("deploy", "shop/cart", "v2"), NOW - timedelta(seconds=40))
-    incident = Incident("i-1", NOW, Severity.MAJOR, 6.5, (suspect,), ("shop/cart", "shop/web"), (change,))
+    incident = Incident(
+        id="i-1",
+        since=NOW,
+        severity=Severity.MAJOR,
+        score=6.5,
+        suspects=(suspect,),
+        affected=("shop/cart", "shop/web"),
+        changes=(change,),
+    )
     values: dict[str, Any] = {
         "observed_at": NOW,
         "sequence": 17,
@@ -203,7 +211,13 @@ def test_a_reason_whose_text_shows_no_deviation_is_left_out() -> None:
 def test_a_notice_has_its_forecast(latest: float, latest_seconds: float | None) -> None:
     leak = _reason("memory_utilization", 0.62, 0.4, forecast=LimitForecast(2400.0, 1500.0, latest))
     notice = Incident(
-        "n-1", NOW, Severity.NOTICE, 8.0, (Suspect("shop/cart", 1.0, (leak,)),), ("shop/cart",), recovering=True
+        id="n-1",
+        since=NOW,
+        severity=Severity.NOTICE,
+        score=8.0,
+        suspects=(Suspect("shop/cart", 1.0, (leak,)),),
+        affected=("shop/cart",),
+        recovering=True,
     )
     line = verdict_line(_verdict(status=Status.NORMAL, incidents=(notice,)))
     (document,) = json.loads(line)["incidents"]
@@ -217,9 +231,18 @@ def test_a_notice_has_its_forecast(latest: float, latest_seconds: float | None) 
 
 def test_watched_services_lost_incidents_and_a_scope_survive_a_line() -> None:
     since = NOW - timedelta(minutes=1)
-    slow = Reason("p99_latency", 0.2, 0.08, since)
+    slow = Reason(metric="p99_latency", observed=0.2, expected=0.08, since=since)
     watched = Watched("shop/tax", 4.9, 5.8, since, 1, 3, (slow,))
-    traffic = Incident("i-2", since, Severity.MAJOR, 8.0, (), (), kind=IncidentKind.TRAFFIC_LOST, scope="shop/*")
+    traffic = Incident(
+        id="i-2",
+        since=since,
+        severity=Severity.MAJOR,
+        score=8.0,
+        suspects=(),
+        affected=(),
+        kind=IncidentKind.TRAFFIC_LOST,
+        scope="shop/*",
+    )
     verdict = _verdict(incidents=(traffic,), watching=(watched,), lost=("i-1",))
     line = verdict_line(verdict)
     (shown,) = json.loads(line)["watching"]

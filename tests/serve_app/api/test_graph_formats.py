@@ -37,7 +37,16 @@ def document(snapshot: MeshSnapshot) -> GraphDocument:
     services = np.linspace(0, 3, snapshot.num_nodes, dtype=np.float32)
     services[5] = np.nan
     suspects = (Suspect(snapshot.node_ids[1], 0.75, ()), Suspect(GONE, 0.25, ()))
-    verdict = Verdict(datetime(2026, 3, 1, 3, tzinfo=UTC), 9, Status.NORMAL, 1.0, 2.0, 0.1, suspects, ())
+    verdict = Verdict(
+        observed_at=datetime(2026, 3, 1, 3, tzinfo=UTC),
+        sequence=9,
+        status=Status.NORMAL,
+        mesh_score=1.0,
+        threshold=2.0,
+        probability=0.1,
+        suspects=suspects,
+        incidents=(),
+    )
     deviations = Deviations(services, np.ones(snapshot.num_edges, np.float32))
     return graph_document(snapshot, deviations, encode_verdict(verdict))
 

@@ -37,13 +37,13 @@ AFFECTED = ("shop/cart", "shop/web", "shop/bff", "shop/edge")
 
 
 def reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
-    return Reason(metric, observed, expected, NOW, **more)
+    return Reason(metric=metric, observed=observed, expected=expected, since=NOW, **more)
 
 
 def incident(*reasons: Reason, context: tuple[Reason, ...] = (), score: float = 0.9, **more: Any) -> Incident:
     fields: dict[str, Any] = {"severity": Severity.MAJOR, "affected": AFFECTED, "impact": IMPACT} | more
     fields = {"suspects": (Suspect("shop/cart", score, reasons, context),)} | fields
-    made = Incident("a", NOW, score=7.0, **fields)
+    made = Incident(id="a", since=NOW, score=7.0, **fields)
     return replace(made, kind=incident_kind(made))
 
 
@@ -303,8 +303,17 @@ def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> No
     other = replace(incident(SLOW), id="b")
     assert headline(made, (made, other)) == "Requests to the mesh fell from 3,400/s to 12/s since 03:14 UTC."
     notice = replace(other, severity=Severity.NOTICE)
-    fields = (NOW, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, ())
-    found = [encode_verdict(Verdict(*fields, (made, one))).incidents[0].headline for one in (other, notice)]
+    verdict = Verdict(
+        observed_at=NOW,
+        sequence=20,
+        status=Status.ANOMALOUS,
+        mesh_score=7.0,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=(),
+    )
+    found = [encode_verdict(replace(verdict, incidents=(made, one))).incidents[0].headline for one in (other, notice)]
     assert [text.endswith(OUTSIDE) for text in found] == [False, True]
 
 

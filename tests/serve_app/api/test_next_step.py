@@ -247,7 +247,16 @@ def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> No
     assert next_step(made, (made, other)) == (
         "Look at the other open incidents first: they may be why the requests to the mesh fell."
     )
-    verdict = Verdict(NOW, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, (), (made, replace(other, severity=Severity.NOTICE)))
+    verdict = Verdict(
+        observed_at=NOW,
+        sequence=20,
+        status=Status.ANOMALOUS,
+        mesh_score=7.0,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=(made, replace(other, severity=Severity.NOTICE)),
+    )
     assert encode_verdict(verdict).incidents[0].next_step.startswith(outside)
 
 

@@ -24,7 +24,7 @@ SUSPECT = "shop/cart"
 
 
 def _reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
-    return Reason(metric, observed, expected, **{"since": NOW - timedelta(minutes=2), **more})
+    return Reason(metric=metric, observed=observed, expected=expected, **{"since": NOW - timedelta(minutes=2), **more})
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,31 @@ def write_verdicts(recording: Path, path: Path, right: bool) -> None:
         culprits = [f"{faults[n].details['root_cause_namespace']}/{faults[n].root_cause_service}" for n in now]
         named = tuple(Suspect(who, 0.5) for who in (culprits if right else [snapshot.node_ids[-1]])[: len(now)])
         open_incidents = tuple(
-            Incident(str(n), snapshot.observed_at, Severity.MINOR, 9.0, named, tuple(s.service for s in named))
+            Incident(
+                id=str(n),
+                since=snapshot.observed_at,
+                severity=Severity.MINOR,
+                score=9.0,
+                suspects=named,
+                affected=tuple(s.service for s in named),
+            )
             for n in now
         )
         status = Status.ANOMALOUS if now else Status.NORMAL
         score, probability = (9.0, 0.9) if now else (1.0, 0.05)
         lines.append(
-            verdict_line(Verdict(snapshot.observed_at, i, status, score, 4.0, probability, named, open_incidents))
+            verdict_line(
+                Verdict(
+                    observed_at=snapshot.observed_at,
+                    sequence=i,
+                    status=status,
+                    mesh_score=score,
+                    threshold=4.0,
+                    probability=probability,
+                    suspects=named,
+                    incidents=open_incidents,
+                )
+            )
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")

@@ -50,15 +50,15 @@ def part(index: int, calls: int) -> PartitionTask:
     none = np.zeros(0, np.int64)
     attended = np.ones(calls, bool)
     return PartitionTask(
-        rows,
-        np.zeros((calls, 21), np.float32),
-        np.zeros((2, calls), np.int32),
-        attended,
-        attended,
-        1,
-        calls,
-        none,
-        index,
+        nodes=rows,
+        edges=np.zeros((calls, 21), np.float32),
+        edge_index=np.zeros((2, calls), np.int32),
+        attended_callers=attended,
+        attended_callees=attended,
+        core=1,
+        owned=calls,
+        boundary=none,
+        part=index,
     )
 
 

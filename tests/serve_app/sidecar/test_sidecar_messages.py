@@ -2,7 +2,6 @@
 
 import json
 import types
-from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
@@ -104,18 +103,55 @@ def test_a_verdict_arrives_whole() -> None:
     since = AT.ToDatetime()
     since = since.replace(tzinfo=UTC)
     reasons = (
-        Reason("p99_latency", 1.2, 0.08, since, source="shop/web", destination="shop/cart", load=1.5),
-        Reason("vanished", float("nan"), 3.0, since),
-        Reason("memory_utilization", 0.6, 0.4, since, forecast=LimitForecast(2400.0, 1500.0, float("inf"))),
+        Reason(
+            metric="p99_latency",
+            observed=1.2,
+            expected=0.08,
+            since=since,
+            source="shop/web",
+            destination="shop/cart",
+            load=1.5,
+        ),
+        Reason(metric="vanished", observed=float("nan"), expected=3.0, since=since),
+        Reason(
+            metric="memory_utilization",
+            observed=0.6,
+            expected=0.4,
+            since=since,
+            forecast=LimitForecast(2400.0, 1500.0, float("inf")),
+        ),
     )
-    suspects = (Suspect("shop/cart", 0.7, reasons, (Reason("sent_calls", 540.0, 300.0, since),)),)
+    suspects = (
+        Suspect("shop/cart", 0.7, reasons, (Reason(metric="sent_calls", observed=540.0, expected=300.0, since=since),)),
+    )
     near = NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), since)
-    about = "20260301T031200Z-1f", since, Severity.MAJOR, 7.5, suspects, ("shop/web",), (near,)
-    incident = Incident(*about, suspects_at=since, kind=IncidentKind.SLOW, impact=Impact(1, 0.12))
-    watching = (Watched("shop/tax", 4.9, 5.8, since, 1, 3, reasons[:1]),)
+    incident = Incident(
+        id="20260301T031200Z-1f",
+        since=since,
+        severity=Severity.MAJOR,
+        score=7.5,
+        suspects=suspects,
+        affected=("shop/web",),
+        changes=(near,),
+        suspects_at=since,
+        kind=IncidentKind.SLOW,
+        impact=Impact(1, 0.12),
+        scope="shop/*",
+    )
     verdict = Verdict(
-        *(since, 20, Status.PARTIAL, 7.5, 4.0, 0.9, suspects, (replace(incident, scope="shop/*"),), 0.5, (3, 1)),
-        *("8ceb", (), None, watching, ("20260301T011200Z-2a",)),
+        observed_at=since,
+        sequence=20,
+        status=Status.PARTIAL,
+        mesh_score=7.5,
+        threshold=4.0,
+        probability=0.9,
+        suspects=suspects,
+        incidents=(incident,),
+        coverage=0.5,
+        missing_parts=(3, 1),
+        model_digest="8ceb",
+        watching=(Watched("shop/tax", 4.9, 5.8, since, 1, 3, reasons[:1]),),
+        lost=("20260301T011200Z-2a",),
     )
     document = encode_verdict(verdict)
     came = json_format.MessageToDict(
@@ -141,7 +177,16 @@ def test_signals_of_a_snapshot_arrive() -> None:
 
 
 def test_unknown_values_are_absent() -> None:
-    warming = Verdict(AT.ToDatetime(tzinfo=UTC), 1, Status.WARMING_UP, 0.0, float("inf"), 0.1, (), ())
+    warming = Verdict(
+        observed_at=AT.ToDatetime(tzinfo=UTC),
+        sequence=1,
+        status=Status.WARMING_UP,
+        mesh_score=0.0,
+        threshold=float("inf"),
+        probability=0.1,
+        suspects=(),
+        incidents=(),
+    )
     message = verdict_message(encode_verdict(warming).model_dump_json().encode())
     assert not message.HasField("threshold")
     assert message.status == "warming_up"

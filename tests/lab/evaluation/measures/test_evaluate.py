@@ -48,7 +48,18 @@ def verdicts(
         status = Status.WARMING_UP if i < warm_up else Status.ANOMALOUS if i in alarms else Status.NORMAL
         score = (scores or {}).get(i, 5.0 if i in alarms else 1.0)
         named = tuple(Suspect(name, 0.1) for name in (suspects or {}).get(i, ("shop/web",)))
-        found.append(Verdict(truth.instant(i), i, status, score, 4.0, probability, named, ()))
+        found.append(
+            Verdict(
+                observed_at=truth.instant(i),
+                sequence=i,
+                status=status,
+                mesh_score=score,
+                threshold=4.0,
+                probability=probability,
+                suspects=named,
+                incidents=(),
+            )
+        )
     return found
 
 
@@ -174,7 +185,14 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
 
     def move(line: Verdict, seconds: float) -> Verdict:
         return Verdict(
-            line.observed_at + timedelta(seconds=seconds), 0, line.status, line.mesh_score, 0.0, 0.0, (), line.incidents
+            observed_at=line.observed_at + timedelta(seconds=seconds),
+            sequence=0,
+            status=line.status,
+            mesh_score=line.mesh_score,
+            threshold=0.0,
+            probability=0.0,
+            suspects=(),
+            incidents=line.incidents,
         )
 
     placed = align_verdicts([move(lines[1], 20), move(lines[2], -31), move(lines[3], 0), move(lines[2], 1000)], truth)
@@ -187,8 +205,20 @@ def test_an_incident_is_one_alert_with_its_first_and_its_strongest_ranking() -> 
     truth = stream(last=4)
 
     def build_verdict(i: int, *incidents: tuple[str, float, str]) -> Verdict:
-        known = tuple(Incident(n, TEN, Severity.MINOR, s, (Suspect(who, 1.0),), (who,)) for n, s, who in incidents)
-        return Verdict(at(i), i, Status.NORMAL, 1.0, 1.0, 0.5, (), known)
+        known = tuple(
+            Incident(id=n, since=TEN, severity=Severity.MINOR, score=s, suspects=(Suspect(who, 1.0),), affected=(who,))
+            for n, s, who in incidents
+        )
+        return Verdict(
+            observed_at=at(i),
+            sequence=i,
+            status=Status.NORMAL,
+            mesh_score=1.0,
+            threshold=1.0,
+            probability=0.5,
+            suspects=(),
+            incidents=known,
+        )
 
     lines = [
         build_verdict(0),
@@ -206,9 +236,21 @@ def test_an_incident_is_a_notice_until_it_raises_an_alert() -> None:
 
     def at_severity(i: int, **incidents: Severity) -> Verdict:
         known = tuple(
-            Incident(name, TEN, severity, 3.0, (Suspect("a/b", 1.0),), ("a/b",)) for name, severity in incidents.items()
+            Incident(
+                id=name, since=TEN, severity=severity, score=3.0, suspects=(Suspect("a/b", 1.0),), affected=("a/b",)
+            )
+            for name, severity in incidents.items()
         )
-        return Verdict(at(i), i, Status.ANOMALOUS, 1.0, 1.0, 0.5, (), known)
+        return Verdict(
+            observed_at=at(i),
+            sequence=i,
+            status=Status.ANOMALOUS,
+            mesh_score=1.0,
+            threshold=1.0,
+            probability=0.5,
+            suspects=(),
+            incidents=known,
+        )
 
     placed = align_verdicts(
         [
@@ -230,8 +272,21 @@ def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
     truth = ground_truth("quiet", Form.NORMAL, times, MINUTE, {"a/b"}, silences=[(at(2), at(4))])
 
     def open_incident(i: int, name: str, severity: Severity = Severity.MINOR) -> Verdict:
-        known = (Incident(name, at(i), severity, 3.0, (Suspect("a/b", 1.0),), ("a/b",)),)
-        return Verdict(at(i), i, Status.ANOMALOUS, 1.0, 1.0, 0.5, (), known)
+        known = (
+            Incident(
+                id=name, since=at(i), severity=severity, score=3.0, suspects=(Suspect("a/b", 1.0),), affected=("a/b",)
+            ),
+        )
+        return Verdict(
+            observed_at=at(i),
+            sequence=i,
+            status=Status.ANOMALOUS,
+            mesh_score=1.0,
+            threshold=1.0,
+            probability=0.5,
+            suspects=(),
+            incidents=known,
+        )
 
     lines = [
         *verdicts(truth, []),

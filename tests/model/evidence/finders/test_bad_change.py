@@ -135,7 +135,7 @@ def test_a_new_service_has_no_level_before_its_change() -> None:
 def test_what_began_before_a_change_is_not_its_effect() -> None:
     """A service that raises an alert is not exposed to a change, so its alert is judged as ever."""
     mesh = Rollout()
-    opened = OpenIncident("x", START, Severity.MAJOR, ("shop/store",))
+    opened = OpenIncident(id="x", since=START, severity=Severity.MAJOR, members=("shop/store",))
     above = {"shop/store": Track((9.0,), START, START)}
     mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), tracks=above))
     observation = mesh.see({P50: 3.0}, changes=[DEPLOY])
@@ -149,7 +149,7 @@ def test_what_began_before_a_change_is_not_its_effect() -> None:
 
 def test_a_service_in_an_alert_of_its_neighbours_is_exposed_to_its_own_change() -> None:
     mesh = Rollout()
-    opened = OpenIncident("x", START, Severity.MAJOR, ("shop/cart", "shop/store"))
+    opened = OpenIncident(id="x", since=START, severity=Severity.MAJOR, members=("shop/cart", "shop/store"))
     above = {"shop/cart": Track((9.0,), START, START)}
     mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), tracks=above))
     assert mesh.see({P50: 3.0}, changes=[DEPLOY]).node_exposure[STORE] == OWN
@@ -217,7 +217,7 @@ def test_errors_and_traffic_do_not_settle() -> None:
 def test_a_service_in_an_alert_does_not_settle() -> None:
     mesh = Rollout()
     mesh.run(REMEMBERED - 1, {P50: 1.6}, {}, [DEPLOY])
-    opened = OpenIncident("x", START, Severity.MAJOR, ("shop/store",))
+    opened = OpenIncident(id="x", since=START, severity=Severity.MAJOR, members=("shop/store",))
     mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,)))
     before = level(mesh)
     mesh.see({P50: 1.6})

@@ -97,12 +97,28 @@ def an_event(service: str, minutes: float, kind: str = "BackOff") -> ClusterEven
 
 
 def a_verdict(*incidents: Incident) -> Verdict:
-    return Verdict(NOW, 20, Status.ANOMALOUS, 7.0, 4.0, 0.9, (), incidents)
+    return Verdict(
+        observed_at=NOW,
+        sequence=20,
+        status=Status.ANOMALOUS,
+        mesh_score=7.0,
+        threshold=4.0,
+        probability=0.9,
+        suspects=(),
+        incidents=incidents,
+    )
 
 
 def an_incident(minutes: float, *services: str) -> Incident:
     suspects = (Suspect(services[0], 0.9),)
-    return Incident("one", NOW - timedelta(minutes=minutes), Severity.MINOR, 7.0, suspects, services[1:])
+    return Incident(
+        id="one",
+        since=NOW - timedelta(minutes=minutes),
+        severity=Severity.MINOR,
+        score=7.0,
+        suspects=suspects,
+        affected=services[1:],
+    )
 
 
 def test_events_are_attached_to_incidents_of_their_services_and_nothing_else_changes() -> None:

@@ -115,7 +115,15 @@ def _with_full_memory(snapshot: MeshSnapshot) -> MeshSnapshot:
 
 def test_feedback_of_an_older_version_has_no_shortage() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
-    old = Feedback("i", False, ("shop/cart",), at, at, at, {"shop/cart": (1.0, 0.5, 0.0, 0.0)})
+    old = Feedback(
+        incident="i",
+        was_incident=False,
+        services=("shop/cart",),
+        since=at,
+        until=at,
+        given_at=at,
+        moves={"shop/cart": (1.0, 0.5, 0.0, 0.0)},
+    )
     assert encode_feedback(old).page_levels["shop/cart"] == PageLevels(
         latency=1.0, errors=0.5, disappearance=0.0, resources=0.0, shortage=0.0
     )
