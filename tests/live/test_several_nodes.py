@@ -11,11 +11,6 @@ from tests.serve_app.test_kills import await_that
 pytestmark = ON_RAY_NODES
 
 
-def test_a_lost_node_loses_and_repeats_no_snapshot(tmp_path: Path) -> None:
-    with run_under_load(tmp_path) as cluster:
-        cluster.lose(cluster.nodes.workers[0])
-
-
 def test_nodes_and_sessions_come_and_go_under_load(tmp_path: Path) -> None:
     with run_under_load(tmp_path) as cluster:
         cluster.nodes.add()
@@ -25,7 +20,7 @@ def test_nodes_and_sessions_come_and_go_under_load(tmp_path: Path) -> None:
             cluster.await_verdicts()
 
 
-def test_a_notifier_that_is_lost_continues_on_another_node(tmp_path: Path) -> None:
+def test_a_lost_node_loses_no_snapshot_and_its_notifier_continues_on_another_node(tmp_path: Path) -> None:
     webhook = Webhook()
     with (
         start_server(webhook) as server,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ from serve_app.settings import Settings
 from serve_app.stores.opening import open_store
 from tests.serve_app.collect.prometheus.standin import Request
 from tests.timing import PATIENCE_SECONDS
+
+TAGAE = (sys.executable, "-c", "from serve_app.cli import main; main()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,24 +177,32 @@ def start_service(*arguments: str) -> Iterator[tuple[psutil.Process, str]]:
 @contextmanager
 def start_command(arguments: Sequence[str], pattern: str) -> Iterator[tuple[psutil.Process, re.Match[str]]]:
     """Run ``tagae`` in its own process, and wait for this output. No process is left over."""
-    command = [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
-    environment = {**os.environ, "COLUMNS": "500"}
+    with start_process([*TAGAE, *arguments], pattern, os.environ) as running:
+        yield running
+
+
+@contextmanager
+def start_process(
+    command: Sequence[str], pattern: str, environment: Mapping[str, str]
+) -> Iterator[tuple[psutil.Process, re.Match[str]]]:
+    """Run a command until its output has this, perhaps over several lines. No process is left over."""
+    environment = {**environment, "COLUMNS": "500"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as it:
         assert it.stdout is not None
-        process, output = psutil.Process(it.pid), list[str]()
+        process, output = psutil.Process(it.pid), ""
         try:
             for line in it.stdout:
-                output.append(line)
-                if found := re.search(pattern, line):
+                output += line
+                if found := re.search(pattern, output):
                     break
             else:
-                pytest.fail("".join(output))
+                pytest.fail(output)
             yield process, found
         except Exception:
             os.set_blocking(it.stdout.fileno(), False)  # it may go on
             with suppress(BlockingIOError):
-                output.append(os.read(it.stdout.fileno(), 2**16).decode(errors="replace"))
-            print("".join(output))
+                output += os.read(it.stdout.fileno(), 2**16).decode(errors="replace")
+            print(output)
             raise
         finally:
             kill_all(process)

@@ -18,7 +18,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.serve_app.running import kill_all
+from tests.serve_app.running import TAGAE, start_process
 from tests.timing import TIME_FACTOR
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
@@ -150,39 +150,16 @@ def clean_environment() -> dict[str, str]:
 
 @contextmanager
 def run_command(command: Sequence[str], pattern: str) -> Iterator[psutil.Process]:
-    """Run a command until this output. No process is left over."""
-    with (
-        tempfile.TemporaryDirectory() as state,
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=clean_environment() | {"XDG_STATE_HOME": state, "COLUMNS": "500"},
-        ) as it,
-    ):
-        process = psutil.Process(it.pid)
-        try:
-            assert it.stdout is not None
-            output = []
-            for line in it.stdout:
-                output.append(line)
-                if re.search(pattern, line):
-                    break
-            else:
-                pytest.fail("".join(output))
+    """Run a command until this output, with a state folder of its own."""
+    with tempfile.TemporaryDirectory() as state:
+        environment = clean_environment() | {"XDG_STATE_HOME": state}
+        with start_process(command, pattern, environment) as (process, _):
             yield process
-        finally:
-            kill_all(process)
-
-
-def tagae(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "from serve_app.cli import main; main()", *arguments]
 
 
 @pytest.mark.slow
 def test_tagae_serve_is_closed_and_only_its_owner_can_read_the_token(tmp_path: Path) -> None:
-    with run_command(tagae("serve", "--port", "0"), r"Page: http") as process:
+    with run_command([*TAGAE, "serve", "--port", "0"], r"Page: http") as process:
         assert_ray_refuses(process, tmp_path)
         assert_replicas_refuse(process, tmp_path)
         [raylet] = [one for one in process.children() if one.name() == "raylet"]
@@ -205,7 +182,7 @@ def test_serve_run_is_closed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_is_closed(tmp_path: Path) -> None:
-    with run_command(tagae("demo"), r"TAGAE is ready at") as process:
+    with run_command([*TAGAE, "demo"], r"TAGAE is ready at") as process:
         assert_ray_refuses(process, tmp_path)
 
 

@@ -262,18 +262,3 @@ def test_notices_have_the_budget_of_alerts_or_their_own() -> None:
 def test_a_home_directory_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load(overrides={"store": {"path": "~/meshes"}}).store.path == tmp_path / "meshes"
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        '[[notify.alertmanagers]]\nurl = "http://a"',
-        '[[notify.webhooks]]\nurl = "http://a"',
-        '[notify.grafana]\nurl = "http://a"',
-        '[[notify.receivers]]\nkind = "webhook"\noptions.url = "http://a"',
-    ],
-)
-def test_each_receiver_alone_is_one(tmp_path: Path, setting: str) -> None:
-    (tmp_path / "tagae.toml").write_text(setting)
-    assert load(tmp_path / "tagae.toml").notify.has_receivers
-    assert not load().notify.has_receivers

@@ -2,9 +2,6 @@
 
 import json
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,14 +9,13 @@ from pathlib import Path
 
 import grpc
 import psutil
-import pytest
 from google.protobuf import json_format
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.sidecar.generated.verdicts_pb2 import Snapshot
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
-from tests.serve_app.running import kill_all
+from tests.serve_app.running import TAGAE, start_process
 from tests.timing import PATIENCE_SECONDS
 
 SECONDS = PATIENCE_SECONDS  # time limit of one request
@@ -28,6 +24,7 @@ FAST = {  # one second stands for fifteen
     "collector.behind_seconds": "0",
     "collector.deadline_seconds": "60",
 }
+READY = r"(?s)Page: (https?://\S+)/\s.*gRPC: (127\.0\.0\.1:\d+).*Stop with Ctrl-C"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +55,9 @@ def start_sidecar(
     places = ["127.0.0.1:0", *([f"unix:{socket}"] if socket else [])]
     every = {"serve.grpc": json.dumps(places), **(settings or {})}
     assigned = [part for name, value in every.items() for part in ("--set", f"{name}={value}")]
-    command = [sys.executable, "-c", "from serve_app.cli import main; main()", "serve", "--single", "--port", "0"]
-    variables = {**os.environ, "COLUMNS": "500", **(environment or {})}
-    with subprocess.Popen([*command, *arguments, *assigned], stderr=subprocess.PIPE, text=True, env=variables) as it:
-        process = psutil.Process(it.pid)
-        try:
-            assert it.stderr is not None
-            output = ""
-            for line in it.stderr:
-                output += line
-                if "Stop with Ctrl-C" in line:
-                    break
-            else:
-                pytest.fail(output)
-            found = re.search(r"Page: (https?://\S+)/\s.*gRPC: (127\.0\.0\.1:\d+)", output, re.DOTALL)
-            assert found, output
-            yield Sidecar(process, found[2], found[1], output)
-        finally:
-            kill_all(process)
+    command = [*TAGAE, "serve", "--single", "--port", "0", *arguments, *assigned]
+    with start_process(command, READY, {**os.environ, **(environment or {})}) as (process, found):
+        yield Sidecar(process, found[2], found[1], found.string)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The service in one process with tokens and TLS: gRPC and metrics."""
 
+import ssl
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.access import Scope, editing
-from serve_app.access.failures import MAX_FAILURES
 from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.sidecar.service import peer_host
@@ -153,8 +153,7 @@ def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded_sideca
 
 
 def test_metrics_ask_for_a_token(guarded_sidecar: Guarded) -> None:
-    import ssl
-
+    """The gate is the one of the service on Ray, which test_access.py tests."""
     trusted = ssl.create_default_context(cafile=guarded_sidecar.certificate)
     with httpx.Client(verify=trusted, timeout=SECONDS, trust_env=False) as http:
         refused = http.get(guarded_sidecar.metrics)
@@ -164,10 +163,4 @@ def test_metrics_ask_for_a_token(guarded_sidecar: Guarded) -> None:
             headers = {"authorization": f"Bearer {guarded_sidecar.tokens.get(token, token)}"}
             assert http.get(guarded_sidecar.metrics, headers=headers).status_code == status, token
         reader = {"authorization": f"Bearer {guarded_sidecar.tokens['reader']}"}
-        assert http.get(guarded_sidecar.metrics, headers={**reader, "host": "evil.example"}).status_code == 421
-        found = http.get(guarded_sidecar.metrics, headers=reader).text
-        assert 'tagae_failed_logins_total{reason="unknown"}' in found
-        wrong = {"authorization": "Bearer tagae_wrong"}
-        codes = [http.get(guarded_sidecar.metrics, headers=wrong).status_code for _ in range(MAX_FAILURES + 1)]
-        assert codes[-1] == 429
-        assert http.get(guarded_sidecar.metrics, headers=reader).status_code == 200
+        assert 'tagae_failed_logins_total{reason="unknown"}' in http.get(guarded_sidecar.metrics, headers=reader).text
