@@ -191,8 +191,8 @@ def _buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float
 
 
 def _exponential_buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The buckets of an exponential histogram, whose bounds change with what it counts, as counts of fixed ones. Those
-    of a wider bucket are spread over it."""
+    """The buckets of an exponential histogram, whose bounds change with what it counts, as counts of fixed ones. What
+    a wider bucket counts is spread over it."""
     if abs(point.scale) > MOST_SCALE:
         return (), ()
     positive = np.array(point.positive.bucket_counts, np.float64)
