@@ -24,7 +24,7 @@ LATE = "unknown"  # value of labels that are filled after a connection, and stay
 OUTSIDE = "external"  # namespace of what is outside of the mesh
 ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
 NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
-PODS = "pods"  # kind of names that end like those of pods
+PODS = "pods"  # kind of names with the end of a pod's name
 MOST_EXAMPLES = 3
 
 _HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")

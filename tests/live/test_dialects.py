@@ -48,16 +48,16 @@ CALLS = {(WEB, CART): Traffic(20, 0.1, 0.1), (CART, LEDGER): Traffic(12, 0.25, 0
 NAMED = {service: f"{service[0]}/{service[1]}" for service in SERVICES}
 
 
-def changed(write: Callable[[Written], None], change: Callable[[Labels], Labels]) -> Callable[[Written], None]:
+def with_labels(write: Callable[[Written], None], change: Callable[[Labels], Labels]) -> Callable[[Written], None]:
     """The same series with other labels."""
 
-    def write_changed(out: Written) -> None:
+    def write_with_labels(out: Written) -> None:
         plain = Written(out.begin)
         write(plain)
         for metric, rows in plain.rows.items():
             out.rows.setdefault(metric, []).extend((change(labels), grows, value) for labels, grows, value in rows)
 
-    return write_changed
+    return write_with_labels
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def sdk(out: Written) -> None:
         peer = {"server_address": destination[1], "server_port": "8080"}
         out.histogram(metric, {**own(source), **peer, **ok}, traffic.successes, traffic.latency)
         out.histogram(metric, {**own(source), **peer, **failed}, traffic.failures, traffic.latency)
-    # A call to the pod itself counts for no service; calls to addresses are those of one.
+    # A call to the pod itself counts for no service. Addresses are one service.
     for address in ("localhost", "10.2.3.4", "fd00::1"):
         out.histogram("http_client_request_duration_seconds", {**own(WEB), "server_address": address}, 3, 0.05)
 
@@ -573,12 +573,12 @@ CASES = {
         without_latency=frozenset({("shop", "ledger")}),
     ),
     "spans-connector": Case(connector_spans, "span-metrics", names=NO_NAMESPACES),
-    "spans-exponents": Case(changed(connector_spans, with_exponents), "span-metrics", names=NO_NAMESPACES),
+    "spans-exponents": Case(with_labels(connector_spans, with_exponents), "span-metrics", names=NO_NAMESPACES),
     "spans-dotted-names": Case(
-        changed(connector_spans, with_dots), "span-metrics", names={**NO_NAMESPACES, LEDGER: "default/ledger.v2"}
+        with_labels(connector_spans, with_dots), "span-metrics", names={**NO_NAMESPACES, LEDGER: "default/ledger.v2"}
     ),
-    "spans-pods": Case(changed(connector_spans, with_pods), "span-metrics", names=NO_NAMESPACES),
-    "beyla-pods": Case(changed(beyla, with_pods), "opentelemetry-http", detected=False),
+    "spans-pods": Case(with_labels(connector_spans, with_pods), "span-metrics", names=NO_NAMESPACES),
+    "beyla-pods": Case(with_labels(beyla, with_pods), "opentelemetry-http", detected=False),
     "spans-tempo": Case(tempo_spans, "span-metrics", names=NO_NAMESPACES),
     "spans-twice": Case(plain_spans, "span-metrics", names=NO_NAMESPACES),
     "spans-beside-graph": Case(
@@ -591,7 +591,7 @@ CASES = {
     "kuma-mesh-services": Case(kuma_services, "kuma"),
     "kuma-identifiers": Case(kuma_identifiers, "kuma"),
     "kuma-universal": Case(kuma_universal, "kuma", names=NO_NAMESPACES),
-    "kuma-hashed": Case(changed(kuma_universal, with_hashes), "kuma", names=NO_NAMESPACES, detected=False),
+    "kuma-hashed": Case(with_labels(kuma_universal, with_hashes), "kuma", names=NO_NAMESPACES, detected=False),
     "consul": Case(consul, "consul"),
     "consul-gateway": Case(
         consul_gateway,
@@ -605,12 +605,12 @@ CASES = {
     "consul-subsets": Case(consul_subsets, "consul"),
     "istio": Case(istio, "istio"),
     **{
-        f"istio-late-{what}": Case(changed(istio, with_late_labels(*late)), "istio", detected=False)
+        f"istio-late-{what}": Case(with_labels(istio, with_late_labels(*late)), "istio", detected=False)
         for what, late in LATE.items()
     },
     "graph": Case(graph, "opentelemetry", names=NO_NAMESPACES),
-    "graph-pods": Case(changed(graph, with_pods), "opentelemetry", names=NO_NAMESPACES, detected=False),
-    "graph-visitors": Case(changed(graph, with_visitors), "opentelemetry", names=NO_NAMESPACES, detected=False),
+    "graph-pods": Case(with_labels(graph, with_pods), "opentelemetry", names=NO_NAMESPACES, detected=False),
+    "graph-visitors": Case(with_labels(graph, with_visitors), "opentelemetry", names=NO_NAMESPACES, detected=False),
     "nginx": Case(nginx, "nginx-ingress", services={INGRESS: AT_THE_DOOR, **FRONT}, calls=DOOR),
     "nginx-daemon": Case(
         nginx_daemon,
@@ -638,7 +638,7 @@ CASES = {
         traefik_resources, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR
     ),
     "traefik-ports": Case(
-        changed(lambda out: traefik(out, "kubernetescrd"), with_ports),
+        with_labels(lambda out: traefik(out, "kubernetescrd"), with_ports),
         "traefik",
         names={**SPLIT, WEB: "shop/cart-web"},
         services={TRAEFIK: AT_THE_DOOR, **FRONT},

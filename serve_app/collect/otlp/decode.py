@@ -105,9 +105,10 @@ def decode_metrics(body: bytes, media_type: str) -> tuple[list[Point], int]:
             _require_size(parts, body)
             for metric in metrics:
                 kind = metric.WhichOneof("data")
-                seen += len(getattr(metric, kind).data_points) if kind else 0
-                _require_size(parts + seen, body)
-                points += _points(metric, kind, resource.resource.attributes)
+                if kind is not None:
+                    seen += len(getattr(metric, kind).data_points)
+                    _require_size(parts + seen, body)
+                    points += _points(metric, kind, resource.resource.attributes)
     return points, seen - len(points)
 
 
@@ -151,7 +152,7 @@ def _require_size(parts: int, body: bytes) -> None:
         )
 
 
-def _points(metric: Any, kind: str | None, resource: Iterable[Any]) -> Iterator[Point]:
+def _points(metric: Any, kind: str, resource: Iterable[Any]) -> Iterator[Point]:
     measure = _MEASURES.get(metric.name)
     is_counter = measure in ("requests", "failures")
     if measure is None or kind not in (("sum",) if is_counter else ("histogram", "exponential_histogram")):
@@ -191,8 +192,8 @@ def _buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float
 
 
 def _exponential_buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The buckets of an exponential histogram, whose bounds change with what it counts, as counts of fixed ones. Those
-    of a wider bucket are spread over it."""
+    """The buckets of an exponential histogram, whose bounds change with what it counts, as counts of fixed ones. What
+    a wider bucket counts is spread over it."""
     if abs(point.scale) > MOST_SCALE:
         return (), ()
     positive = np.array(point.positive.bucket_counts, np.float64)

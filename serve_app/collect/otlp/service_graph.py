@@ -175,7 +175,9 @@ def _rates(counter: Counter, covered: int) -> Numbers | None:
     """Requests in an interval, 1/s; None if they are not known."""
     if counter.deltas:
         seconds = (max(one.at - one.start if one.start else 0, covered) / SECOND for one in counter.deltas)
-        return np.sum([np.array(one.counts) / s for one, s in zip(counter.deltas, seconds, strict=True)], axis=0)
+        parts = [np.array(one.counts) / s for one, s in zip(counter.deltas, seconds, strict=True)]
+        added: Numbers = np.stack(parts).sum(axis=0)
+        return added
     nanoseconds = counter.newest.at - counter.before.at
     if nanoseconds <= 0:
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from model.snapshot import BoolArray
+from model.snapshot import BoolArray, IntArray
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, KeyIndex
 
@@ -29,7 +29,7 @@ class LastSeen:
     index: KeyIndex = field(default_factory=KeyIndex)
     at: Numbers = field(default_factory=lambda: np.empty(0))
 
-    def see(self, index: KeyIndex, numbers: Numbers, now: float) -> "LastSeen":
+    def see(self, index: KeyIndex, numbers: IntArray, now: float) -> "LastSeen":
         """With these keys seen now; ``index`` may have grown, or be another one."""
         before, place = self.at, np.arange(len(self.at))
         if index is not self.index:

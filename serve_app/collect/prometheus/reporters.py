@@ -18,7 +18,7 @@ import numpy as np
 from model.snapshot import BoolArray, IntArray
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
-from serve_app.collect.prometheus.service_names import NOBODY
+from serve_app.collect.prometheus.service_names import NO_SERVICE
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
 LEAST_SHARE = 0.01  # of the requests of a row, from which a part of it can move the p99
@@ -46,7 +46,7 @@ class RowJoiner:
     _reporter_index: KeyIndex = field(default_factory=KeyIndex)
     _renamed: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     _version: int = -1
-    _seen: int = 0  # keys whose services were told
+    _seen: int = 0  # keys whose services were named
 
     def __post_init__(self) -> None:
         if not self.reporters:
@@ -94,8 +94,8 @@ class RowJoiner:
             first = (requests >= NEARLY_ALL * most).argmax(axis=0)  # not a number compares as False
 
         left_out = self._calls_of_waypoints(requests)
-        if (nobody := self.index.numbers.get(self._nobody)) is not None:
-            left_out.append(nobody)
+        if (no_service := self.index.numbers.get(self._no_service)) is not None:
+            left_out.append(no_service)
 
         def join_rows(role: str, column: Column) -> Column:
             if role in LARGEST:
@@ -148,14 +148,16 @@ class RowJoiner:
             self._renamed, self._version = np.empty(0, np.int64), version
         while len(self._renamed) < len(self.index):  # new names are added behind
             names = map(rename, self.index.keys[len(self._renamed) :])
-            new = [self.index.number_of(self._nobody if NOBODY in (name[:2], name[2:]) else name) for name in names]
+            new = [
+                self.index.number_of(self._no_service if NO_SERVICE in (name[:2], name[2:]) else name) for name in names
+            ]
             self._renamed = np.append(self._renamed, np.array(new, np.int64))
         return self._renamed
 
     @property
-    def _nobody(self) -> Key:
+    def _no_service(self) -> Key:
         """The key of rows that belong to no service."""
-        return NOBODY * (self.parts // 2)
+        return NO_SERVICE * (self.parts // 2)
 
 
 def without_relayed(requests: Column, services: Column, relays: Collection[Key]) -> Column:

@@ -17,7 +17,7 @@ import numpy as np
 from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.service_labels import LATE, OUTSIDE
 
-NOBODY: Key = ("", "")  # the service of a row that belongs to none
+NO_SERVICE: Key = ("", "")  # the service of a row that belongs to none
 MORE_REQUESTS = 2.0  # times the requests under the present name, from which another name replaces it
 MOST_WORKLOADS = 100_000  # remembered, and services seen; beyond that, the oldest are forgotten
 
@@ -82,15 +82,15 @@ class ServiceNames:
             if not fitting or near in fitting:
                 return near
             fitting = [one for one in fitting if _place(one)[0] == cluster]
-        return fitting[0] if len(fitting) == 1 else NOBODY
+        return fitting[0] if len(fitting) == 1 else NO_SERVICE
 
     def settle_key(self, key: Key) -> Key:
         """The key of a service, or of a call, with the services that are meant."""
         first = self.settle(key[:2])
         if not key[2:]:
-            return first if first[1] not in self.unnamed else NOBODY
+            return first if first[1] not in self.unnamed else NO_SERVICE
         second = self.settle(key[2:], first)
-        return (*first, *(second if second[1] not in self.unnamed else NOBODY))
+        return (*first, *(second if second[1] not in self.unnamed else NO_SERVICE))
 
     def add_served(self, serves: Column) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""

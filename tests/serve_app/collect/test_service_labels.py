@@ -4,7 +4,7 @@ import pytest
 
 from serve_app.collect.service_labels import ADDRESSES, HASHES, ServiceLabels
 
-CART, NOBODY = ("shop", "cart"), ("", "")
+CART, NO_SERVICE = ("shop", "cart"), ("", "")
 HASH = "4f3a9c1d2b5e6f70"
 
 
@@ -38,9 +38,9 @@ HASH = "4f3a9c1d2b5e6f70"
         ("3f4e8a1b2c9d", HASHES),
         ("0b5e3c9a-1111-4222-8333-123456789abc", HASHES),
         # The pod itself.
-        ("localhost", NOBODY),
-        ("127.0.0.1:8080", NOBODY),
-        ("[::1]:80", NOBODY),
+        ("localhost", NO_SERVICE),
+        ("127.0.0.1:8080", NO_SERVICE),
+        ("[::1]:80", NO_SERVICE),
         # Names that look like one of these.
         *(
             (name, ("shop", name))

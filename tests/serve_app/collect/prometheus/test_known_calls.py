@@ -8,8 +8,11 @@ import pytest
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 
-WEB, CART, PAY, BANK = (("shop", name) for name in ("web", "cart", "pay", "bank"))
 Rates = Mapping[Key, float]
+WEB: Key = ("shop", "web")
+CART: Key = ("shop", "cart")
+PAY: Key = ("shop", "pay")
+BANK: Key = ("shop", "bank")
 
 
 class Mesh:
@@ -33,8 +36,11 @@ class Mesh:
         return Column(index, numbers[order], np.array([*rows.values()], np.float64)[order])
 
 
-WEB_CART, WEB_PAY, PAY_BANK = (*WEB, *CART), (*WEB, *PAY), (*PAY, *BANK)
-ALL, OWN = {WEB_CART: 40.0, WEB_PAY: 10.0, PAY_BANK: 10.0}, {WEB: 60.0, CART: 40.0, PAY: 10.0}
+WEB_CART: Key = (*WEB, *CART)
+WEB_PAY: Key = (*WEB, *PAY)
+PAY_BANK: Key = (*PAY, *BANK)
+ALL: Rates = {WEB_CART: 40.0, WEB_PAY: 10.0, PAY_BANK: 10.0}
+OWN: Rates = {WEB: 60.0, CART: 40.0, PAY: 10.0}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from serve_app.collect.prometheus.frames import Column, Key
-from serve_app.collect.prometheus.service_names import MOST_WORKLOADS, NOBODY, ServiceNames
+from serve_app.collect.prometheus.service_names import MOST_WORKLOADS, NO_SERVICE, ServiceNames
 
 WEB = ("shop", "web")
 
@@ -103,15 +103,15 @@ SEEN = [
         (("unknown", "cart"), ("bank", "web"), ("shop", "cart")),  # the others are in clusters
         # Of several, the nearest one.
         (("unknown", "web"), ("bank", "ledger"), ("bank", "web")),
-        (("unknown", "web"), ("other", "job"), NOBODY),
-        (("unknown", "web"), None, NOBODY),
+        (("unknown", "web"), ("other", "job"), NO_SERVICE),
+        (("unknown", "web"), None, NO_SERVICE),
         (("unknown.shop", "cart"), ("west.bank", "web"), ("west.shop", "cart")),
         (("east.unknown", "cart"), ("west.shop", "web"), ("east.shop", "cart")),
         (("unknown.unknown", "cart"), ("east.bank", "web"), ("east.shop", "cart")),
         # None: where callers look for it.
         (("unknown", "mail"), ("shop", "web"), ("shop", "mail")),
         (("unknown.shop", "mail"), ("east.bank", "web"), ("east.shop", "mail")),
-        (("unknown", "mail"), None, NOBODY),
+        (("unknown", "mail"), None, NO_SERVICE),
         # A host.
         (("unknown", "cart.shop"), ("bank", "web"), ("shop", "cart")),
         (("unknown", "api.stripe.com"), ("bank", "web"), ("external", "api.stripe.com")),
@@ -133,11 +133,11 @@ def test_a_service_that_is_seen_later_is_meant_from_then_on() -> None:
     names.see([("bank", "ledger")])
     assert names.version > version
     assert names.settle_key(call) == (*WEB, "bank", "ledger")
-    assert names.settle_key((*WEB, "shop", "unknown")) == (*WEB, *NOBODY)
+    assert names.settle_key((*WEB, "shop", "unknown")) == (*WEB, *NO_SERVICE)
 
 
 def test_the_services_seen_are_bounded() -> None:
     names = ServiceNames()
     names.see((f"ns-{i}", "web") for i in range(MOST_WORKLOADS + 2))
-    assert names.settle(("unknown", "web"), ("ns-0", "job")) == NOBODY, "the first was forgotten"
+    assert names.settle(("unknown", "web"), ("ns-0", "job")) == NO_SERVICE, "the first was forgotten"
     assert names.settle(("unknown", "web"), ("ns-9", "job")) == ("ns-9", "web")
