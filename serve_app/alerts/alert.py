@@ -1,6 +1,6 @@
 """The state of alerting: what has been sent, kept between verdicts and across restarts. All values are frozen."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -123,10 +123,6 @@ class AlertState:
     ended: tuple[Alert, ...] = ()
     events: dict[str, tuple[IncidentEvent, ...]] = field(default_factory=dict)
 
-    def firing_alerts(self) -> Iterator[Alert]:
-        """The firing alerts of all meshes, however old their newest verdict is."""
-        return (incident.alert for alerts in self.meshes.values() for incident in alerts.open)
-
     def apply(self, mesh: str, change: Transition, events: Mapping[str, tuple[IncidentEvent, ...]]) -> "AlertState":
         """The state after a transition of a mesh, with its events for each receiver. An alert that fires again is
         removed from ``ended``."""
@@ -139,7 +135,3 @@ class AlertState:
     def without(self, mesh: str) -> "AlertState":
         """The state without a mesh. Its ended alerts stay until they are delivered."""
         return replace(self, meshes={name: alerts for name, alerts in self.meshes.items() if name != mesh})
-
-    def with_events(self, events: Mapping[str, tuple[IncidentEvent, ...]]) -> "AlertState":
-        """The state with other pending events."""
-        return replace(self, events=dict(events))

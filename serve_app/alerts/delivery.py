@@ -148,11 +148,6 @@ class AlertDelivery:
         self._resolve_all(mesh, now, "mesh_deleted")
         self._saved.update(self._saved.state.without(mesh))
 
-    def firing_alerts(self, mesh: str) -> tuple[Alert, ...]:
-        """The alerts that fire for a mesh."""
-        alerts = self._saved.state.meshes.get(mesh, MeshAlerts())
-        return tuple(incident.alert for incident in alerts.open)
-
     @property
     def is_taken_over(self) -> bool:
         """Whether :meth:`run` ended because another process owns the storage."""

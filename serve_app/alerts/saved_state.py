@@ -51,10 +51,10 @@ class SavedState:
         self._is_write_due |= write
         self._changed.set()
 
-    def acknowledge(self, webhook: str, event: str) -> None:
-        """Remove an event from a webhook's queue, effective at once."""
-        self.published = _remove_event(self.published, webhook, event)
-        self.update(_remove_event(self.state, webhook, event))
+    def acknowledge(self, receiver: str, event: str) -> None:
+        """Remove an event from a receiver's queue, effective at once."""
+        self.published = _remove_event(self.published, receiver, event)
+        self.update(_remove_event(self.state, receiver, event))
 
     async def run(self) -> None:
         """Save and publish changes, until cancelled or taken over."""
@@ -106,9 +106,9 @@ class SavedState:
         log.error("notifications cannot be saved, but are still sent: %s", why)
 
 
-def _remove_event(state: AlertState, webhook: str, event: str) -> AlertState:
-    pending = tuple(one for one in state.events.get(webhook, ()) if one.id != event)
-    return state.with_events({**state.events, webhook: pending})
+def _remove_event(state: AlertState, receiver: str, event: str) -> AlertState:
+    pending = tuple(one for one in state.events.get(receiver, ()) if one.id != event)
+    return replace(state, events={**state.events, receiver: pending})
 
 
 def _select_pending(written: AlertState, current: AlertState) -> dict[str, tuple[IncidentEvent, ...]]:

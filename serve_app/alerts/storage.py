@@ -2,7 +2,6 @@
 
 import logging
 import uuid
-from datetime import datetime
 
 import msgspec
 
@@ -10,8 +9,7 @@ from serve_app.alerts.alert import AlertState
 from serve_app.errors import CorruptState, StoreConflict
 from serve_app.stores.state_store import StateStore
 
-NAME, ASIDE = "notifications", "notifications-aside"
-VERSION = 1
+NAME = "notifications"
 log = logging.getLogger(__name__)
 
 
@@ -36,15 +34,13 @@ class AlertStorage:
         return f"{self._store.name}, document {NAME}"
 
     def read(self) -> AlertState:
-        """The stored state, of which this process is the writer from now on. It is empty if there is none, or if it is
-        damaged: it is then set aside."""
+        """The stored state, of which this process is the writer from now on. It is empty if there is none, or another
+        version wrote it."""
         state = self._claim()
         try:
             return AlertState() if state is None else decode_state(state)
         except CorruptState as error:
-            before = self._store.read_document(ASIDE)
-            self._store.write_document(ASIDE, state or b"", revision=before.revision if before else 0)
-            log.error("%s; set aside in %s; the next verdict sends open incidents again", error, self.name)
+            log.error("%s: %s; the next verdict sends open incidents again", self.name, error)
             return AlertState()
 
     def write(self, state: AlertState) -> None:
@@ -88,38 +84,18 @@ class AlertStorage:
         self._revision = self._store.write_document(NAME, self._owner + b"\n" + state, revision=self._revision)
 
 
-class _StoredState(msgspec.Struct):
-    version: int
-    state: AlertState
-
-
 def encode_state(state: AlertState) -> bytes:
-    """The content of the document, after the line of its owner."""
-    return msgspec.json.encode(_StoredState(VERSION, state))
+    """The content of the document, after the line of its owner. The store has a checksum of it."""
+    return msgspec.json.encode(state)
 
 
 def decode_state(content: bytes) -> AlertState:
     """Read what :func:`encode_state` wrote.
 
     Raises:
-        CorruptState: the content is something else, or of another version.
+        CorruptState: the content is something else, as of another version.
     """
     try:
-        stored = msgspec.json.decode(content, type=_StoredState)
+        return msgspec.json.decode(content, type=AlertState)
     except msgspec.MsgspecError as error:
-        raise CorruptState(f"notifications: expected the state of this service, got {error}") from None
-    if stored.version != VERSION:
-        raise CorruptState(f"notifications: expected version {VERSION}, got {stored.version}")
-    if not all(at.tzinfo for at in _find_times(stored.state)):
-        raise CorruptState("notifications: expected times with a time zone, got one without")
-    return stored.state
-
-
-def _find_times(state: AlertState) -> list[datetime]:
-    alerts = [*state.firing_alerts(), *state.ended]
-    found = [at for mesh in state.meshes.values() for at in (mesh.at, mesh.observed_at)]
-    found += [at for alert in alerts for at in (alert.starts_at, alert.ends_at)]
-    found += [at for mesh in state.meshes.values() for one in mesh.open for at in (one.opened_at, one.next_cause_since)]
-    found += [one.at for mesh in state.meshes.values() for one in mesh.ended]
-    found += [event.at for events in state.events.values() for event in events]
-    return [at for at in found if at is not None]
+        raise CorruptState(f"notifications: expected the state of this version, got {error}") from None

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
 from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
-from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
+from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.delivery import AlertDelivery, Receivers
 from serve_app.alerts.event_queue import ChosenReceiver
@@ -290,6 +290,11 @@ def saved(directory: Path) -> AlertState:
     """Return the state of notifications in a directory, as another process reads it."""
     with closing(open_store(StoreSettings(path=directory))) as store:
         return stored_state(store)
+
+
+def firing(state: AlertState) -> list[Alert]:
+    """Return the firing alerts of all meshes, however old their newest verdict is."""
+    return [incident.alert for alerts in state.meshes.values() for incident in alerts.open]
 
 
 def stored_state(store: StateStore) -> AlertState:

@@ -24,6 +24,7 @@ from tests.serve_app.alerts.alerting import (
     StandIn,
     accept,
     eventually,
+    firing,
     incident,
     metric_value,
     receivers,
@@ -143,7 +144,7 @@ async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path)
             accept(notifier, "shop", verdict(), NOW)
             await server.until(lambda requests: sum(_severities(r) == [("minor", True)] for r in requests) >= 3)
             now[0] = NOW + timedelta(minutes=2)  # the end is posted no more often than necessary
-            await eventually(lambda: saved(tmp_path).ended == () and not any(saved(tmp_path).firing_alerts()))
+            await eventually(lambda: saved(tmp_path).ended == () and not firing(saved(tmp_path)))
             count = len(server.requests)
         assert len(server.requests) == count
 

@@ -10,7 +10,7 @@ from model.verdict import Severity, Verdict
 from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
 from serve_app.alerts.alertmanager import current_alerts, find_problem, split_batches
 from serve_app.alerts.storage import decode_state, encode_state
-from tests.serve_app.alerts.alerting import NOW, PLACE, incident, transition, verdict
+from tests.serve_app.alerts.alerting import NOW, PLACE, firing, incident, transition, verdict
 
 HOUR = timedelta(hours=1)
 SERVICES = [f"shop/s{i}" for i in range(6)]
@@ -46,14 +46,14 @@ def _play(steps: list[tuple[Verdict, int]]) -> list[AlertState]:
 
 
 def _firing(book: AlertState) -> dict[LabelSet, Alert]:
-    return {alert.label_set: alert for alert in book.firing_alerts()}
+    return {alert.label_set: alert for alert in firing(book)}
 
 
 @settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_each_incident_has_at_most_one_firing_alert_and_none_is_also_ended(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
-        fire = [alert.labels["incident"] for alert in book.firing_alerts()]
+        fire = [alert.labels["incident"] for alert in firing(book)]
         assert len(fire) == len(set(fire))
         assert not _firing(book).keys() & {alert.label_set for alert in book.ended}
         names = [alert.label_set for alert in book.ended]
@@ -69,7 +69,7 @@ def test_an_alert_ends_in_the_batch_in_which_another_takes_its_place(steps: list
             (end,) = (alert for alert in book.ended if alert.label_set == name)
             assert end.ends_at is not None
             assert end.ends_at >= end.starts_at
-            (batch,) = split_batches([*book.firing_alerts(), *book.ended])
+            (batch,) = split_batches([*firing(book), *book.ended])
             assert end in batch
         before = book
     assert not _firing(before)

@@ -140,7 +140,7 @@ def test_the_spans_of_one_push_are_one_tree(service_with_traces: TracedService) 
         "tagae.status": "warming_up",
     }
     scorers = [span for span in spans_of_push if span.name == "scorer.score"]
-    components = {"gate", "ingress", "session", "notifier"}
+    components = {"gate", "ingress", "session"}
     if service_with_traces.place == "replicas":
         assert {span.parent for span in scorers} == {find(spans_of_push, "score").id}
         assert len(scorers) == 2  # groups; one replica can get both
