@@ -176,15 +176,16 @@ def change_text(near: NearbyChange, since: datetime, *, of_suspect: bool) -> str
     """``began 40 s after deploy of shop/cart (v1.4.2)``; the subject is the incident.
 
     Args:
-        of_suspect: whether its service is a likely suspect. Readers take a change before an incident as its cause, so
-            the text says if it is not.
+        of_suspect: whether its service is a likely suspect. Readers take "after" as "because of", so the text of any
+            other change is ``deploy of shop/cart (v1.4.2) around the same time, 40 s before``.
     """
     change, ahead = near.change, (since - near.at).total_seconds()
     what = f"{change.kind.replace('_', ' ')} of {change.service}" + (f" ({change.reason})" if change.reason else "")
     if ahead < 0:
         return f"{what} followed {span_text(-ahead)} later"
-    text = f"began {span_text(ahead)} after {what}" if ahead > 0 else f"began with {what}"
-    return text if of_suspect else f"{text}, which is not a suspect"
+    if not of_suspect:
+        return f"{what} around the same time{f', {span_text(ahead)} before' if ahead else ''}"
+    return f"began {span_text(ahead)} after {what}" if ahead else f"began with {what}"
 
 
 def watched_text(watched: Watched) -> str:

@@ -7,19 +7,17 @@ from model.names import readable
 # Colours by meaning, the same as on the page: light, and dark on a screen.
 LIGHT = {
     "ink": "#1b1f24", "soft": "#57606a", "paper": "#ffffff", "panel": "#f6f8fa", "rule": "#d0d7de",
-    "accent": "#0b5cad", "critical": "#b3151f", "critical-paper": "#ffebe9", "major": "#b23c0b",
-    "major-paper": "#fff1e8", "minor": "#8a5300", "minor-paper": "#fff3d6", "notice": "#0f6674",
-    "score": "#0b5cad", "threshold": "#57606a", "shade": "rgba(209, 36, 47, 0.16)", "node": "#9fb3c4",
-    "node-unusual": "#e6a100", "node-bad": "#d1242f", "edge": "#c5ced6", "path": "#b3151f", "recover": "#0b5cad",
-    "new-call": "#7439c6", "recover-paper": "#e3effb", "warn": "#8a5300", "warn-paper": "#fff3d6",
+    "accent": "#0b5cad", "alarm": "#b3151f", "alarm-paper": "#ffebe9", "major": "#b23c0b", "major-paper": "#fff1e8",
+    "warn": "#8a5300", "warn-paper": "#fff3d6", "notice": "#0f6674", "shade": "rgba(209, 36, 47, 0.16)",
+    "node": "#9fb3c4", "node-unusual": "#e6a100", "node-bad": "#d1242f", "edge": "#c5ced6", "new-call": "#7439c6",
+    "recover-paper": "#e3effb",
 }  # fmt: skip
 DARK = {
     "ink": "#e6e8eb", "soft": "#a3adb8", "paper": "#0f1317", "panel": "#171c22", "rule": "#323a43",
-    "accent": "#6cb6f5", "critical": "#ff8b85", "critical-paper": "#3a1517", "major": "#ffa366",
-    "major-paper": "#3a2010", "minor": "#f0b849", "minor-paper": "#33270d", "notice": "#7cc7d4",
-    "score": "#6cb6f5", "threshold": "#a3adb8", "shade": "rgba(255, 100, 95, 0.22)", "node": "#50667a",
-    "node-unusual": "#d9a021", "node-bad": "#ff5a52", "edge": "#36414c", "path": "#ff8b85", "recover": "#6cb6f5",
-    "new-call": "#c6a3ff", "recover-paper": "#102538", "warn": "#f0b849", "warn-paper": "#33270d",
+    "accent": "#6cb6f5", "alarm": "#ff8b85", "alarm-paper": "#3a1517", "major": "#ffa366", "major-paper": "#3a2010",
+    "warn": "#f0b849", "warn-paper": "#33270d", "notice": "#7cc7d4", "shade": "rgba(255, 100, 95, 0.22)",
+    "node": "#50667a", "node-unusual": "#d9a021", "node-bad": "#ff5a52", "edge": "#36414c", "new-call": "#c6a3ff",
+    "recover-paper": "#102538",
 }  # fmt: skip
 
 
@@ -38,12 +36,12 @@ h1 { font-size: 1.6rem } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(-
 figure.plot svg { display: block; width: 100%; min-width: 640px; height: auto }
 svg text { font: 11px system-ui, sans-serif; fill: var(--ink) } svg path { fill: none; stroke: var(--ink) }
 svg .grid { stroke: var(--rule); stroke-width: .7 } svg .axis { stroke: var(--soft) }
-svg .score { stroke: var(--score); stroke-width: 1.3; stroke-linejoin: round }
-svg .threshold { stroke: var(--threshold); stroke-width: 1; stroke-dasharray: 4 3 }
+svg .score { stroke: var(--accent); stroke-width: 1.3; stroke-linejoin: round }
+svg .threshold { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 4 3 }
 svg .incident, .key.incident { fill: var(--shade); background: var(--shade) }
 .key { display: inline-block; width: 1.1em; height: .7em; margin: 0 .15em }
-.key.line { height: 0; border-top: 2px solid var(--score); vertical-align: middle }
-.key.dashed { height: 0; border-top: 1.5px dashed var(--threshold); vertical-align: middle }
+.key.line { height: 0; border-top: 2px solid var(--accent); vertical-align: middle }
+.key.dashed { height: 0; border-top: 1.5px dashed var(--soft); vertical-align: middle }
 @media print { body { max-width: none; padding: 0; font-size: 11px } figure, tr { break-inside: avoid }
   figure.plot svg { min-width: 0 } .wide { overflow: visible }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact } }

@@ -106,11 +106,13 @@ def test_an_incident_of_traffic_is_about_its_scope(look: Callable[..., Tab]) -> 
     headline = "Requests to the mesh fell from 3,400/s to 12/s since 03:12 UTC"
 
     def add(verdict: dict[str, Any]) -> None:
-        verdict["incidents"][0].update(kind="traffic_lost", scope="*", headline=f"{headline}.")
+        verdict["incidents"][0].update(
+            kind="traffic_lost", scope="*", title="requests to the mesh", headline=f"{headline}."
+        )
 
     one = look(ALERTED, add)
     assert headline in one.text("#headline")
-    assert "the requests to the mesh" in one.text("#cards h3")
+    assert "requests to the mesh" in one.text("#cards h3")
     assert one.text("#incidents-title") == "Entry points"
     assert not one.page.get_by_role("button", name="It was this service").count()
 

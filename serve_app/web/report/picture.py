@@ -108,6 +108,6 @@ def _style() -> str:
 _OWN = """
 .paper { fill: var(--paper) } svg .title { font: 700 17px sans-serif }
 svg .facts { font: 13px sans-serif; fill: var(--soft) }
-.severity { fill: var(--soft) } .severity.minor { fill: var(--minor) } .severity.major { fill: var(--major) }
-.severity.critical { fill: var(--critical) }
+.severity { fill: var(--soft) } .severity.minor { fill: var(--warn) } .severity.major { fill: var(--major) }
+.severity.critical { fill: var(--alarm) }
 """

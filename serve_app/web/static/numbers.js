@@ -1,5 +1,5 @@
 // Formats the numbers that only the browser has, such as the points of a chart. The table of metrics and units comes with the page, and
-// the rules are those of number_text.py.
+// number_text.py has the same rules.
 import { span } from "./words.js";
 
 // units: factor to the unit, its text, and the maximum number of digits after the point. metrics: name, and the unit of its values.
