@@ -214,7 +214,8 @@ def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
                 assert query.joined_by == ("sum" if role in rates else "max"), (dialect.name, role)
         if dialect is not generic:
             read = recording_rules(dialect, 15.0, 60.0).dialect
-            assert {query.joined_by for query in (*read.services.values(), *read.calls.values())} == {"max"}
+            for role, query in (*read.services.items(), *read.calls.items()):
+                assert query.joined_by == ("max" if role in SHARES else "sum"), (dialect.name, role)
     signals = signal_queries({*SOURCES, *BROKERS}, Queues())
     assert [signals[role].joined_by for role in (PODS, DISK, QUEUES)] == ["sum", "max", "sum"]
     assert {query.joined_by for query in (*CONTROLLERS.values(), search_query())} == {"max"}
