@@ -1,7 +1,6 @@
 """Seven real services behind real sidecars, with a real Prometheus and a real Alertmanager."""
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -201,7 +200,7 @@ def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
 @contextmanager
 def start_service(folder: Path, manager: Alertmanager) -> Iterator[Sidecar]:
     """The service in one process: it keeps the mesh's state and sends notifications of its incidents."""
-    receivers = json.dumps([{"url": manager.url}])
+    receivers = f'[{{url = "{manager.url}"}}]'
     with start_sidecar(settings={"store.path": str(folder / "state"), "notify.alertmanagers": receivers}) as service:
         yield service
 

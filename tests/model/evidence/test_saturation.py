@@ -150,7 +150,6 @@ def test_more_harm_never_counts_less(metric: int, factor: float, other: float) -
 
 
 def test_the_argument_is_unchanged() -> None:
-    at, resources = full({P99: 2.2}), np.full(len(SERVICES), FOUND, np.float32)
-    none = np.zeros(len(SERVICES), np.float32)
-    weigh_resources(*at, resources, np.ones(len(SERVICES), bool), none, none, THRESHOLD, FLOORS)
-    assert (resources == FOUND).all()
+    at, kinds = full({P99: 2.2}), np.full((len(SERVICES), len(EvidenceKind)), FOUND, np.float32)
+    weigh_resources(*at, kinds, np.ones(len(SERVICES), bool), THRESHOLD, FLOORS)
+    assert (kinds == FOUND).all()
