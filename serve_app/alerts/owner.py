@@ -9,7 +9,7 @@ from contextlib import suppress
 from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.verdict_feed import VerdictFeed
-from serve_app.errors import ServeError, StoreGone
+from serve_app.errors import Overloaded, ServeError, StoreGone
 from serve_app.stores.state_store import StateStore
 
 RETRY_SECONDS = 0.5
@@ -65,7 +65,7 @@ class Owner:
         """The delivery with the stored state; None while the storage is unavailable."""
         try:
             return self._open_delivery()
-        except StoreGone as error:
+        except (StoreGone, Overloaded) as error:
             log.warning("alerts wait for the store: %s", error)
             return None
 

@@ -6,7 +6,7 @@ import uuid
 import msgspec
 
 from serve_app.alerts.alert import AlertState
-from serve_app.errors import CorruptState, StoreConflict
+from serve_app.errors import CorruptState, StoreConflict, StoreFull
 from serve_app.stores.state_store import StateStore
 
 NAME = "notifications"
@@ -78,6 +78,8 @@ class AlertStorage:
                 self._write(encode_state(AlertState()) if state is None else state)
             except StoreConflict:
                 continue
+            except StoreFull as error:  # a full disk stops no alert; this process is the writer once there is room
+                log.error("notifications cannot be saved, but are still sent: %s", error)
             return state
 
     def _write(self, state: bytes) -> None:

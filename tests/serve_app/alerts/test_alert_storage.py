@@ -15,7 +15,7 @@ from serve_app.alerts.alert import AlertState, MeshAlerts
 from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.owner import Owner
 from serve_app.alerts.storage import NAME, AlertStorage
-from serve_app.errors import StoreConflict, StoreGone
+from serve_app.errors import StoreConflict, StoreFull, StoreGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
@@ -135,6 +135,27 @@ def test_a_state_of_another_version_is_replaced(
     assert "sends open incidents again" in caplog.text
     storage.write(AlertState())
     assert AlertStorage(other).read() == AlertState()
+
+
+def test_a_full_store_is_read_and_written_once_there_is_room(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    transitioned = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE)
+    state = AlertState().apply("shop", transitioned, {})
+    before = AlertStorage(store)
+    before.read()
+    before.write(state)
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise StoreFull("full")
+
+    storage = AlertStorage(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.database, "write", refuse)
+        assert storage.read() == state
+    assert "still sent" in caplog.text
+    storage.write(AlertState())
+    assert stored_state(store) == AlertState()
 
 
 def test_a_redis_that_lost_the_state_is_named(place: StoreSettings, store: StateStore) -> None:
