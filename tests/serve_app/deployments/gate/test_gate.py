@@ -37,6 +37,7 @@ from serve_app.web.assets import CACHE_PERMANENTLY, files
 from tests.serve_app.running import eventually
 from tests.timing import TIME_FACTOR
 
+NEVER = 36_000.0  # s: longer than any deadline here
 SHORT = 0.5 * TIME_FACTOR  # s: the deadline of a request that is not answered in time
 PUSH = "/v1/meshes/shop/snapshots"
 HOST = (b"host", b"localhost")
@@ -129,6 +130,7 @@ def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tup
     front = {"deadline_seconds": 5.0 * TIME_FACTOR, **front}
     settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes, sla={"p95_seconds": p95_seconds})
     behind = Behind(behave)
+    files()  # are compressed now, not while a connection waits
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
     connections.install()
     with socket.socket() as listening:
@@ -206,9 +208,9 @@ class Peer:
 
 
 @pytest.fixture
-def two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate tries twice before a short deadline. So no attempt is under way when it passes, which would be a 504."""
-    monkeypatch.setattr(gates, "PAUSE_SECONDS", 0.6 * SHORT)
+def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate tries once, since the deadline would pass in the pause after it."""
+    monkeypatch.setattr(gates, "PAUSE_SECONDS", NEVER)
 
 
 def is_problem(body: bytes, code: str) -> bool:
@@ -467,14 +469,20 @@ def test_an_error_of_the_service_itself_is_not_repeated() -> None:
         assert len(behind.requests) == 1
 
 
-@pytest.mark.usefixtures("two_attempts")
 @pytest.mark.parametrize(("status", "applications"), [(404, ()), (404, ("/demo",)), (503, ("/",))])
-def test_an_absent_service_is_503_with_a_time_to_retry(status: int, applications: tuple[str, ...]) -> None:
-    with gate(always(status, b"x", "text/plain"), deadline_seconds=SHORT) as (port, behind):
+def test_an_absent_service_is_503_with_a_time_to_retry(
+    status: int, applications: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_absent(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
+        if len(behind.requests) == 3:
+            monkeypatch.setattr(gates, "PAUSE_SECONDS", NEVER)  # so that this is the last attempt
+        await answer(send, status, b"x", "text/plain")
+
+    with gate(is_absent) as (port, behind):
         behind.applications = applications
         came, headers, problem = Peer(port).post()
         assert (came, headers["retry-after"], is_problem(problem, "no-capacity")) == (503, "1", True)
-        assert len(behind.requests) > 1
+        assert len(behind.requests) == 3
 
 
 @pytest.mark.parametrize("applications", [("/",), ("/v1/",), ("/demo", "/v1/meshes/shop")])
@@ -687,12 +695,12 @@ def test_the_gate_notes_when_the_service_is_not_ready() -> None:
         assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
 
 
-@pytest.mark.usefixtures("frequent_reports", "two_attempts")
+@pytest.mark.usefixtures("frequent_reports", "one_attempt")
 def test_what_fails_while_the_service_starts_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     async def starts(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
         await answer(send, 200 if behind.ready == 200 else 503, b"x", "text/plain")
 
-    with gate(starts, deadline_seconds=SHORT) as (port, behind):
+    with gate(starts) as (port, behind):
         behind.ready = 503
         peer = Peer(port)
         assert (peer.post()[0], peer.get("/v1/meshes")[0]) == (503, 503)
@@ -705,19 +713,19 @@ def test_what_fails_while_the_service_starts_does_not_count(monkeypatch: pytest.
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1, "failed": 1})
         assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
     monkeypatch.setattr(gates, "START_SECONDS", 0.0)  # it has been starting for too long
-    with gate(starts, deadline_seconds=SHORT) as (port, behind):
+    with gate(starts) as (port, behind):
         behind.ready = 503
         assert Peer(port).post()[0] == 503
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
 
 
-@pytest.mark.usefixtures("frequent_reports", "two_attempts")
+@pytest.mark.usefixtures("frequent_reports", "one_attempt")
 def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
     async def starts(_: Behind, scope: Scope, __: Receive, send: Send) -> None:
         is_probe = scope["path"] == "/healthz"
         await answer(send, 200 if is_probe else 503, b"x", "text/plain")
 
-    with gate(starts, deadline_seconds=SHORT) as (port, behind):
+    with gate(starts) as (port, behind):
         behind.ready = 503
         peer = Peer(port)
         assert peer.post()[0] == 503
@@ -728,13 +736,12 @@ def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
 
 
-@pytest.mark.usefixtures("two_attempts")
+@pytest.mark.usefixtures("one_attempt")
 @pytest.mark.parametrize("path", ["/", "/demo/", "/docs"])
 def test_a_browser_gets_a_page_that_waits_for_the_service(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "STARTING_PAGE_SECONDS", SHORT)
-
+    monkeypatch.setattr(gates, "STARTING_PAGE_SECONDS", 5.0 * TIME_FACTOR)
     browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
-    with gate(always(404, b"not found", "text/plain"), deadline_seconds=SHORT) as (port, behind):
+    with gate(always(404, b"not found", "text/plain")) as (port, behind):
         behind.ready = 503
         status, headers, body = Peer(port).get(path, browser)
         assert (status, headers["content-type"], headers["cache-control"]) == (
@@ -752,12 +759,12 @@ def test_a_browser_gets_a_page_that_waits_for_the_service(path: str, monkeypatch
         assert Peer(port).post()[0] == 503
 
 
-@pytest.mark.usefixtures("two_attempts")
+@pytest.mark.usefixtures("one_attempt")
 def test_a_browser_reads_that_a_service_which_answered_before_is_down() -> None:
     async def dies(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
         await answer(send, 200 if len(behind.requests) == 1 else 503, b"x", "text/plain")
 
-    with gate(dies, deadline_seconds=SHORT) as (port, _):
+    with gate(dies) as (port, _):
         assert Peer(port).get("/v1/meshes")[0] == 200
         status, _, body = Peer(port).get("/", "accept: text/html\r\n")
         assert (status, b"TAGAE does not answer" in body) == (503, True)
