@@ -22,7 +22,7 @@ from serve_app.deployments.scaling import follow_requests, start_on_demand
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
-from serve_app.runtime.environment import MOST_FAILED_STARTS
+from serve_app.runtime.environment import MAX_FAILED_STARTS
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
@@ -267,7 +267,7 @@ def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
         max_queued_requests=settings.serve.max_queued_requests,
         request_router_config=RequestRouterConfig(request_router_class=IN_TURN),
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
-        max_constructor_retry_count=MOST_FAILED_STARTS,
+        max_constructor_retry_count=MAX_FAILED_STARTS,
     )
 
 
@@ -294,7 +294,7 @@ def _light(cls: Any, **options: Any) -> Deployment:
         cls,
         ray_actor_options={"num_cpus": LIGHT_CPUS},
         health_check_period_s=HEALTH_CHECK_PERIOD_SECONDS,
-        max_constructor_retry_count=MOST_FAILED_STARTS,
+        max_constructor_retry_count=MAX_FAILED_STARTS,
         **options,
     )
 

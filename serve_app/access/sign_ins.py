@@ -24,7 +24,7 @@ from serve_app.net.endpoint import SecretUnreadable, read_secret
 
 SIGN_IN_COOKIE = "tagae_sign_in"  # with a prefix if browsers use HTTPS
 MAX_COOKIE_LENGTH = 3800  # browsers keep at most 4096 bytes, with name and attributes
-LEAST_SECRET_LENGTH = 24  # a signed cookie lets its owner try secrets offline
+MIN_SECRET_LENGTH = 24  # a signed cookie lets its owner try secrets offline
 RELOAD_SECONDS = 1.0  # between two checks of the file with the secret
 log = logging.getLogger(__name__)
 
@@ -133,9 +133,9 @@ class ClientSecret:
             secret = read_secret(self._file)
         except SecretUnreadable as error:
             raise BadSettings(f"serve.oidc.client_secret_file: {error}; correct the file or its path") from None
-        if len(secret) < LEAST_SECRET_LENGTH:
+        if len(secret) < MIN_SECRET_LENGTH:
             raise BadSettings(
-                f"serve.oidc.client_secret_file: expected at least {LEAST_SECRET_LENGTH} characters, since it signs "
+                f"serve.oidc.client_secret_file: expected at least {MIN_SECRET_LENGTH} characters, since it signs "
                 f"the cookies of users too, got {len(secret)}; have the provider create a longer secret"
             )
         return secret

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from serve_app.collect.loop import MeshCollector
     from serve_app.recordings.segments import Recorder
 
-MOST_MISSED = 40_320  # instants to catch up: a week at 15 s
+MAX_MISSED = 40_320  # instants to catch up: a week at 15 s
 
 
 def record(
@@ -52,7 +52,7 @@ def record(
 
     loaded = load(config, overrides(settings))
     chosen, (name, selected) = loaded.collector, select_mesh(loaded, prometheus, mesh)
-    schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MOST_MISSED)
+    schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MAX_MISSED)
     source = open_source(selected, chosen)
     with Recorder(folder, chosen.interval_seconds, Bounds(segment, int(gigabytes * 2**30))) as recorder:
         began = recorder.until

@@ -18,7 +18,7 @@ import msgspec
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.kubernetes.watch import WatchState
-from serve_app.collect.prometheus.replies import MOST_DETAIL
+from serve_app.collect.prometheus.replies import MAX_DETAIL
 from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     DeadlineExceeded,
@@ -172,7 +172,7 @@ class CollectorState:
 def _missing_parts(poll: Poll) -> str:
     """Prometheus' statements about missing parts of its answers; empty if they are complete."""
     said = dict.fromkeys(one.detail for one in poll.answers.values() if one.failed == "incomplete")
-    return "; ".join(said)[:MOST_DETAIL]
+    return "; ".join(said)[:MAX_DETAIL]
 
 
 class MeshCollector:

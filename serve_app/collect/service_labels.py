@@ -25,7 +25,7 @@ OUTSIDE = "external"  # namespace of what is outside of the mesh
 ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
 NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
 PODS = "pods"  # kind of names with the end of a pod's name
-MOST_EXAMPLES = 3
+MAX_EXAMPLES = 3
 
 _HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")
 _PORT = re.compile(r"\[(?P<six>[^\]]+)\](?::[0-9]+)?|(?P<four>[^:]+):[0-9]+")
@@ -81,7 +81,7 @@ class ServiceLabels:
         by_kind: dict[str, list[str]] = {}
         for name, kind in self._kinds.items():
             by_kind.setdefault(kind, []).append(name)
-        return tuple(Folded(kind, len(names), tuple(names[:MOST_EXAMPLES])) for kind, names in sorted(by_kind.items()))
+        return tuple(Folded(kind, len(names), tuple(names[:MAX_EXAMPLES])) for kind, names in sorted(by_kind.items()))
 
     def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
         text = name

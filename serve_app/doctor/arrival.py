@@ -11,7 +11,7 @@ from serve_app.doctor.finding import Finding
 from serve_app.settings import CollectorSettings
 from serve_app.settings.toml import table_header
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 ORDER = ("scrapes", "newest sample", "lag", "clusters", "replicas", "match")
 
 
@@ -82,7 +82,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
         yield Finding(
             "workloads",
             "warning",
-            f"of no service of the mesh: {list_first(pods.unmatched_workloads, MOST_NAMED)}",
+            f"of no service of the mesh: {list_first(pods.unmatched_workloads, MAX_NAMED)}",
             "their CPU, memory and planned changes are assigned to no service; this is correct for workloads without a "
             "proxy",
         )
@@ -90,7 +90,7 @@ def _pods(pods: PodCoverage) -> Iterator[Finding]:
         yield Finding(
             "workloads",
             "warning",
-            f"services without pods in this cluster: {list_first(pods.services_without_pods, MOST_NAMED)}",
+            f"services without pods in this cluster: {list_first(pods.services_without_pods, MAX_NAMED)}",
             "their CPU and memory are unknown: they run elsewhere, or their workload has another name",
         )
 

@@ -8,7 +8,7 @@ from serve_app.api.client import Client
 from serve_app.api.schemas.drift import DataQualityDocument, DriftDocument
 from serve_app.doctor.finding import Finding
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def check_drift(client: Client, mesh: str | None = None) -> list[Finding]:
@@ -42,18 +42,18 @@ def _quality(subject: str, quality: DataQualityDocument) -> Iterator[Finding]:
         yield Finding(
             subject,
             "warning",
-            f"nothing changes at {list_first(quality.stale, MOST_NAMED)}",
+            f"nothing changes at {list_first(quality.stale, MAX_NAMED)}",
             "their exporters are stuck, or their last values are repeated; restart or repair them",
         )
     if quality.constant:
         yield Finding(
             subject,
             "warning",
-            f"constant: {list_first([f'{one.metric} of {one.service}' for one in quality.constant], MOST_NAMED)}",
+            f"constant: {list_first([f'{one.metric} of {one.service}' for one in quality.constant], MAX_NAMED)}",
             "a placeholder, or a gauge that nothing updates; leave such a metric out",
         )
     lost = [
         f"{one.channel} of {one.share:.0%}" for one in quality.missing if one.before is None or one.share > one.before
     ]
     if lost:
-        yield Finding(subject, "ok", f"missing: {list_first(lost, MOST_NAMED)}")
+        yield Finding(subject, "ok", f"missing: {list_first(lost, MAX_NAMED)}")

@@ -41,9 +41,9 @@ EXTRAS = {
     "joserfc": "only for serve.oidc",
     "google-auth": "only for Google's managed Prometheus",
 }
-LEAST_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
+MIN_FREE_BYTES = 2**30  # a mesh of 2,000 services and 20,000 calls keeps about 100 MB
 PROBE_SECONDS = 6.0  # for the answer of a service on the port, which may be starting
-LEAST_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
+MIN_SHARED_BYTES = 256 * 2**20  # Ray's object store on one machine
 
 
 def check_installation(config: Path | None = None, overrides: Mapping[str, Any] | None = None) -> list[Finding]:
@@ -152,7 +152,7 @@ def _machine(settings: Settings) -> Iterator[Finding]:
     if shared.exists():
         free = shutil.disk_usage(shared).free
         remedy = "Ray uses slower files instead; in a container, set --shm-size=1g"
-        yield _finding("shared memory", f"{free / 2**20:,.0f} MiB free", free >= LEAST_SHARED_BYTES, "warning", remedy)
+        yield _finding("shared memory", f"{free / 2**20:,.0f} MiB free", free >= MIN_SHARED_BYTES, "warning", remedy)
 
 
 def _store(settings: Settings) -> Iterator[Finding]:
@@ -177,7 +177,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
     found = f"{place}{'' if place.exists() else ' (does not exist yet)'}, {free / 2**30:,.1f} GiB free"
     if writable:
         remedy = "free some space: a full disk stops verdicts (507)"
-        yield _finding("store", found, free >= LEAST_FREE_BYTES, "warning", remedy)
+        yield _finding("store", found, free >= MIN_FREE_BYTES, "warning", remedy)
     else:
         yield Finding("store", "problem", f"{found}, not writable", "set store.path to another folder")
     if (place / FILE_NAME).exists():

@@ -11,7 +11,7 @@ from serve_app.doctor.finding import Finding
 from serve_app.errors import ServeError
 from serve_app.settings import StoreSettings
 from serve_app.stores.redis_server import RedisServer
-from serve_app.stores.redis_store import LEAST_VERSION
+from serve_app.stores.redis_store import MIN_VERSION
 
 _SAFE_SYNC = ("always", "everysec")
 _AOF = "set appendonly yes and appendfsync everysec"
@@ -47,8 +47,8 @@ def _version(found: dict[str, Any], subject: str, url: str) -> Finding:
     name, version = found.get("server_name", "redis"), str(found["redis_version"])
     number = tuple(int(part) for part in version.split(".")[:2])
     text = f"{url}, {name} {found.get(f'{name}_version', version)}"
-    if number < LEAST_VERSION:
-        least = ".".join(map(str, LEAST_VERSION))
+    if number < MIN_VERSION:
+        least = ".".join(map(str, MIN_VERSION))
         return Finding(subject, "problem", text, f"expected {least} or later: use a newer server")
     return Finding(subject, "ok", text)
 

@@ -23,7 +23,7 @@ LONGEST_GAP_INTERVALS = 4.0  # a longer time between two snapshots counts as thi
 Z = 1.96  # of a 95% interval
 DAY = 86_400.0
 DRAWS = 1000
-LEAST_BLOCKS = 3  # for an interval
+MIN_BLOCKS = 3  # for an interval
 Sums = NDArray[np.float64]
 
 
@@ -179,7 +179,7 @@ def _ratio(
     if not denominator.sum() > 0:
         return IntervalDocument()
     value = float(numerator.sum() / denominator.sum())
-    if len(blocks) < LEAST_BLOCKS:
+    if len(blocks) < MIN_BLOCKS:
         return IntervalDocument(value=value)
     draws = np.random.default_rng(0).integers(len(blocks), size=(DRAWS, len(blocks)))
     sums = denominator[draws].sum(axis=1)

@@ -14,7 +14,7 @@ from model.errors import IncompatibleWeights
 from serve_app.net.endpoint import Endpoint, check_url, ssl_context
 
 OBJECT_STORES = ("s3", "gs", "gcs", "az", "abfs")  # schemes that fsspec opens with a package for each
-MOST_BYTES = 256 * 2**20  # the shipped weights have less than 1 MiB
+MAX_BYTES = 256 * 2**20  # the shipped weights have less than 1 MiB
 CHUNK_BYTES = 2**20
 TIMEOUT_SECONDS = 30.0  # to connect, and between two pieces of the file
 
@@ -61,9 +61,9 @@ def read_checked(source: str, sha256: str, bearer_token_file: Path | None = None
     with closing(_read(source, bearer_token_file, ca_file)) as pieces:
         for piece in pieces:
             content += piece
-            if len(content) > MOST_BYTES:
+            if len(content) > MAX_BYTES:
                 raise IncompatibleWeights(
-                    f"weights {name}: expected at most {MOST_BYTES} bytes, got more; correct SOURCE"
+                    f"weights {name}: expected at most {MAX_BYTES} bytes, got more; correct SOURCE"
                 )
     found = hashlib.sha256(content).hexdigest()
     if found != sha256:

@@ -26,7 +26,7 @@ from serve_app.metrics import MODEL_LOADS, MODEL_MEMORY, Instruments
 from serve_app.models.registry import open_registry
 from serve_app.settings import Settings
 
-MOST_VERSIONS = 32  # in memory; the shipped weights take less than 1 MiB
+MAX_VERSIONS = 32  # in memory; the shipped weights take less than 1 MiB
 LONGEST_LOAD_SECONDS = 1.0  # for which a snapshot waits for its weights
 RETRY_SECONDS = 30.0  # after weights could not be loaded, or not in time
 NOT_LOADED = (UnknownModel, RegistryGone, IncompatibleWeights)
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Loader:
-    """The weights of one process, by version. Threads and an event loop may share it. Of more than ``MOST_VERSIONS``,
+    """The weights of one process, by version. Threads and an event loop may share it. Of more than ``MAX_VERSIONS``,
     it drops those that were not used for the longest time.
 
     Args:
@@ -152,7 +152,7 @@ class Loader:
         with self._guard:
             self._held[version] = checkpoint
             self._failures.pop(version, None)
-            while len(self._held) > MOST_VERSIONS:
+            while len(self._held) > MAX_VERSIONS:
                 self._held.popitem(last=False)
         size = self.size_bytes()
         self._instruments.count(MODEL_LOADS, outcome="loaded")

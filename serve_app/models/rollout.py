@@ -13,7 +13,7 @@ from serve_app.errors import CorruptState, StoreConflict, UnfitModel
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.state_store import StateStore
 
-MOST_EVENTS = 100  # of the history
+MAX_EVENTS = 100  # of the history
 ATTEMPTS = 5  # of a change, if other processes change it too
 ALL_MESHES = ""  # in place of the name of a mesh: the model of all that are not part of a canary
 Pin = ModelPin | None
@@ -202,7 +202,7 @@ def _with_event(
     changes: Mapping[str, object],
 ) -> RolloutDocument:
     event = RolloutEvent(at=_now(), action=action, model=model, share=share, mesh=mesh, by=by, reason=reason)
-    return rollout.model_copy(update={**changes, "history": [*rollout.history, event][-MOST_EVENTS:]})
+    return rollout.model_copy(update={**changes, "history": [*rollout.history, event][-MAX_EVENTS:]})
 
 
 def _name(pin: Pin) -> str:

@@ -22,8 +22,8 @@ from serve_app.models.trials import delete_trial, read_trial, write_trial
 from serve_app.pipeline import Options, PreparedSnapshot
 from serve_app.stores.state_store import StateStore
 
-MOST_WAITING = 16  # snapshots of different meshes; of each mesh only the newest
-MOST_BLOCKS = 288  # of the trial of a mesh: a day of snapshots each 15 s
+MAX_WAITING = 16  # snapshots of different meshes; of each mesh only the newest
+MAX_BLOCKS = 288  # of the trial of a mesh: a day of snapshots each 15 s
 SHARE = 0.2  # of the time for which a session scores in the shadow while snapshots wait for it; others are left out
 SCORED, FAILED, LEFT_OUT = "scored", "failed", "left_out"  # outcomes of the metric
 STORED_SIZES = (1, SNAPSHOTS_OF_A_BLOCK)  # snapshots of a block after which the trial is stored
@@ -94,9 +94,9 @@ class Shadow:
 
     def offer(self, judged: JudgedSnapshot) -> bool:
         """Take a snapshot. Returns whether :meth:`work` must be started."""
-        if self._waiting.pop(judged.mesh, None) is not None or len(self._waiting) >= MOST_WAITING:
+        if self._waiting.pop(judged.mesh, None) is not None or len(self._waiting) >= MAX_WAITING:
             self._instruments.count(SHADOWED, outcome=LEFT_OUT)
-        if len(self._waiting) < MOST_WAITING:
+        if len(self._waiting) < MAX_WAITING:
             self._waiting[judged.mesh] = judged
         return not self._is_working
 
@@ -222,7 +222,7 @@ class Shadow:
         """Store a trial with the first and the last snapshot of a block. The document has 100 KB and more: written with
         each snapshot, it would be most of what a trial costs. A crash, or a mesh that moves to another session, loses
         the comparison of the snapshots since. Their verdicts were stored before, and the trial continues."""
-        kept = trial.document.blocks[-MOST_BLOCKS:]
+        kept = trial.document.blocks[-MAX_BLOCKS:]
         trial.document = trial.document.model_copy(update={"blocks": kept})
         last = kept[-1] if kept else None
         is_due = last is not None and last != trial.stored and attempts(last) in STORED_SIZES

@@ -13,7 +13,7 @@ from serve_app.net.endpoint import Endpoint, SecretUnreadable
 
 Failure = Literal["unreachable", "late", "broken", "overloaded", "failed", "forbidden", "refused", "secret"]
 _URL = re.compile(r" with url: \S+")  # as urllib3 words it
-_MOST_DETAIL = 300  # bytes of a response that go to the log
+_MAX_DETAIL = 300  # bytes of a response that go to the log
 _OVERLOADED, _FORBIDDEN, _TRANSIENT = (429, 503), (401, 403), (408, 425)
 
 
@@ -97,11 +97,11 @@ class HttpSender:
         await self._http.aclose()
 
     async def _exchange(self, method: str, path: str, body: bytes, headers: Mapping[str, str], keep: int) -> Reply:
-        most, content = max(keep, _MOST_DETAIL), b""
+        most, content = max(keep, _MAX_DETAIL), b""
         async with self._http.stream(method, self.endpoint.url + path, content=body, headers=headers) as response:
             async for part in response.aiter_bytes():  # read to the end: half a response acknowledges nothing
                 content += part[: most - len(content)]
-        return replace(_reply(response, content[:_MOST_DETAIL]), content=content[:keep])
+        return replace(_reply(response, content[:_MAX_DETAIL]), content=content[:keep])
 
 
 def _reply(response: httpx.Response, content: bytes) -> Reply:
@@ -116,4 +116,4 @@ def _reply(response: httpx.Response, content: bytes) -> Reply:
 
 def first_line(error: Exception) -> str:
     """Type and first line of an error, shortened for a log line, without the URL of a request: it may hold a secret."""
-    return _URL.sub("", f"{type(error).__name__}: {error}".splitlines()[0])[:_MOST_DETAIL]
+    return _URL.sub("", f"{type(error).__name__}: {error}".splitlines()[0])[:_MAX_DETAIL]

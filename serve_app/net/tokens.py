@@ -19,7 +19,7 @@ EARLY_SECONDS = 10.0  # how long before it expires a token is replaced; at most 
 DEFAULT_SECONDS = 300.0  # lifetime of a token whose issuer does not say when it expires
 LONGEST_FETCH = 5.0  # s; shorter than the deadline of a poll, so that the issuer is named and not Prometheus
 PAUSE_SECONDS = 5.0  # after a failed fetch or a refused token, so that concurrent queries do not storm the issuer
-MOST_DETAIL = 200  # characters of an issuer's description of an error
+MAX_DETAIL = 200  # characters of an issuer's description of an error
 
 
 class NoToken(Exception):
@@ -160,7 +160,7 @@ class OAuth2Tokens(CachedTokens):
         if not reply.ok or not isinstance(token, str) or not token.isascii() or not token.isprintable():
             said = " ".join(str(body[key]) for key in ("error", "error_description") if body.get(key))
             raise NoToken(
-                f"oauth2: expected a token from token_url, got {reply.status_code} {said[:MOST_DETAIL]}".rstrip()
+                f"oauth2: expected a token from token_url, got {reply.status_code} {said[:MAX_DETAIL]}".rstrip()
                 + "; check client_id, client_secret_file and scopes"
             )
         try:

@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 # Memory of a process on a GPU beside torch's tensors: CUDA's context and libraries, and the check of another process
 # that starts. The share of a process is less by this much.
 CONTEXT_BYTES = 768 * 2**20
-LEAST_SHARE_BYTES = 256 * 2**20  # weights take 2 MB, and a pass over 2,000 services about 100 MB
+MIN_SHARE_BYTES = 256 * 2**20  # weights take 2 MB, and a pass over 2,000 services about 100 MB
 T = TypeVar("T")
 
 
@@ -106,8 +106,8 @@ def limit_memory(share: float) -> Obstacle | None:
         return None
     total = torch.cuda.get_device_properties(torch.device("cuda")).total_memory
     limit = share * total - CONTEXT_BYTES
-    if limit < LEAST_SHARE_BYTES:
-        least = (LEAST_SHARE_BYTES + CONTEXT_BYTES) / 2**20
+    if limit < MIN_SHARE_BYTES:
+        least = (MIN_SHARE_BYTES + CONTEXT_BYTES) / 2**20
         return Obstacle(
             "memory",
             f"scorer.num_gpus: expected at least {least:,.0f} MiB for each process, got {share:g} of "

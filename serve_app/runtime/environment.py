@@ -22,7 +22,7 @@ LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Failed starts in a row after which Serve gives a deployment up, until it is deployed again. It counts while its
 # controller has seen no replica run, so also after a controller was replaced. In effect never: what prevents a start,
 # a node that is lost or memory that is short, may pass.
-MOST_FAILED_STARTS = 1_000_000
+MAX_FAILED_STARTS = 1_000_000
 START_SECONDS = 300  # limit of each step of the start; it ends what hangs, and does not measure speed
 SETTINGS = "TAGAE_SERVICE_SETTINGS"  # JSON: settings passed to Ray's processes
 # Ray's own processes read these as they start.
@@ -39,7 +39,7 @@ RAY_ENVIRONMENT = {
     # Ten times a second by default, in each process: a sixth of what an idle service takes of a core.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.2",
-    "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": str(MOST_FAILED_STARTS),
+    "RAY_SERVE_MAX_PER_REPLICA_RETRY_COUNT": str(MAX_FAILED_STARTS),
     # Calls between proxy and replicas as gRPC instead of actor calls: a fifth less CPU for a small push.
     GRPC_SWITCH: "1",
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(GRPC_BYTES),

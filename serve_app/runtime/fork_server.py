@@ -63,7 +63,7 @@ ROOT = Path(__file__).parents[2]  # the folder of our packages
 WAITING = 64  # requests; while the imports last, too
 RAYLET, JOB = "RAY_RAYLET_PID", "RAY_JOB_ID"
 NO_JOB = "ffffffff"  # a worker that Ray gives to any job
-MOST_BYTES = 2**20  # of a request, which is an environment and a command line
+MAX_BYTES = 2**20  # of a request, which is an environment and a command line
 CREDENTIALS = struct.Struct("3i")  # ids of the process, the user and the group
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # as in Ray's workers; and no threads of numpy may run before a fork
 STDIN = 0
@@ -197,8 +197,8 @@ def _is_ours(client: socket.socket) -> bool:
 
 def _receive(client: socket.socket) -> WorkerRequest:
     """Read a request, which ends with its half of the connection."""
-    message, outputs, _, _ = socket.recv_fds(client, MOST_BYTES, OUTPUTS)
-    while more := client.recv(MOST_BYTES):
+    message, outputs, _, _ = socket.recv_fds(client, MAX_BYTES, OUTPUTS)
+    while more := client.recv(MAX_BYTES):
         message += more
     return WorkerRequest(**json.loads(message), outputs=outputs)
 
@@ -256,7 +256,7 @@ def _draw_different_ids() -> bool:
             os.write(writing, NodeID.from_random().binary())
             os._exit(0)
         os.close(writing)
-        drawn.add(os.read(reading, MOST_BYTES))
+        drawn.add(os.read(reading, MAX_BYTES))
         os.close(reading)
         os.waitpid(child, 0)
     return len(drawn) == 2

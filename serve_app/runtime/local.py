@@ -48,7 +48,7 @@ from serve_app.settings.serve import KEEP_ALIVE_SECONDS
 log = logging.getLogger(__name__)
 QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 # That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
-LEAST_CPUS = 16
+MIN_CPUS = 16
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 256 * 2**20
 START_ATTEMPTS = 5
@@ -121,7 +121,7 @@ def start(
     report("starting Ray")
     _start_ray(
         namespace=namespace,
-        num_cpus=max(LEAST_CPUS, os.cpu_count() or LEAST_CPUS),
+        num_cpus=max(MIN_CPUS, os.cpu_count() or MIN_CPUS),
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,
         _metrics_export_port=front.metrics_port or None,

@@ -23,8 +23,8 @@ from serve_app.sidecar.messages import snapshot_document, verdict_message
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 MESH = "tagae-mesh"  # in the metadata of a call: the name of its mesh
 PASSED_ON = ("authorization", "traceparent")  # metadata that becomes headers
-MOST_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
-MOST_WAITING = 4  # verdicts for one watcher: a collector that catches up brings several at once
+MAX_LETTERS = 600  # of a status' text: with its encoding it stays below the 8 KiB that a peer takes as metadata
+MAX_WAITING = 4  # verdicts for one watcher: a collector that catches up brings several at once
 PAUSE_SECONDS = 0.5  # before a watcher of a mesh without a verdict asks again
 UNKNOWN_MESH = f"urn:tagae:problem:{ANSWERS[UnknownMesh].code}"
 STATUS = {  # of gRPC, by HTTP's
@@ -118,7 +118,7 @@ class Verdicts:
 
     async def _watch(self, _: AsyncIterator[WatchRequest], context: Any) -> AsyncIterator[Verdict]:
         """Each verdict. A slow watcher misses some before the newest, and delays no other."""
-        newest: asyncio.Queue[bytes | Refused] = asyncio.Queue(MOST_WAITING)
+        newest: asyncio.Queue[bytes | Refused] = asyncio.Queue(MAX_WAITING)
         following = asyncio.create_task(self._follow(context, newest))
         self._watchers.add(newest)
         try:
@@ -246,7 +246,7 @@ async def abort(context: Any, error: Exception) -> None:
     if code is grpc.StatusCode.INTERNAL:
         log.error("a request failed", exc_info=error)
     metadata = (("tagae-problem", document.type), *((("tagae-pointer", document.pointer),) if document.pointer else ()))
-    await context.abort(code, truncate(document.detail, MOST_LETTERS), metadata)
+    await context.abort(code, truncate(document.detail, MAX_LETTERS), metadata)
 
 
 def peer_host(peer: str) -> str:

@@ -28,9 +28,9 @@ from serve_app.stores.record import Record, StoredSnapshot
 
 WRITES_PER_WINDOW = 4  # of an incident that stays open
 BEFORE = 40  # snapshots kept before an incident
-MOST_MOMENTS = 80  # snapshots kept in all
-MOST_SUSPECTS, MOST_TOUCHED, MOST_NEIGHBOURS, MOST_CALLS = 5, 60, 20, 300  # kept of the part around an incident
-MOST_DETAIL_BYTES = 256 * 2**10  # of one incident; beyond, snapshots are left out
+MAX_MOMENTS = 80  # snapshots kept in all
+MAX_SUSPECTS, MAX_TOUCHED, MAX_NEIGHBOURS, MAX_CALLS = 5, 60, 20, 300  # kept of the part around an incident
+MAX_DETAIL_BYTES = 256 * 2**10  # of one incident; beyond, snapshots are left out
 PAUSE = timedelta(hours=1)  # without a snapshot, after which an end is unknown
 LEVEL = 6  # of zlib
 ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
@@ -270,9 +270,9 @@ class _Part:
         inside = np.zeros(snapshot.num_nodes, bool)
         inside[list(row.values())] = True
         calls = calls[inside[snapshot.edge_index[:, calls]].all(axis=0)]
-        if len(calls) > MOST_CALLS:
+        if len(calls) > MAX_CALLS:
             requests = snapshot.edge_features[calls, EdgeMetric.REQUESTS_PER_SECOND]
-            calls = np.sort(calls[np.argsort(-requests, kind="stable")[:MOST_CALLS]])
+            calls = np.sort(calls[np.argsort(-requests, kind="stable")[:MAX_CALLS]])
         services, whole = np.sort(list(row.values())), one is self._worst
         part = snapshot.take(services, calls)
         changes = tuple(change for change in snapshot.changes if change.service in self._names)
@@ -306,13 +306,13 @@ def _touched_services(worst: _SnapshotAndVerdict) -> frozenset[str]:
     """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
     ones."""
     assert worst.incident is not None
-    leading = worst.incident["suspects"][:MOST_SUSPECTS]
+    leading = worst.incident["suspects"][:MAX_SUSPECTS]
     ends = [reason.get(end) for one in leading for reason in one["reasons"] for end in ("source", "destination")]
     scores = np.nan_to_num(Deviations.unpack(worst.deviations, worst.snapshot).services)
     row = find_rows(worst.snapshot.node_ids, set(worst.incident["affected"]))
     affected = sorted(worst.incident["affected"], key=lambda name: -scores[row[name]] if name in row else 0.0)
-    names = dict.fromkeys([*worst.suspects[:MOST_SUSPECTS], *filter(None, ends), *affected])
-    return frozenset(list(names)[:MOST_TOUCHED])
+    names = dict.fromkeys([*worst.suspects[:MAX_SUSPECTS], *filter(None, ends), *affected])
+    return frozenset(list(names)[:MAX_TOUCHED])
 
 
 def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], first: str | None) -> frozenset[str]:
@@ -328,7 +328,7 @@ def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], firs
             mine, neighbour = (one, other) if one in touched else (other, one)
             key = mine != first, -float(snapshot.edge_features[e, EdgeMetric.REQUESTS_PER_SECOND])
             order[neighbour] = min(order.get(neighbour, key), key)
-    return frozenset(sorted(order, key=lambda name: (order[name], name))[:MOST_NEIGHBOURS])
+    return frozenset(sorted(order, key=lambda name: (order[name], name))[:MAX_NEIGHBOURS])
 
 
 def _list_gone(worst: _SnapshotAndVerdict) -> tuple[str, ...]:
@@ -371,10 +371,10 @@ def _fit(
     details: Details, moments: Sequence[tuple[_SnapshotAndVerdict, StoredSnapshot]], worst: _SnapshotAndVerdict
 ) -> bytes:
     """Pack details with as many of the moments as the limits allow."""
-    most = MOST_MOMENTS
+    most = MAX_MOMENTS
     while True:
         packed = replace(details, moments=tuple(_thin_out(moments, worst, most))).pack()
-        if len(packed) <= MOST_DETAIL_BYTES or most <= 1:
+        if len(packed) <= MAX_DETAIL_BYTES or most <= 1:
             return packed
         most //= 2
 

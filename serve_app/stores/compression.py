@@ -15,7 +15,7 @@ import pyarrow as pa
 from serve_app.errors import CorruptState
 
 MARK = b"lz4\0"
-_LEAST_BYTES = 256  # smaller blobs are not compressed
+_MIN_BYTES = 256  # smaller blobs are not compressed
 _SIZE_BYTES = 4
 Buffer = bytes | memoryview
 _CODEC: Any = pa.Codec("lz4_raw")
@@ -26,7 +26,7 @@ def compress(blob: bytes) -> tuple[Buffer, ...]:
     """The pieces of a compressed blob: the mark, the size of the blob, and its compressed bytes. If those would not be
     shorter, the blob itself. A state can have 100 MB, so the caller joins the pieces once, with what it adds."""
     is_marked = blob.startswith(MARK)  # by chance: it has to look different from a compressed one
-    if len(blob) < _LEAST_BYTES and not is_marked:
+    if len(blob) < _MIN_BYTES and not is_marked:
         return (blob,)
     compressed = _CODEC.compress(blob)
     # A view of it has the bytes that were allocated, which are more than its size.

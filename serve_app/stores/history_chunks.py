@@ -26,7 +26,7 @@ from serve_app.stores.compression import decompress_column, squeeze_column
 
 MINUTE, TEN_MINUTES = 60, 600  # seconds of a row
 ROWS = {MINUTE: 60, TEN_MINUTES: 72}  # of a chunk: an hour, and half a day
-SERVICES_PER_PART, MOST_PARTS = 32, 256
+SERVICES_PER_PART, MAX_PARTS = 32, 256
 STEPS_AN_OCTAVE, LOWEST_OCTAVE = 64, -30
 NOT_OBSERVED, ZERO, FIRST = 0, 1, 2  # codes of metrics; from FIRST on, powers of two
 NOT_SCORED = UNKNOWN  # scores have the steps in which verdicts store them
@@ -65,7 +65,7 @@ def part_of(service: str, parts: int) -> int:
 
 def parts_for(services: int) -> int:
     """Return how many parts a new chunk should have besides the one of the mesh."""
-    return min(MOST_PARTS, max(1, -(-services // SERVICES_PER_PART)))
+    return min(MAX_PARTS, max(1, -(-services // SERVICES_PER_PART)))
 
 
 @dataclass(frozen=True, slots=True)

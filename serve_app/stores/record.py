@@ -16,7 +16,7 @@ from serve_app.metrics import DriftGauges, MeshGauges
 from serve_app.stores.base import MeshSummary
 
 TIMES = 3  # of a record
-MOST = 9999  # hundredths of a limit
+MAX = 9999  # hundredths of a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,7 @@ def pack_drift(sketch: DriftSketch) -> bytes:
 def _drift_numbers(drifts: int, ratios: bytes) -> bytes:
     """The same numbers are stored with each verdict of six hours."""
     hundredths = np.frombuffer(ratios, np.float32).astype(np.float64) * 100
-    return b" ".join(
-        [b"%d" % drifts, *(b"-" if np.isnan(one) else b"%d" % min(round(one), MOST) for one in hundredths)]
-    )
+    return b" ".join([b"%d" % drifts, *(b"-" if np.isnan(one) else b"%d" % min(round(one), MAX) for one in hundredths)])
 
 
 def _drift(numbers: bytes) -> DriftGauges | None:

@@ -27,7 +27,7 @@ from serve_app.settings import StoreSettings
 from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Row, only, under
 from serve_app.stores.redis_server import Client, RedisServer, Script
 
-LEAST_VERSION = (6, 2)  # of Redis; every Valkey is newer
+MIN_VERSION = (6, 2)  # of Redis; every Valkey is newer
 _ID, _MESH = "id", "mesh/"  # rows of SERVICE: the id of the store, and its meshes, with when and why they were entered
 _RESERVED_SECONDS = 300.0  # longer than any write
 _RETRY_SECONDS = 5.0

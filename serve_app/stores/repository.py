@@ -48,7 +48,7 @@ NO_UPDATE: HistoryUpdate = ((), ())
 ONE_STEP = timedelta(microseconds=1)  # between two times
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
-MOST_STEPS = 30
+MAX_STEPS = 30
 FEW_STEPS = 4  # after which a mesh that is read for each snapshot is stored in full
 
 
@@ -535,7 +535,7 @@ def _with_full_state(mesh: Mesh, revision: int) -> CachedMesh:
 
 def _most_steps(state: MeshState, keep: int) -> int:
     """How many snapshots can be replayed: the store keeps them, and those that the first block of the history needs."""
-    return min(MOST_STEPS, keep - block_length(state.interval_seconds))
+    return min(MAX_STEPS, keep - block_length(state.interval_seconds))
 
 
 def unknown_mesh(mesh: str) -> UnknownMesh:

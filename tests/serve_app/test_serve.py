@@ -142,19 +142,19 @@ def test_what_cannot_start_ends_a_first_start(service: Service) -> None:
     from ray import serve
 
     from serve_app import app
-    from serve_app.runtime.environment import MOST_FAILED_STARTS
+    from serve_app.runtime.environment import MAX_FAILED_STARTS
     from serve_app.runtime.local import FIRST_STARTS, QUIET, run_applications
 
     class Broken:
         def __init__(self) -> None:
             raise NoCapacity("this place is too small")
 
-    broken = serve.deployment(Broken, max_constructor_retry_count=MOST_FAILED_STARTS).bind()
+    broken = serve.deployment(Broken, max_constructor_retry_count=MAX_FAILED_STARTS).bind()
     try:
         with pytest.raises(RuntimeError, match=r"^Broken: A replica failed to start") as caught:
             run_applications([serve.RunTarget(broken, "broken", "/broken", QUIET)])
         (left,) = re.findall(r"Retrying (\d+) more", str(caught.value))
-        assert int(left) <= MOST_FAILED_STARTS - FIRST_STARTS  # a busy machine may see the third start fail only
+        assert int(left) <= MAX_FAILED_STARTS - FIRST_STARTS  # a busy machine may see the third start fail only
         assert "this place is too small" in app._explain_failed_start()
     finally:
         serve.delete("broken")

@@ -21,7 +21,7 @@ from serve_app.errors import Forbidden, Overloaded, ProviderFailed, ServeError, 
 MAX_CODE_LENGTH = 4096
 MAX_NAME_LENGTH = 128
 MAX_SUBJECT_LENGTH = 255  # OpenID Connect Core, section 2
-MOST_AT_ONCE = 32  # answers of the provider that are checked: each waits for the provider, and anyone can send one
+MAX_AT_ONCE = 32  # answers of the provider that are checked: each waits for the provider, and anyone can send one
 MAX_GROUPS = 2000  # of a user, that are looked at
 MAX_HINT_LENGTH = 3000  # of an ID token that a browser keeps for the sign-out
 Mark = Callable[[str, float], Awaitable[bool]]  # see EndedIds.add
@@ -107,9 +107,9 @@ class SignOn:
                 "sign-in: expected the answer to a sign-in that this browser began in the last "
                 f"{attempts.ATTEMPT_SECONDS // 60} minutes, got another one; sign in again at {self._rules.home}"
             )
-        if self._in_progress >= MOST_AT_ONCE:
+        if self._in_progress >= MAX_AT_ONCE:
             raise Overloaded(
-                f"sign-in: the limit of {MOST_AT_ONCE} sign-ins at the same time is reached; try again in a moment",
+                f"sign-in: the limit of {MAX_AT_ONCE} sign-ins at the same time is reached; try again in a moment",
                 retry_after_seconds=1.0,
             )
         self._in_progress += 1

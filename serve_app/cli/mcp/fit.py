@@ -6,11 +6,11 @@ from typing import Any
 
 from serve_app.errors import DocumentTooLarge
 
-MOST_CHARACTERS = 30_000  # of a document, about 10,000 tokens: clients refuse answers much above
-MOST_ITEMS = (None, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)  # of each list, in the order in which they are tried
+MAX_CHARACTERS = 30_000  # of a document, about 10,000 tokens: clients refuse answers much above
+MAX_ITEMS = (None, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)  # of each list, in the order in which they are tried
 
 
-def fit(document: Any, *, newest: bool = False, most_characters: int = MOST_CHARACTERS) -> list[str]:
+def fit(document: Any, *, newest: bool = False, most_characters: int = MAX_CHARACTERS) -> list[str]:
     """Return a document as JSON of at most ``most_characters``, and a note on its lists if some were cut.
 
     All lists are cut to the same length, so columns of a table still belong together.
@@ -23,7 +23,7 @@ def fit(document: Any, *, newest: bool = False, most_characters: int = MOST_CHAR
     Raises:
         DocumentTooLarge: it is too long even with lists of one item.
     """
-    for most in MOST_ITEMS:
+    for most in MAX_ITEMS:
         text = json.dumps(_cut(document, most, newest), ensure_ascii=False, separators=(",", ":"))
         if len(text) <= most_characters:
             return [text] if most is None else [text, _note(document, most, newest)]

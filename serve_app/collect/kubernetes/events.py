@@ -19,8 +19,8 @@ from serve_app.collect.prometheus.workloads import WorkloadServices
 
 KINDS = frozenset({"Unhealthy", "BackOff", "Evicted", "FailedScheduling", "NodeNotReady", "Killing"})
 KEPT_FOR = timedelta(hours=1)  # an API server keeps them for as long by default
-MOST_EVENTS = 2000  # beyond that, the oldest are dropped
-MOST_MESSAGE = 300  # characters
+MAX_EVENTS = 2000  # beyond that, the oldest are dropped
+MAX_MESSAGE = 300  # characters
 _AHEAD = timedelta(minutes=5)  # how far another clock may be ahead; later times are not plausible
 
 
@@ -121,7 +121,7 @@ class _StoredEvent:
 class EventMemory:
     """The newest events of ``KINDS``. A repeated event replaces its earlier version."""
 
-    def __init__(self, most: int = MOST_EVENTS) -> None:
+    def __init__(self, most: int = MAX_EVENTS) -> None:
         self._most = most
         self._events: OrderedDict[str, _StoredEvent] = OrderedDict()  # by uid, the latest at the end
 
@@ -137,7 +137,7 @@ class EventMemory:
         metadata, first = event.metadata or Metadata(), event.first or last
         name = metadata.name or f"{kind} {about.kind} {about.name}"
         uid = metadata.uid or f"{metadata.namespace or about.namespace}/{name}"
-        message = " ".join((event.message or event.note or "").split())[:MOST_MESSAGE]
+        message = " ".join((event.message or event.note or "").split())[:MAX_MESSAGE]
         self._events[uid] = _StoredEvent(kind, about, message, min(first, last), last, event.occurrences)
         self._events.move_to_end(uid)
         while len(self._events) > self._most:

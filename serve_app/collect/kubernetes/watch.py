@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 PAGE = 500  # events in one page of a list
 MAX_BYTES = 32 << 20  # in one page
-MOST_LINE = 4 << 20  # bytes in one line of a watch; an object has at most 1.5 MiB
+MAX_LINE = 4 << 20  # bytes in one line of a watch; an object has at most 1.5 MiB
 LIST_SECONDS = 30.0  # deadline for one page
 WATCH_SECONDS = 240  # after this time the server ends a watch
 GRACE_SECONDS = 15.0  # how much later than that the connection counts as dead
@@ -306,7 +306,7 @@ async def _read_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
     """Yield complete lines as they arrive.
 
     Raises:
-        _Failed: if the last line is incomplete, or a line has more than ``MOST_LINE`` bytes.
+        _Failed: if the last line is incomplete, or a line has more than ``MAX_LINE`` bytes.
     """
     rest = b""
     async for part in reply.aiter_bytes():
@@ -314,8 +314,8 @@ async def _read_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
         for line in whole:
             if line.strip():
                 yield line
-        if len(rest) > MOST_LINE:
-            raise _Failed("broken", f"a line of more than {MOST_LINE} bytes")
+        if len(rest) > MAX_LINE:
+            raise _Failed("broken", f"a line of more than {MAX_LINE} bytes")
     if rest.strip():
         raise _Failed("broken", "the connection ended in the middle of a line")
 

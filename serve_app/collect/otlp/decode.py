@@ -33,8 +33,8 @@ _MEASURES: dict[str, Measure] = {
     f"{_PREFIX}client": "client_buckets",
 }
 FEW_PARTS = 100  # may always be tiny
-LEAST_BYTES = 10  # of a message or JSON object, on average; real ones have more, and tiny ones cost seconds of CPU time
-MOST_SCALE = 30  # of an exponential histogram; real ones are between -10 and 20
+MIN_BYTES = 10  # of a message or JSON object, on average; real ones have more, and tiny ones cost seconds of CPU time
+MAX_SCALE = 30  # of an exponential histogram; real ones are between -10 and 20
 # The bounds as which its counts are kept, s: 0.06 ms to 512 s, 9% apart.
 _EXPONENTS = np.arange(-14 * 8, 9 * 8 + 1) / 8
 EXPONENTIAL_BOUNDS: Final = tuple((2.0**_EXPONENTS).tolist())
@@ -144,7 +144,7 @@ def encode_response(media_type: str, ignored: int) -> bytes:
 
 
 def _require_size(parts: int, body: bytes) -> None:
-    most = FEW_PARTS + len(body) // LEAST_BYTES
+    most = FEW_PARTS + len(body) // MIN_BYTES
     if parts > most:
         raise DocumentTooLarge(
             f"body: expected at most {most} messages in {len(body)} bytes, got {parts} or more; "
@@ -194,7 +194,7 @@ def _buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float
 def _exponential_buckets(point: Any, seconds: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The buckets of an exponential histogram, whose bounds change with what it counts, as counts of fixed ones. What
     a wider bucket counts is spread over it."""
-    if abs(point.scale) > MOST_SCALE:
+    if abs(point.scale) > MAX_SCALE:
         return (), ()
     positive = np.array(point.positive.bucket_counts, np.float64)
     bounds = (point.positive.offset + np.arange(len(positive) + 1.0)) * 2.0**-point.scale + math.log2(seconds)

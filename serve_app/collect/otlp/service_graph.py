@@ -36,7 +36,7 @@ NAMESPACE = "default"  # service graphs have no namespaces
 EARLY = 0.8  # share of the interval after which a flush can end it: flushes come a little early or late
 KEEP_INTERVALS = 20  # a series without a point is forgotten after this many intervals
 SECOND = 10**9  # ns
-MOST_DELTAS = 16  # of a series in an interval; the others are joined with the last one
+MAX_DELTAS = 16  # of a series in an interval; the others are joined with the last one
 COMMON = 0.1  # of the points of the most common time; rarer times, such as of late points, do not set what is covered
 JITTER = 0.1  # of a time, by which it may begin before the end of the one before
 
@@ -141,7 +141,7 @@ def _count_delta(counter: Counter, point: Point) -> Counter:
     if is_known or point.at <= counter.before.at:
         return counter
     delta, deltas = Delta(point.start, point.at, point.counts), counter.deltas
-    if len(deltas) == MOST_DELTAS:
+    if len(deltas) == MAX_DELTAS:
         *rest, last = deltas
         counts = tuple(a + b for a, b in zip(last.counts, delta.counts, strict=True))
         deltas, delta = tuple(rest), Delta(min(last.start, delta.start), max(last.at, delta.at), counts)

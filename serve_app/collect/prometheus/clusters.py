@@ -19,10 +19,10 @@ from serve_app.collect.prometheus.query import Dialect, Match, Query, range_sele
 
 SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  # Istio's own labels of calls
 NO_CLUSTER = frozenset({"", "unknown"})
-LEAST_DOUBLED = 0.5  # share of series that exist twice, above which a pair is not deduplicated
+MIN_DOUBLED = 0.5  # share of series that exist twice, above which a pair is not deduplicated
 ALIKE = 0.7  # smallest ratio between the rates of two servers that scrape the same targets
 SAME = 0.95  # the same for two jobs that scrape the same targets
-LEAST_SAME = 0.9  # share of the services of two jobs whose rates must be the same
+MIN_SAME = 0.9  # share of the services of two jobs whose rates must be the same
 MISSED_SCRAPES = 1.1  # intervals by which one server may be behind the other
 USUAL_SECONDS = 60.0  # interval, if it is not known
 
@@ -194,7 +194,7 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
             rates[group.service][group.job] += group.requests
     shared = [by_job for by_job in rates.values() if len(by_job) > 1]
     same = [by_job for by_job in shared if min(by_job.values()) >= SAME * max(by_job.values())]
-    if not same or len(shared) < LEAST_DOUBLED * len(rates) or len(same) < LEAST_SAME * len(shared):
+    if not same or len(shared) < MIN_DOUBLED * len(rates) or len(same) < MIN_SAME * len(shared):
         return ()
     services = Counter(job for by_job in same for job in by_job)
     return tuple(sorted(services, key=lambda job: (-services[job], job)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model.names import escape_name, escape_namespace
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers, Samples
-from serve_app.collect.prometheus.long_requests import LEAST_LONG, Border, leave_out_long
+from serve_app.collect.prometheus.long_requests import MIN_LONG, Border, leave_out_long
 from serve_app.collect.prometheus.query import Join
 from serve_app.collect.service_labels import ServiceLabels
 
@@ -261,7 +261,7 @@ def read_quantiles(
     more = []
     if border is not None:
         counts, distinct, long = leave_out_long(counts, distinct, border)
-        some = np.flatnonzero(long >= LEAST_LONG)
+        some = np.flatnonzero(long >= MIN_LONG)
         more.append(Column(reader.index, keys[some], long[some]))
     return [*(Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares), *more]
 

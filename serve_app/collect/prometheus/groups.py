@@ -41,7 +41,7 @@ ORIGIN_LABELS = (*CLUSTER_LABELS, *REPLICA_LABELS)
 LONG_SECONDS, SHORT_SECONDS = 480.0, 180.0  # over which samples are counted; the short one is for young series
 LONG, SHORT, NEWEST, REQUESTS = "long", "short", "newest", "requests"
 _GROUPING = re.compile(r"\bby\s*\(([^()]*)\)")
-MOST_COUNTED = 60  # services whose samples are counted; counting is the expensive part
+MAX_COUNTED = 60  # services whose samples are counted; counting is the expensive part
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def some_of_each_part(query: Query, groups: Iterable[SeriesGroup], match: Match)
     names: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for group in groups:
         names[group.part].append(group.service[-1])
-    each = max(MOST_COUNTED // max(len(names), 1), 1)
+    each = max(MAX_COUNTED // max(len(names), 1), 1)
     chosen = {name for of_part in names.values() for name in sorted(of_part)[:each]}
     return replace(match, values={**match.values, labels[-1]: tuple(sorted(chosen))}) if chosen else match
 
@@ -169,8 +169,8 @@ def weigh(groups: Sequence[SeriesGroup]) -> None:
 
 SCRAPES_PER_WINDOW = 4.0
 ENOUGH_SCRAPES = 3.5  # a window with as many is kept: missed scrapes make intervals look longer than they are
-MOST_LATE_SECONDS = 3600.0  # older samples are not late: the series have ended, or their times are wrong
-LEAST_SHARE = 0.02  # of the services; parts of the mesh with fewer do not set the window
+MAX_LATE_SECONDS = 3600.0  # older samples are not late: the series have ended, or their times are wrong
+MIN_SHARE = 0.02  # of the services; parts of the mesh with fewer do not set the window
 LONGEST_WINDOW = 600.0  # s that slower parts may ask for; half of the mesh may ask for more
 SLOWER = 1.25  # times the usual interval, above which a part is named
 ROUND_SECONDS = (60, 30, 15, 10, 5, 1)
@@ -230,7 +230,7 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     late, share = _lateness(groups, at, usual_age, usual)
     if usual is None:
         return Freshness(newest_seconds=min(newest), late_seconds=late, late_share=share)
-    slowest = _quantile(timed, 1 - LEAST_SHARE)
+    slowest = _quantile(timed, 1 - MIN_SHARE)
     window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, LONGEST_WINDOW))
     return Freshness(usual, window, min(newest), late, share, _slow_parts(timed, usual))
 
@@ -305,7 +305,7 @@ def _lateness(
         age = min(at - (group.newest or 0.0) for group in part)
         known = [interval for group in part if (interval := interval_of(group, at)) is not None]
         interval = max(known, default=usual_interval or usual_age)
-        if interval + usual_age < age <= MOST_LATE_SECONDS and len(part) >= LEAST_SHARE * count:
+        if interval + usual_age < age <= MAX_LATE_SECONDS and len(part) >= MIN_SHARE * count:
             late.append((age, len(part)))
     if not late:
         return 0.0, 0.0

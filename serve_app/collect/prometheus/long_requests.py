@@ -16,7 +16,7 @@ import numpy as np
 from serve_app.collect.prometheus.client import Numbers
 
 NEAR = 0.8  # of the window: Linkerd's highest bound, 50 s, is near enough to a window of 60 s
-LEAST_LONG = 1e-4  # 1/s; less is rounding, since one request in an hour's window is more
+MIN_LONG = 1e-4  # 1/s; less is rounding, since one request in an hour's window is more
 _INFINITE = "[+]?[Ii]nf"
 
 
@@ -96,7 +96,7 @@ def without_long(short: str, long: str, keys: str) -> str:
 def long_requests(infinite: str, long: str, keys: str) -> str:
     """PromQL for the rate of long requests, where there are any; arguments as in :func:`without_long`, and ``infinite``
     with the bound ``+Inf`` alone."""
-    return f"sum by ({keys}) ({infinite}) - min by ({keys}) ({long}) > {LEAST_LONG:.4f}"
+    return f"sum by ({keys}) ({infinite}) - min by ({keys}) ({long}) > {MIN_LONG:.4f}"
 
 
 def infinite_bound() -> str:

@@ -19,9 +19,9 @@ from serve_app.collect.prometheus.detect import MeshSource, open_prometheus
 from serve_app.errors import NoTelemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 
-MOST_SAMPLES = 1_000_000  # of all queries of a period together
-MOST_INSTANTS, LEAST_INSTANTS = 600, 12  # of a period
-MOST_PERIODS = 4  # in memory
+MAX_SAMPLES = 1_000_000  # of all queries of a period together
+MAX_INSTANTS, MIN_INSTANTS = 600, 12  # of a period
+MAX_PERIODS = 4  # in memory
 RECENT_SECONDS = 300.0  # before the present, in which the data of a period may still change
 
 
@@ -90,11 +90,11 @@ class PastReader:
         key = mesh, floor(begin.timestamp()), floor(end.timestamp()), points
         with self._lock:  # a second request for a period waits, and finds it here
             if key not in self._known:
-                found = self._read(mesh, settings, begin, end, min(points, MOST_INSTANTS))
+                found = self._read(mesh, settings, begin, end, min(points, MAX_INSTANTS))
                 if end.timestamp() > time.time() - RECENT_SECONDS:
                     return found
                 self._known[key] = found
-                while len(self._known) > MOST_PERIODS:
+                while len(self._known) > MAX_PERIODS:
                     self._known.popitem(last=False)
             self._known.move_to_end(key)
             return self._known[key]
@@ -146,12 +146,12 @@ class PastReader:
         finally:
             source.close()
         size = sum(len(answer.samples) for answer in poll.answers.values())
-        if size * LEAST_INSTANTS > MOST_SAMPLES:
+        if size * MIN_INSTANTS > MAX_SAMPLES:
             raise NoTelemetry(
-                f"mesh {mesh!r}: expected at most {MOST_SAMPLES} samples of its past, got {size} for each instant; "
+                f"mesh {mesh!r}: expected at most {MAX_SAMPLES} samples of its past, got {size} for each instant; "
                 "load the rules that `tagae rules` prints into this Prometheus"
             )
-        fewer = -(-instants.count * max(size, 1) // MOST_SAMPLES)
+        fewer = -(-instants.count * max(size, 1) // MAX_SAMPLES)
         step = instants.step * fewer
         begin = instants.begin // step * step
         return Instants(begin, step, floor((instants.end - begin) / step) + 1)

@@ -53,7 +53,7 @@ _OWNED = {
 }
 _SUFFIXES = {kind: re.compile(f"(.+){suffix}") for kind, (_, _, suffix) in _OWNED.items()}
 # Bytes that memory is below, 4 TiB: a sample's age and its value share the 53 bits of a number without loss.
-_MOST_MEMORY = 2**42
+_MAX_MEMORY = 2**42
 _BY_CONTAINER = f"max by ({', '.join(CONTAINER)})"
 
 
@@ -85,8 +85,8 @@ def _memory_usage() -> str:
     """The newest sample of each container: after a restart, the old series keeps its value for up to five minutes,
     because samples of cAdvisor carry times of their own. The greatest sum of time and value is the newest."""
     series = f"container_memory_working_set_bytes{{$match {RUNNING}}}"
-    newest = f"floor(timestamp({series}) - time() + 1024) * {_MOST_MEMORY} + {series}"
-    return f"{_BY_CONTAINER} ({newest}) % {_MOST_MEMORY}"
+    newest = f"floor(timestamp({series}) - time() + 1024) * {_MAX_MEMORY} + {series}"
+    return f"{_BY_CONTAINER} ({newest}) % {_MAX_MEMORY}"
 
 
 def _specified(amount: str, resource: str) -> str:

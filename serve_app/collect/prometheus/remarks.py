@@ -10,7 +10,7 @@ from serve_app.collect.prometheus.groups import ENOUGH_SCRAPES, SCRAPES_PER_WIND
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.survey import Survey, make_plan
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 MESH, CONTAINERS = "the mesh", "containers"
 ALMOST_ALL = 0.95  # share of the services that counts as the whole mesh
 
@@ -65,7 +65,7 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
     slow = "".join(
         f", {part.services} of them ({f'job {part.job}, ' if part.job else ''}{_example(part)}) every "
         f"{part.interval_seconds:g} s"
-        for part in found.slow[:MOST_NAMED]
+        for part in found.slow[:MAX_NAMED]
     )
     series = "the services of the mesh" if of == MESH else of
     scraped = f"{series} are scraped every {found.interval_seconds:g} s{slow}"
@@ -169,7 +169,7 @@ def _jobs(same: Sequence[str]) -> Iterator[Remark]:
     if same:
         yield Remark(
             "jobs",
-            f"the scrape jobs {list_first([job or 'none' for job in same], MOST_NAMED)} see the same services with the "
+            f"the scrape jobs {list_first([job or 'none' for job in same], MAX_NAMED)} see the same services with the "
             "same traffic",
             "if they scrape the same targets, all rates are added: remove one of them, or set "
             f"match = {{job = {_toml(same[0])}}}",
@@ -182,7 +182,7 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
         yield Remark(
             "match",
             f"match: no series of the mesh has {label} = {' or '.join(map(_toml, survey.match.values[label]))}",
-            f"expected one of {', '.join(map(_toml, values[:MOST_NAMED]))}" if values else "correct the label",
+            f"expected one of {', '.join(map(_toml, values[:MAX_NAMED]))}" if values else "correct the label",
         )
     for label in survey.absent:
         yield Remark("match", f"match: no series of the mesh has the label {label}, so it is not used", "remove it")
@@ -193,20 +193,20 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
     for label, metrics in without.items():
         yield Remark(
             "match",
-            f"{list_first(metrics, MOST_NAMED)} have no series with {label} of this mesh, so all of their series count",
+            f"{list_first(metrics, MAX_NAMED)} have no series with {label} of this mesh, so all of their series count",
             f"add the label {label} to them where they are scraped",
         )
     if survey.unlabelled:
         yield Remark(
             "match",
-            f"{list_first(survey.unlabelled, MOST_NAMED)} do not have the label {cluster_label}, so they belong to no "
+            f"{list_first(survey.unlabelled, MAX_NAMED)} do not have the label {cluster_label}, so they belong to no "
             "service",
             f"add the label {cluster_label} to them where they are scraped",
         )
 
 
 def _list_parts(parts: Sequence[Part], label: str) -> str:
-    return f"{label}: {list_first([part.value or 'none' for part in parts], MOST_NAMED)}"
+    return f"{label}: {list_first([part.value or 'none' for part in parts], MAX_NAMED)}"
 
 
 def _toml(value: str) -> str:

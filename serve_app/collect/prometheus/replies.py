@@ -25,7 +25,7 @@ import requests
 
 API_PATH = "/api/v1"
 QUERY_PATH = f"{API_PATH}/query"
-MOST_DETAIL = 300  # characters of a failure's description
+MAX_DETAIL = 300  # characters of a failure's description
 RESULTS_LIMITED, DATA_LIMITED = "M3-Results-Limited", "M3-Returned-Data-Limited"
 _SEARCHED = 1 << 16  # bytes of a body in which a message is looked for
 
@@ -127,7 +127,7 @@ class StoreReply(requests.Response):
         said = (*warnings, *filter(None, body.infos or ()))
         missing = missing_parts(warnings, self.headers, is_partial=bool(body.isPartial), harmless=self.harmless)
         if missing:
-            raise QueryFailed("incomplete", "; ".join(missing)[:MOST_DETAIL], warnings=said)
+            raise QueryFailed("incomplete", "; ".join(missing)[:MAX_DETAIL], warnings=said)
         result = Result(one for one in data.result or () if one is not None)
         result.warnings = said
         return {"data": {"result": result}}
@@ -215,7 +215,7 @@ def refusal(reply: requests.Response, method: str) -> QueryFailed:
     if status in _REDIRECTS:
         return QueryFailed(failed, f"{status} {_redirect(reply.url, reply.headers.get('Location', ''))}", status)
     text = _text(reply)
-    detail = f"{status} {text}"[:MOST_DETAIL].rstrip()
+    detail = f"{status} {text}"[:MAX_DETAIL].rstrip()
     if "no org id" in text:
         detail += "; name the tenant: headers = {X-Scope-OrgID = ...}"
     elif status == 414 or (status == 431 and method == "GET"):
@@ -256,4 +256,4 @@ def _text(reply: requests.Response) -> str:
         text = body.error or body.message or text
     except msgspec.MsgspecError:
         pass
-    return " ".join(text.split())[:MOST_DETAIL]
+    return " ".join(text.split())[:MAX_DETAIL]

@@ -21,7 +21,7 @@ from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
 from serve_app.collect.prometheus.service_names import NO_SERVICE
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
-LEAST_SHARE = 0.01  # of the requests of a row, from which a part of it can move the p99
+MIN_SHARE = 0.01  # of the requests of a row, from which a part of it can move the p99
 LARGEST = ("requests", "failures", "cancelled", "long_requests")  # counts, of the reporter that sees most
 QUANTILES = ("p50", "p99")
 WAYPOINT, DESTINATION = "waypoint", "destination"  # reporters
@@ -199,7 +199,7 @@ def _quantiles(
     known = np.isfinite(values)
     if role != "p50":
         with np.errstate(invalid="ignore"):
-            known &= ~(weight < LEAST_SHARE * requests[rows])
+            known &= ~(weight < MIN_SHARE * requests[rows])
     order = np.flatnonzero(known)
     order = order[np.argsort((weight if role == "p50" else values)[order], kind="stable")]
     table[rows[0][order], rows[1][order]] = values[order]  # the last one stays

@@ -20,7 +20,7 @@ from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, Query
 from serve_app.settings.roles import SHARES, Role
 
 SERVICE, CALL, MESH = "tagae_service", "tagae_call", "tagae_mesh"  # first part of a rule's name
-MOST_INTERVALS = 3.0  # age of recorded values, in intervals, above which the rules count as behind
+MAX_INTERVALS = 3.0  # age of recorded values, in intervals, above which the rules count as behind
 _NAMES: dict[Role, str] = {
     "requests": "requests:rate{window}",
     "failures": "failures:rate{window}",
@@ -83,7 +83,7 @@ def recording_rules(
     names = tuple(label for label in dialect.calls["requests"].labels if not label.startswith("?"))  # once for a call
     recorded = f"max by ({by(names)}) ({CALL}:{source}_{_NAMES['requests'].format(window=window)} > 0)"
     rules.append(Rule(count, f"count({recorded})"))
-    fresh = f"time() - timestamp({count}{{$match}}) <= {MOST_INTERVALS * interval_seconds:g}"
+    fresh = f"time() - timestamp({count}{{$match}}) <= {MAX_INTERVALS * interval_seconds:g}"
     reading = replace(dialect, services=queries[SERVICE], calls=queries[CALL])
     return RecordingRules(reading, Query(f"max({count}{{$match}} and {fresh})", ()), tuple(rules))
 

@@ -19,7 +19,7 @@ from serve_app.collect.service_labels import LATE, OUTSIDE
 
 NO_SERVICE: Key = ("", "")  # the service of a row that belongs to none
 MORE_REQUESTS = 2.0  # times the requests under the present name, from which another name replaces it
-MOST_WORKLOADS = 100_000  # remembered, and services seen; beyond that, the oldest are forgotten
+MAX_WORKLOADS = 100_000  # remembered, and services seen; beyond that, the oldest are forgotten
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class ServiceNames:
             self._by_name.setdefault(key[1], set()).add(key)
             if key[1] in self._awaited:
                 self.version += 1
-        while len(self._seen) > MOST_WORKLOADS:
+        while len(self._seen) > MAX_WORKLOADS:
             oldest = next(iter(self._seen))
             del self._seen[oldest]
             self._by_name[oldest[1]].discard(oldest)
@@ -102,7 +102,7 @@ class ServiceNames:
                 counts = self._requests.setdefault(key[:2], {})
                 # A restart resets the counter, but not which Service is the main one.
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
-        while len(self._requests) > MOST_WORKLOADS:
+        while len(self._requests) > MAX_WORKLOADS:
             del self._requests[next(iter(self._requests))]
         self._rename()
 

@@ -27,8 +27,8 @@ from serve_app.collect.prometheus.workloads import WorkloadServices
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
-LEAST_THROTTLED = 0.01  # share of CPU periods that is sent
-LEAST_CANCELLED = 0.01  # share of requests that is sent
+MIN_THROTTLED = 0.01  # share of CPU periods that is sent
+MIN_CANCELLED = 0.01  # share of requests that is sent
 FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance
 LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
 
@@ -219,7 +219,7 @@ def read_cancellations(
         if key in shares and rate * window_seconds >= FEW_CANCELLED:
             shares[key] = min(rate / all_requests[key], 1.0)
     # Few services have cancelled requests, so zeros are left out, except one: it shows that they were counted.
-    sent = [key for key, share in shares.items() if share >= LEAST_CANCELLED] or sorted(shares)[:1]
+    sent = [key for key, share in shares.items() if share >= MIN_CANCELLED] or sorted(shares)[:1]
     return [Signal(SignalKind.CANCELLED, "/".join(key), shares[key]) for key in sent]
 
 
@@ -240,7 +240,7 @@ def _signals_of_pods(
         if periods > 0:
             shares[service] = max(shares.get(service, 0.0), min(throttled / periods, 1.0))
     # Nearly all services are hardly throttled and left out, except one: it shows that throttling was measured.
-    shown = [service for service, share in shares.items() if share >= LEAST_THROTTLED] or sorted(shares)[:1]
+    shown = [service for service, share in shares.items() if share >= MIN_THROTTLED] or sorted(shares)[:1]
     yield from (((SignalKind.CPU_THROTTLING, service), shares[service]) for service in shown)
     of_kind = {
         SignalKind.OOM_KILLS: (_KILLED, _OOM),  # two counts of the same kills

@@ -65,7 +65,7 @@ from serve_app.collect.service_labels import Folded, ServiceLabels
 from serve_app.settings.roles import SHARES
 
 SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"
-MOST_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
+MAX_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 
 Role = tuple[str, str]  # services, calls or kubernetes; and the role of the query there
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
@@ -238,7 +238,7 @@ class PrometheusSource:
 
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
-        if len(self._labels) > MOST_LABEL_SETS:
+        if len(self._labels) > MAX_LABEL_SETS:
             self._forget_labels()
         self._read_rules = self._find_rules(at)
         survey = self._surveyor.survey

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.clusters import (
     DESTINATION_CLUSTER,
-    LEAST_DOUBLED,
+    MIN_DOUBLED,
     SOURCE_CLUSTER,
     Clusters,
     ServerPair,
@@ -344,7 +344,7 @@ class Surveyor:
             questions["calls"] = calls_between_query(queries.calls, match)
         answers = self._ask(questions, at)
         replicas: ServerPair | None = None
-        if servers and _share(answers["doubled"], answers["distinct"]) >= LEAST_DOUBLED:
+        if servers and _share(answers["doubled"], answers["distinct"]) >= MIN_DOUBLED:
             label = servers[0]
             if agree(groups, label):
                 replicas = find_replicas(groups, label, at.timestamp(), before.replicas if before else None)

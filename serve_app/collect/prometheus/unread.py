@@ -16,7 +16,7 @@ from serve_app.collect.prometheus.query import (
     range_selectors,
 )
 
-MOST_LABELS = 5  # shown of an example
+MAX_LABELS = 5  # shown of an example
 FEWEST_PARTS = 3  # of a name that is known without its unit
 # What may stand for an underscore: names in UTF-8 keep their dots, and Prometheus has several ways to escape these.
 _SEPARATOR = "(?:[._]|__|_dot_|_2e_)"
@@ -68,7 +68,7 @@ def _example(answer: QueryAnswer) -> str:
     if not len(answer.samples):
         return ""
     labels = read_labels(answer.samples.label_sets[0])
-    shown = [f"{name}={json.dumps(value)}" for name, value in labels.items() if name not in _OF_SCRAPES][:MOST_LABELS]
+    shown = [f"{name}={json.dumps(value)}" for name, value in labels.items() if name not in _OF_SCRAPES][:MAX_LABELS]
     return f"{labels.get('__name__', '')}{{{','.join(shown)}}}"
 
 

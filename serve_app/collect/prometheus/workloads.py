@@ -16,7 +16,7 @@ RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out
 NEW_SERVICE, DEPLOY, NODE_DRAIN = "new_service", "deploy", "node_drain"
 
 # If more controllers than this disappear at once, a shard of kube-state-metrics may be down.
-MOST_GONE, SHARE_GONE = 5, 0.1
+MAX_GONE, SHARE_GONE = 5, 0.1
 FIRST_TIME = 10**9  # Unix, s; generations are counted from 1 and stay below
 HOLD_BACK_POLLS = 4  # polls for which they still count as present: a shard restarts in less than a minute
 
@@ -89,7 +89,7 @@ class WorkloadState:
     def _hold_back(self, now: Controllers) -> tuple[Controllers, int]:
         """Missing controllers that still count as present, and the new ``held_polls``."""
         gone = {key: was for key, was in self.controllers.items() if key not in now}
-        if len(gone) <= max(MOST_GONE, SHARE_GONE * len(self.controllers)) or self.held_polls >= HOLD_BACK_POLLS:
+        if len(gone) <= max(MAX_GONE, SHARE_GONE * len(self.controllers)) or self.held_polls >= HOLD_BACK_POLLS:
             return {}, 0
         return gone, self.held_polls + 1
 

@@ -17,8 +17,8 @@ from enum import StrEnum
 from serve_app.deployments.gate.widening import Widening
 
 TARGET_SHARE = 0.1  # of the deadline: how long an accepted request may take before the limit shrinks
-LEAST = 4  # under way at any time; fewer would leave cores idle while a request waits for a disk
-MOST = 256
+MIN = 4  # under way at any time; fewer would leave cores idle while a request waits for a disk
+MAX = 256
 SHRINK = 0.9
 FIRST = 8.0
 LONGEST_WAIT_SECONDS = 15.0  # that a client is asked to wait: its next snapshot is due by then
@@ -35,7 +35,7 @@ class RequestKind(StrEnum):
 
 # Of the limit, that a kind of requests may use, and what no other kind can use up.
 SHARES = {RequestKind.PUSH: 1.0, RequestKind.READ: 0.75, RequestKind.BASELINE: 0.5, RequestKind.SCORE: 0.5}
-RESERVED = {RequestKind.PUSH: LEAST, RequestKind.READ: 16, RequestKind.BASELINE: 1, RequestKind.SCORE: 1}
+RESERVED = {RequestKind.PUSH: MIN, RequestKind.READ: 16, RequestKind.BASELINE: 1, RequestKind.SCORE: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,9 @@ class Admission:
             return
         if now - ticket.began <= TARGET_SHARE * self.deadline_seconds:
             if was_full:
-                self.limit = min(MOST, self.limit + 1 / self.limit)
+                self.limit = min(MAX, self.limit + 1 / self.limit)
         elif ticket.began >= self._shrunk:  # once for all requests that were under way together
-            self.limit = max(LEAST, self.limit * SHRINK)
+            self.limit = max(MIN, self.limit * SHRINK)
             self._shrunk = now
 
     def retry_after_seconds(self) -> float:

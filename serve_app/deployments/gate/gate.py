@@ -42,7 +42,7 @@ from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.gate.widening import Widening
 from serve_app.deployments.http.access_control import hand_principal
-from serve_app.deployments.http.handed_bodies import MOST_BYTES, hand_body, replay_body
+from serve_app.deployments.http.handed_bodies import MAX_BYTES, hand_body, replay_body
 from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
@@ -86,7 +86,7 @@ GRACE_SPREAD = 2.0  # a random factor of the grace, so that clients that came to
 TRICKLE_BYTES = 512  # a smaller piece of a body is a trickle
 TRICKLES = 4  # after this many, pieces are read together, every tenth of a second
 TRICKLE_SECONDS = 0.1
-MOST_BODIES = 8  # of the largest size, that all requests together can have in memory
+MAX_BODIES = 8  # of the largest size, that all requests together can have in memory
 SLACK = 1.05  # of a deadline: the ingress answers at the deadline itself, with more detail
 PAUSE_SECONDS = 0.1  # between two attempts
 START_SECONDS = 300.0  # for which a service that has never answered counts as starting, not as failing
@@ -386,7 +386,7 @@ class Gate:
                         f"body: expected at most {self._most_body} bytes, got more; raise limits.max_body_bytes or "
                         "split the mesh"
                     )
-                if self._buffered > MOST_BODIES * self._most_body:
+                if self._buffered > MAX_BODIES * self._most_body:
                     raise Overloaded(
                         "body: other requests use all the memory for bodies; try again later",
                         retry_after_seconds=RETRY_AFTER_SECONDS,
@@ -422,7 +422,7 @@ class Gate:
             received: when the whole request had arrived, as returned by :func:`mark_time`: a wait for room counts, too.
             request, scope, body, receive, send: of the request.
         """
-        is_handed = request.brings_snapshots and len(body) <= MOST_BYTES
+        is_handed = request.brings_snapshots and len(body) <= MAX_BYTES
         headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
         scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
         try:

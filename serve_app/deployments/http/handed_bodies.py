@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 EXTENSION = "tagae.body"  # of the scope of a request from the gate; no part of HTTP, so no client can send it
 # Serve copies a request several times in the event loop of the proxy, and keeps it until the answer ends. Copies of a
 # larger body take as long as the round trip, and a few of them take much memory.
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 
 
 def hand_body(scope: Scope, body: bytes) -> Scope:

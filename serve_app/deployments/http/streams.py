@@ -30,7 +30,7 @@ STREAMS_PER_TICK = 8
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
 STREAM_SECONDS = 600.0  # then it ends and the page connects again, perhaps to another replica
 RECONNECT = b"retry: 2000\n\n"  # ms
-MOST_VERDICTS_AT_ONCE = 200  # for a page that was disconnected for a while
+MAX_VERDICTS_AT_ONCE = 200  # for a page that was disconnected for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class VerdictStreams:
         """Verdicts later than ``seen``; waits up to ``seconds`` for one."""
         caller = Caller(self._backend.deadline().extend(seconds))
         meshes = self._backend.of(mesh).meshes
-        found = await caller.ask(meshes.new_verdicts, mesh, seen, MOST_VERDICTS_AT_ONCE, seconds)
+        found = await caller.ask(meshes.new_verdicts, mesh, seen, MAX_VERDICTS_AT_ONCE, seconds)
         times = [msgspec.json.decode(document, type=_ObservedAt).observed_at for document in found]
         events = (
             b"id: %b\nevent: verdict\ndata: %b\n\n" % (at.encode(), document)

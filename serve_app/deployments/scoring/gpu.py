@@ -23,7 +23,7 @@ from serve_app.metrics import (
 
 log = logging.getLogger(__name__)
 COOL_MARGIN = 10.0  # degrees below the temperature of the slowdown, from which on the headroom is less than 1
-LEAST_HEADROOM = 0.25
+MIN_HEADROOM = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class GpuReading:
 
     @property
     def headroom(self) -> float:
-        """Share of the usual requests to admit, ``LEAST_HEADROOM`` to 1. It falls in proportion over the last
+        """Share of the usual requests to admit, ``MIN_HEADROOM`` to 1. It falls in proportion over the last
         ``COOL_MARGIN`` degrees. The power limit is not a reason: GPUs work at it all the time."""
         if self.is_hot:
-            return LEAST_HEADROOM
+            return MIN_HEADROOM
         if self.slowdown_temperature is None:
             return 1.0
         margin = (self.slowdown_temperature - self.temperature) / COOL_MARGIN
-        return LEAST_HEADROOM + (1 - LEAST_HEADROOM) * min(1.0, max(0.0, margin))
+        return MIN_HEADROOM + (1 - MIN_HEADROOM) * min(1.0, max(0.0, margin))
 
 
 ReadGpu = Callable[[], GpuReading | None]

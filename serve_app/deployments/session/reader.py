@@ -32,7 +32,7 @@ from serve_app.web.report.case import find_all
 from serve_app.web.report.picture import incident_picture
 from serve_app.web.report.zones import read_zone
 
-MOST_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
+MAX_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 
 
 class Reader:
@@ -104,9 +104,9 @@ class Reader:
             InvalidParameter: it has too many services.
         """
         services = self._meshes.load_record(mesh, at).services
-        if services > MOST_IN_GRAPH:
+        if services > MAX_IN_GRAPH:
             raise InvalidParameter(
-                f"graph: expected service or incidents=true for a mesh of more than {MOST_IN_GRAPH} services, got "
+                f"graph: expected service or incidents=true for a mesh of more than {MAX_IN_GRAPH} services, got "
                 f"neither for {services}; name a service, request the services of the open incidents, or read the map",
             )
         return self._meshes.load_snapshot(mesh, at)
@@ -137,9 +137,9 @@ class Reader:
             InvalidParameter: JSON would be too large.
         """
         services = self._meshes.load_record(mesh).services
-        if services > MOST_IN_GRAPH:
+        if services > MAX_IN_GRAPH:
             raise InvalidParameter(
-                f"embeddings: expected at most {MOST_IN_GRAPH} services in JSON, got {services}; ask for Arrow with "
+                f"embeddings: expected at most {MAX_IN_GRAPH} services in JSON, got {services}; ask for Arrow with "
                 f"the header Accept: {ARROW}",
             )
         return self.embeddings(mesh).document().model_dump_json().encode()

@@ -21,7 +21,7 @@ WINDOW_SECONDS = 3600.0  # that the service level is about; longer periods are a
 SLOTS = 120  # of a window
 SLOT_SECONDS = WINDOW_SECONDS / SLOTS
 REPORT_SECONDS = 5.0  # between two reports of a process
-MOST_MESHES = 32  # with a count of their own in one slot of one process; the others share OTHERS
+MAX_MESHES = 32  # with a count of their own in one slot of one process; the others share OTHERS
 OTHERS = ""
 EXTENSION = "tagae.counts"  # of the scope of a gate's own request; no part of HTTP, so no client can send it
 REFUSALS_EXTENSION = "tagae.refusals"  # likewise, for the audit log
@@ -198,7 +198,7 @@ class RequestCounts:
         if not re.fullmatch(MESH_NAME, mesh):
             return OTHERS
         known = sum(name is Count.MESH for name, _ in slot)
-        return mesh if (Count.MESH, mesh) in slot or known < MOST_MESHES else OTHERS
+        return mesh if (Count.MESH, mesh) in slot or known < MAX_MESHES else OTHERS
 
 
 def of_kind(counts: Counts, kind: Count) -> Iterator[tuple[str | int, int]]:

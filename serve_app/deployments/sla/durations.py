@@ -2,7 +2,7 @@
 
 The bins are fixed, so histograms of different processes and times are merged by adding their counts. A quantile is
 reported as the upper end of its bin: it is never too low, and at most ``ERROR`` too high (for durations from
-``LEAST_SECONDS`` to ``MOST_SECONDS``). This is DDSketch without its growing range (Masson et al., "DDSketch: a fast and
+``MIN_SECONDS`` to ``MAX_SECONDS``). This is DDSketch without its growing range (Masson et al., "DDSketch: a fast and
 fully-mergeable quantile sketch with relative-error guarantees", PVLDB 12, 2019).
 """
 
@@ -11,20 +11,20 @@ from collections.abc import Mapping
 
 BINS_PER_DOUBLING = 16
 ERROR = 2 ** (1 / BINS_PER_DOUBLING) - 1  # 4.4%
-LEAST_SECONDS = 0.001
+MIN_SECONDS = 0.001
 DOUBLINGS = 19
-MOST_SECONDS = LEAST_SECONDS * 2**DOUBLINGS  # 524 s, beyond every deadline
+MAX_SECONDS = MIN_SECONDS * 2**DOUBLINGS  # 524 s, beyond every deadline
 
 
 def bin_of(seconds: float) -> int:
     """The bin of a duration, from 0 to ``BINS_PER_DOUBLING * DOUBLINGS``."""
-    position = BINS_PER_DOUBLING * math.log2(max(seconds, LEAST_SECONDS) / LEAST_SECONDS)
+    position = BINS_PER_DOUBLING * math.log2(max(seconds, MIN_SECONDS) / MIN_SECONDS)
     return min(math.ceil(position - 1e-9), BINS_PER_DOUBLING * DOUBLINGS)
 
 
 def upper_end(number: int) -> float:
     """The longest duration of a bin, s."""
-    return float(LEAST_SECONDS * 2 ** (number / BINS_PER_DOUBLING))
+    return float(MIN_SECONDS * 2 ** (number / BINS_PER_DOUBLING))
 
 
 def quantile(bins: Mapping[int, int], share: float) -> float | None:

@@ -25,8 +25,8 @@ from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings.sla import SlaSettings
 
 SESSION = "(service level)"  # id of the session that adds up; no mesh can have this name
-LEAST_KNOWN = 0.9  # share of the window that must be known before a target counts as fulfilled
-LEAST_BAD = 2  # requests, or seconds: a single bad request is not a violation, however few there are
+MIN_KNOWN = 0.9  # share of the window that must be known before a target counts as fulfilled
+MIN_BAD = 2  # requests, or seconds: a single bad request is not a violation, however few there are
 SHED_SHARE = 0.01  # of the pushes up to the target rate that may be shed
 MAX_MESHES = 20  # in a report
 
@@ -169,13 +169,13 @@ def _judge(
         known: share of the window that is known. Until most of it is, the budget of the whole window applies, since the
             rest may be good: a bad minute after a restart is no violation, just as in a full window.
     """
-    weight = known if known < LEAST_KNOWN else 1.0
+    weight = known if known < MIN_KNOWN else 1.0
     spent = weight * bad / total if total else 0.0
     if allowed >= 1 or target == float("inf"):
         status = ObjectiveStatus.NO_TARGET
-    elif spent > allowed and bad >= LEAST_BAD:
+    elif spent > allowed and bad >= MIN_BAD:
         status = ObjectiveStatus.VIOLATED
-    elif not total or spent > allowed or known < LEAST_KNOWN:
+    elif not total or spent > allowed or known < MIN_KNOWN:
         status = ObjectiveStatus.UNKNOWN
     else:
         status = ObjectiveStatus.FULFILLED

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from serve_app.deployments.sla.counts import Cause
 from serve_app.metrics import Objective, ObjectiveStatus, Violation
 
-MOST_VIOLATIONS = 50  # that have ended; older ones are forgotten
+MAX_VIOLATIONS = 50  # that have ended; older ones are forgotten
 SLOW = frozenset({Cause.STORE, Cause.SCORER, Cause.DECODE, Cause.PIPELINE, Cause.QUEUE, Cause.DEADLINE})
 CAUSES = {  # of an objective; what makes the service unavailable is not known here
     "p95": SLOW,
@@ -23,7 +23,7 @@ class Violations:
     """Follows the objectives, and keeps their violations. It is lost with its process."""
 
     _open: dict[str, Violation] = field(default_factory=dict)  # by objective
-    _ended: deque[Violation] = field(default_factory=lambda: deque(maxlen=MOST_VIOLATIONS))  # the oldest first
+    _ended: deque[Violation] = field(default_factory=lambda: deque(maxlen=MAX_VIOLATIONS))  # the oldest first
 
     def follow(self, objective: Objective, causes: Mapping[str, int], now: float) -> Objective:
         """Note the status of an objective, and return it with the time since which it is violated.

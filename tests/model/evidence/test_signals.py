@@ -117,7 +117,7 @@ def test_throttling_is_unknown_where_no_service_has_it() -> None:
 
 
 def test_a_service_is_found_among_many_that_are_always_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals_module, "MOST", 2)
+    monkeypatch.setattr(signals_module, "MAX", 2)
     usual = [Signal(SignalKind.CPU_THROTTLING, name, 0.9) for name in SERVICES if name != SERVICES[CART]]
     newly = Signal(SignalKind.CPU_THROTTLING, SERVICES[CART], 0.6)
     window = [snapshot(i, signals=[*usual, newly] if i >= SNAPSHOTS - 3 else usual) for i in range(SNAPSHOTS)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.client import Client
-from serve_app.cli.mcp.fit import MOST_CHARACTERS, fit
+from serve_app.cli.mcp.fit import MAX_CHARACTERS, fit
 from serve_app.cli.mcp.tools import build_server
 from serve_app.errors import DocumentTooLarge
 from tests.serve_app.cli.agents import agent, call, refusal
@@ -174,7 +174,7 @@ def test_a_document_that_fits_is_whole_and_a_longer_one_is_cut(document: Any, ne
 def test_a_long_document_keeps_its_best_or_newest_rows_with_a_note() -> None:
     columns = {"time": list(range(20_000)), "score": list(range(20_000)), "open": [{"affected": ["a"] * 7}]}
     text, note = fit(columns, newest=True)
-    assert len(text) <= MOST_CHARACTERS
+    assert len(text) <= MAX_CHARACTERS
     kept = json.loads(text)
     assert kept["time"] == kept["score"] == list(range(19_000, 20_000))
     assert kept["open"] == columns["open"]

@@ -23,7 +23,7 @@ from model.scoring.score import PartitionTask, score
 from serve_app.app import nest
 from serve_app.deployments.http.routes.views import mesh_document
 from serve_app.deployments.scoring.gpu import (
-    LEAST_HEADROOM,
+    MIN_HEADROOM,
     GpuReading,
     GpuWatch,
     measure_memory,
@@ -163,12 +163,12 @@ def test_a_scorer_on_a_cpu_leaves_gpus_alone() -> None:
     [
         (40.0, 90.0, False, 1.0),
         (80.0, 90.0, False, 1.0),
-        (85.0, 90.0, False, (1 + LEAST_HEADROOM) / 2),
-        (90.0, 90.0, False, LEAST_HEADROOM),
-        (99.0, 90.0, False, LEAST_HEADROOM),
-        (70.0, 90.0, True, LEAST_HEADROOM),
+        (85.0, 90.0, False, (1 + MIN_HEADROOM) / 2),
+        (90.0, 90.0, False, MIN_HEADROOM),
+        (99.0, 90.0, False, MIN_HEADROOM),
+        (70.0, 90.0, True, MIN_HEADROOM),
         (99.0, None, False, 1.0),
-        (70.0, None, True, LEAST_HEADROOM),
+        (70.0, None, True, MIN_HEADROOM),
     ],
 )
 def test_the_headroom_of_a_gpu_falls_before_heat_slows_it_down(

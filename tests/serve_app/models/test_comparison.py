@@ -17,7 +17,7 @@ from serve_app.api.schemas.models import (
     TrialDocument,
 )
 from serve_app.models.comparison import (
-    LEAST_BLOCKS,
+    MIN_BLOCKS,
     SNAPSHOTS_OF_A_BLOCK,
     ModelOutcome,
     add_failure,
@@ -260,4 +260,4 @@ def test_a_shadow_is_never_promoted_by_rule() -> None:
     limits = ModelsSettings(promote_after_hours=1)
     assert next_change(rollout.trial, comparison(), limits, rollout.trial.since + timedelta(days=9)) is None
     assert promote(rollout, PIN).trial is not None
-    assert LEAST_BLOCKS > 1
+    assert MIN_BLOCKS > 1

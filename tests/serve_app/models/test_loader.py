@@ -59,7 +59,7 @@ def test_many_threads_load_a_version_once(registry: Registry, loader: Loader) ->
 async def test_weights_that_were_not_used_for_the_longest_time_are_dropped(
     registry: Registry, loader: Loader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "MOST_VERSIONS", 2)
+    monkeypatch.setattr(loading, "MAX_VERSIONS", 2)
     for name in "ab":
         await loader.load(PINS[name], PATIENCE_SECONDS)
     first = loader.get("a" * 16)

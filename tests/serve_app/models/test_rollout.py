@@ -9,7 +9,7 @@ import pytest
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument
 from serve_app.errors import CorruptState, StoreConflict, UnfitModel
 from serve_app.models import rollout as changes
-from serve_app.models.rollout import ALL_MESHES, MOST_EVENTS, Rollouts, pins_of
+from serve_app.models.rollout import ALL_MESHES, MAX_EVENTS, Rollouts, pins_of
 from serve_app.settings import StoreSettings
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.opening import open_store
@@ -101,9 +101,9 @@ def test_a_single_mesh_has_a_model_of_its_own_and_gives_it_up() -> None:
 
 def test_the_history_is_bounded() -> None:
     rollout = EMPTY
-    for i in range(MOST_EVENTS):
-        rollout = changes.roll_back(changes.start_canary(rollout, ONE, i / MOST_EVENTS))
-    assert len(rollout.history) == MOST_EVENTS
+    for i in range(MAX_EVENTS):
+        rollout = changes.roll_back(changes.start_canary(rollout, ONE, i / MAX_EVENTS))
+    assert len(rollout.history) == MAX_EVENTS
 
 
 def test_the_store_keeps_it(store: StateStore, place: StoreSettings) -> None:

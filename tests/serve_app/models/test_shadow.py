@@ -28,7 +28,7 @@ from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
 from serve_app.models.recorded_comparison import compare_over_recordings
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.served import ServedModel, ServedModels, open_models
-from serve_app.models.shadow import MOST_WAITING, JudgedSnapshot, Shadow
+from serve_app.models.shadow import MAX_WAITING, JudgedSnapshot, Shadow
 from serve_app.models.trials import Trials, read_trial
 from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
 from serve_app.recordings.writer import RecordingWriter
@@ -367,11 +367,11 @@ async def test_only_the_newest_snapshot_of_a_mesh_waits_and_few_meshes(session: 
     session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
     for snapshot in snapshots:
         await session.push("shop", snapshot, work=False)
-    for i in range(MOST_WAITING):
+    for i in range(MAX_WAITING):
         await session.push(f"mesh-{i}", snapshots[0], work=False)
     assert session.counts.shadowed == {"left_out": 3}
     await session.shadow.work()
-    assert session.counts.shadowed == {"left_out": 3, "scored": MOST_WAITING}
+    assert session.counts.shadowed == {"left_out": 3, "scored": MAX_WAITING}
     assert session.trial("shop").newest == snapshots[-1].observed_at
 
 

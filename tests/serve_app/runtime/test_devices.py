@@ -15,7 +15,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime import devices, local
 from serve_app.runtime.devices import (
     CONTEXT_BYTES,
-    LEAST_SHARE_BYTES,
+    MIN_SHARE_BYTES,
     Device,
     choose_device,
     place_weights,
@@ -72,7 +72,7 @@ def test_two_processes_on_a_gpu_leave_room_for_each_other(gpu: FakeGpu) -> None:
     for _ in range(2):
         choose_device("auto", 0.5, is_promised=True)
     assert sum(gpu.fractions) * gpu.total_bytes + 2 * CONTEXT_BYTES == pytest.approx(gpu.total_bytes)
-    gpu.total_bytes = 2 * (CONTEXT_BYTES + LEAST_SHARE_BYTES)
+    gpu.total_bytes = 2 * (CONTEXT_BYTES + MIN_SHARE_BYTES)
     assert choose_device("auto", 0.5, is_promised=True).is_gpu, "the smallest GPU for two"
 
 

@@ -33,7 +33,7 @@ from serve_app.settings import ModelSettings, Settings, StoreSettings
 from serve_app.stores.base import StoredState
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store
-from serve_app.stores.repository import FEW_STEPS, MOST_STEPS, MeshRepository
+from serve_app.stores.repository import FEW_STEPS, MAX_STEPS, MeshRepository
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.local import locally
 from tests.timing import PATIENCE_SECONDS
@@ -122,7 +122,7 @@ def test_a_rebuilt_state_is_the_same_to_the_bit(place: StoreSettings, window: in
             sizes.append(steps)
             topologies.add(ours.mesh.state.edge_index.shape[1])
     assert len(topologies) > 3
-    most = min(MOST_STEPS, window - 4)  # a block of the history has four snapshots
+    most = min(MAX_STEPS, window - 4)  # a block of the history has four snapshots
     assert 0 < max(sizes) < most // 2 if tidy else most // 2 < max(sizes) <= most
     assert replayed > (15 if tidy else 60)
 

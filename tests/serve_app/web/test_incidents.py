@@ -25,7 +25,7 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDe
 from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
-from serve_app.stores.archive import BEFORE, MOST_MOMENTS, KeptSnapshot, archive, match, unpack_document
+from serve_app.stores.archive import BEFORE, MAX_MOMENTS, KeptSnapshot, archive, match, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web import incidents
 from serve_app.web.history import instant
@@ -152,7 +152,7 @@ def test_an_incident_that_outlives_the_window_is_kept_whole(watched_mesh: Watche
     assert len(seen) > 2 * SHORT
     document = detail(watched_mesh, incident.id)
     times = [instant(at) for at in document.scores.observed_at]
-    assert len(times) <= MOST_MOMENTS + 1
+    assert len(times) <= MAX_MOMENTS + 1
     assert (instant(document.opened_at), document.score) == (seen[0][0], max(score for _, score in seen))  # type: ignore[arg-type]
     open_at = [
         instant(at) for at, score in zip(document.scores.observed_at, document.scores.score, strict=True) if score

@@ -182,10 +182,10 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
     snapshot = recording(1)[0]
     watched_mesh.see(MESH, [snapshot])
     reader = reader_of(watched_mesh, VerdictSignal())
-    monkeypatch.setattr(session_reader, "MOST_IN_GRAPH", snapshot.num_nodes)
+    monkeypatch.setattr(session_reader, "MAX_IN_GRAPH", snapshot.num_nodes)
     whole = reader.graph(MESH, None)
     assert unpack_snapshot(whole.snapshot).num_nodes == snapshot.num_nodes
-    monkeypatch.setattr(session_reader, "MOST_IN_GRAPH", snapshot.num_nodes - 1)
+    monkeypatch.setattr(session_reader, "MAX_IN_GRAPH", snapshot.num_nodes - 1)
     with pytest.raises(InvalidParameter, match=r"service or incidents=true .* of more than 39 services"):
         reader.graph(MESH, None)
     source, destination = snapshot.edge_index

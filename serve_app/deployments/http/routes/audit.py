@@ -11,7 +11,7 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend
 from serve_app.errors import InvalidParameter
 
-MOST_RECORDS = 1000
+MAX_RECORDS = 1000
 CURSOR = r"^[0-9]{18}-[A-Za-z0-9_-]{1,64}$"
 Text = Annotated[str | None, Query(max_length=MAX_TEXT)]
 
@@ -26,7 +26,7 @@ async def audit(
     user: Text = None,
     mesh: Text = None,
     action: Text = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_RECORDS, description="maximum number")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_RECORDS, description="maximum number")] = 100,
     cursor: Annotated[
         str | None, Query(pattern=CURSOR, description="`next` of the previous answer; repeat the other parameters")
     ] = None,

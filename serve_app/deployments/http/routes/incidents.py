@@ -23,7 +23,7 @@ MEDIA_TYPES = {
     ReportFormat.SVG: "image/svg+xml",
 }
 LONGEST_ZONE = 64  # characters of the name of a time zone
-MOST_INCIDENTS = 500  # of one answer
+MAX_INCIDENTS = 500  # of one answer
 CURSOR = "^-?[0-9]{1,16}~[0-9A-Za-z-]{1,100}$"  # µs since 1970, and an id
 REPORT_POLICY = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
 IncidentId = Annotated[Id, Path(description="id from a verdict or a list", examples=["20260301T031200Z-1f3870be"])]
@@ -43,7 +43,7 @@ async def incidents(
     team: Annotated[
         Text | None, Query(min_length=1, max_length=MAX_TEAM, description="team that the incident belongs to")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_INCIDENTS, description="maximum number")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_INCIDENTS, description="maximum number")] = 100,
     cursor: Annotated[
         str | None,
         Query(pattern=CURSOR, description="`next` of the previous answer; repeat the other parameters"),

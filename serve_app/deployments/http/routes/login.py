@@ -14,7 +14,7 @@ from serve_app.deployments.http.routes.dependencies import UseAudit
 from serve_app.deployments.http.routes.oidc import end_sign_in, find_sign_ins
 from serve_app.errors import AuditGone, InvalidDocument, ServeError, answer
 
-MOST_BODY_BYTES = 1024
+MAX_BODY_BYTES = 1024
 COOKIE_WAYS = ("cookie", "oidc")  # of callers who can sign out
 log = logging.getLogger(__name__)
 NO_STORE = {"cache-control": "no-store"}
@@ -49,7 +49,7 @@ async def sign_in(request: Request, audit: UseAudit) -> Response:
     from the file ends all of its sessions at once. It has no Path: the service may be below a path of a proxy that
     it does not know, and without Path a browser takes the folder of this address, which is the right one.
     """
-    document = await read_json(request, MOST_BODY_BYTES)
+    document = await read_json(request, MAX_BODY_BYTES)
     token = document.get("token") if isinstance(document, dict) else None
     if not isinstance(token, str):
         raise InvalidDocument('token: expected {"token": "..."} with the token as text', pointer="/token")

@@ -19,9 +19,9 @@ from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, MapDocument, PastMapDocument
 from serve_app.web.period import Subject, TimeRange
 
-MOST_POINTS = 2000  # of one answer
-MOST_DAYS = 400  # of one answer
-MOST_EXPANDED = 50  # namespaces of a map
+MAX_POINTS = 2000  # of one answer
+MAX_DAYS = 400  # of one answer
+MAX_EXPANDED = 50  # namespaces of a map
 
 router = APIRouter(tags=["Meshes"])
 
@@ -32,7 +32,7 @@ async def mesh_range(
     backend: UseBackend,
     start: Annotated[Instant, Query(description="beginning of the period")],
     end: Annotated[Instant, Query(description="end of the period")],
-    points: Annotated[int, Query(ge=2, le=MOST_POINTS, description="maximum number of steps")] = 600,
+    points: Annotated[int, Query(ge=2, le=MAX_POINTS, description="maximum number of steps")] = 600,
     service: Annotated[AskedService | None, Query(description="return its metrics too")] = None,
     source: Annotated[AskedService | None, Query(description="caller; return its calls to the service instead")] = None,
 ) -> Response:
@@ -43,9 +43,9 @@ async def mesh_range(
             f"start: expected a time before the end, got {start.isoformat()} and {end.isoformat()}; swap them",
             pointer="/start",
         )
-    if (end - start).days >= MOST_DAYS:
+    if (end - start).days >= MAX_DAYS:
         raise InvalidParameter(
-            f"start: expected a period of at most {MOST_DAYS} days, got {(end - start).days}; request a part of it",
+            f"start: expected a period of at most {MAX_DAYS} days, got {(end - start).days}; request a part of it",
             pointer="/start",
         )
     if source is not None and service is None:
@@ -91,7 +91,7 @@ async def mesh_map(
     """The mesh with a stable position for each service. Above 5,000 services a namespace is one node, unless it has an
     incident or is in `expand`. With `metrics` it is the map of a past moment: of the snapshot of that time if it is
     kept, else means of one or ten minutes."""
-    names = [name for name in expand.split(",") if name][:MOST_EXPANDED]
+    names = [name for name in expand.split(",") if name][:MAX_EXPANDED]
     if not metrics:
         zipped = await backend.ask(backend.of(mesh).pages.map, mesh, at, names)
     elif at is None:

@@ -45,8 +45,8 @@ from serve_app.web.documents import (
 )
 from serve_app.web.period import Subject
 
-MOST_VERDICTS = 1000  # of one answer
-MOST_FOUND = 1000  # services of one answer
+MAX_VERDICTS = 1000  # of one answer
+MAX_FOUND = 1000  # services of one answer
 
 router = APIRouter(tags=["Meshes"])
 
@@ -62,7 +62,7 @@ async def verdicts(
     mesh: MeshName,
     backend: UseBackend,
     since: Annotated[Instant | None, Query(description="only verdicts of later snapshots")] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_VERDICTS, description="maximum number, the oldest first")] = 120,
+    limit: Annotated[int, Query(ge=1, le=MAX_VERDICTS, description="maximum number, the oldest first")] = 120,
 ) -> Response:
     """The kept verdicts of the window, oldest first. For the next page, pass the last time as `since`."""
     kept = await backend.ask(backend.of(mesh).meshes.verdicts, mesh, since, limit)
@@ -132,7 +132,7 @@ async def services(
     mesh: MeshName,
     backend: UseBackend,
     text: Annotated[Text, Query(max_length=MAX_SERVICE, description="part of the name, in any case")] = "",
-    limit: Annotated[int, Query(ge=1, le=MOST_FOUND, description="maximum number")] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_FOUND, description="maximum number")] = 100,
 ) -> Response:
     """The services of the kept snapshots whose names contain a text."""
     return json_response(await backend.ask(backend.of(mesh).pages.services, mesh, text, limit))

@@ -307,7 +307,7 @@ async def test_after_a_bad_line_a_watch_continues_behind_it(tmp_path: Path, bad:
 
 
 async def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "MOST_LINE", 1000)
+    monkeypatch.setattr(watch, "MAX_LINE", 1000)
     api = ApiServer()
     async with follow(api, tmp_path) as one:
         api.say(b"x" * 2000)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from serve_app.collect.prometheus.frames import Column, Key
-from serve_app.collect.prometheus.service_names import MOST_WORKLOADS, NO_SERVICE, ServiceNames
+from serve_app.collect.prometheus.service_names import MAX_WORKLOADS, NO_SERVICE, ServiceNames
 
 WEB = ("shop", "web")
 
@@ -138,6 +138,6 @@ def test_a_service_that_is_seen_later_is_meant_from_then_on() -> None:
 
 def test_the_services_seen_are_bounded() -> None:
     names = ServiceNames()
-    names.see((f"ns-{i}", "web") for i in range(MOST_WORKLOADS + 2))
+    names.see((f"ns-{i}", "web") for i in range(MAX_WORKLOADS + 2))
     assert names.settle(("unknown", "web"), ("ns-0", "job")) == NO_SERVICE, "the first was forgotten"
     assert names.settle(("unknown", "web"), ("ns-9", "job")) == ("ns-9", "web")

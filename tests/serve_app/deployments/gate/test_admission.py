@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from serve_app.deployments.gate.admission import (
-    LEAST,
     LONGEST_WAIT_SECONDS,
-    MOST,
+    MAX,
+    MIN,
     RESERVED,
     TARGET_SHARE,
     Admission,
@@ -58,7 +58,7 @@ def test_under_any_load_goodput_stays_and_accepted_requests_are_fast(clients: in
     assert len(durations) > 0.85 * possible
     settled = sorted(durations[len(durations) // 4 :])
     # A queue as long as the target, or the minimum that is always admitted.
-    bound = max(2 * TARGET_SHARE * DEADLINE, 2 * LEAST * seconds_each)
+    bound = max(2 * TARGET_SHARE * DEADLINE, 2 * MIN * seconds_each)
     assert settled[int(0.99 * len(settled))] <= bound
 
 
@@ -68,7 +68,7 @@ def test_the_limit_grows_only_while_it_is_used() -> None:
     simulate(admission, clients=1, servers=2, seconds_each=0.01, duration=10)
     assert admission.limit == before
     simulate(admission, clients=400, servers=100, seconds_each=0.01, duration=10)
-    assert before < admission.limit <= MOST
+    assert before < admission.limit <= MAX
 
 
 def test_a_mesh_with_many_requests_leaves_room_for_the_others() -> None:
@@ -102,7 +102,7 @@ def test_pushes_go_before_reads_and_reads_before_back_tests() -> None:
     taken = [sum(ticket is not None for ticket in group) for group in (scores, reads, pushes)]
     assert taken[0] == admission.limit / 2
     assert taken[1] == RESERVED[RequestKind.READ]  # reads always have a few reserved places
-    assert taken[2] >= LEAST
+    assert taken[2] >= MIN
 
 
 def test_all_room_is_released() -> None:
@@ -167,14 +167,14 @@ def test_a_hot_gpu_lowers_the_limit_and_a_cool_one_restores_it(headroom: float) 
 
 
 def test_the_least_number_of_pushes_is_admitted_at_any_temperature() -> None:
-    admission = Admission(DEADLINE, limit=float(LEAST), headroom=0.25)
+    admission = Admission(DEADLINE, limit=float(MIN), headroom=0.25)
     tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 0.0) for i in range(20)]
-    assert sum(ticket is not None for ticket in tickets) == LEAST
+    assert sum(ticket is not None for ticket in tickets) == MIN
 
 
 def test_the_limit_is_multiplied_by_the_widening() -> None:
     admission = Admission(DEADLINE, Widening(factor=4.0))
-    tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 1.0) for i in range(2 * MOST)]
+    tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 1.0) for i in range(2 * MAX)]
     assert sum(ticket is not None for ticket in tickets) == 4 * admission.limit
 
 

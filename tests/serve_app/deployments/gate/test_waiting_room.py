@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from serve_app.deployments.gate.admission import LEAST, Admission, RequestKind, Ticket
+from serve_app.deployments.gate.admission import MIN, Admission, RequestKind, Ticket
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.settings.meshes import Priority
 
@@ -161,8 +161,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 async def test_as_many_can_wait_as_may_be_under_way() -> None:
-    room = WaitingRoom(Admission(LONG, limit=LEAST))
-    await fill(room, LEAST)
+    room = WaitingRoom(Admission(LONG, limit=MIN))
+    await fill(room, MIN)
     tasks = [enter(room, f"m{i}") for i in range(10)]
     await settle()
-    assert sum(not task.done() for task in tasks) == LEAST
+    assert sum(not task.done() for task in tasks) == MIN

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from serve_app.api.schemas.sla import sla_document
 from serve_app.deployments.sla import counts, levels
 from serve_app.deployments.sla.counts import Outcome, RequestCounts, outcome_of
-from serve_app.deployments.sla.durations import ERROR, LEAST_SECONDS, MOST_SECONDS, bin_of, count_longer, quantile
+from serve_app.deployments.sla.durations import ERROR, MAX_SECONDS, MIN_SECONDS, bin_of, count_longer, quantile
 from serve_app.deployments.sla.levels import ServiceLevels
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel
 from serve_app.settings import SlaSettings
@@ -26,7 +26,7 @@ FULFILLED, VIOLATED, UNKNOWN = ObjectiveStatus.FULFILLED, ObjectiveStatus.VIOLAT
 WINDOW = 600.0
 SLOT = WINDOW / counts.SLOTS
 BEGAN = 100_000.0 + SLOT / 2  # in the middle of a slot
-DURATIONS = st.floats(LEAST_SECONDS, MOST_SECONDS)
+DURATIONS = st.floats(MIN_SECONDS, MAX_SECONDS)
 
 
 @pytest.fixture(autouse=True)
@@ -103,8 +103,8 @@ def test_the_quantile_misses_a_target_exactly_if_more_than_the_rest_is_longer(
 
 
 def test_durations_outside_the_scale_are_in_its_first_and_last_bin() -> None:
-    assert quantile({bin_of(0.0): 1}, 0.5) == LEAST_SECONDS
-    assert quantile({bin_of(1e9): 1}, 0.5) == pytest.approx(MOST_SECONDS)
+    assert quantile({bin_of(0.0): 1}, 0.5) == MIN_SECONDS
+    assert quantile({bin_of(1e9): 1}, 0.5) == pytest.approx(MAX_SECONDS)
     assert quantile({}, 0.5) is None
 
 
@@ -135,7 +135,7 @@ def test_what_a_process_keeps_has_a_limit() -> None:
     report = process.report()
     assert len(report.slots) == counts.SLOTS
     meshes = [[detail for name, detail in slot if name == counts.Count.MESH] for slot in report.slots.values()]
-    assert max(map(len, meshes)) == counts.MOST_MESHES + 1
+    assert max(map(len, meshes)) == counts.MAX_MESHES + 1
     assert all(counts.OTHERS in names for names in meshes)
     assert sum(sum(slot[counts.Count.PUSH, outcome] for outcome in Outcome) for slot in report.slots.values()) == sum(
         i % 100 + 1 for i in range(4 * counts.SLOTS, 5 * counts.SLOTS)

@@ -6,7 +6,7 @@ import pytest
 
 from serve_app.api.schemas.sla import sla_document
 from serve_app.deployments.sla.counts import Cause, Count, Outcome, cause_of, of_kind, stages_of
-from serve_app.deployments.sla.violations import MOST_VIOLATIONS, Violations
+from serve_app.deployments.sla.violations import MAX_VIOLATIONS, Violations
 from serve_app.metrics import Objective, ObjectiveStatus, ServiceLevel, Violation
 from tests.serve_app.deployments.sla.test_sla import Service, push
 
@@ -47,14 +47,14 @@ def test_not_knowing_ends_a_violation() -> None:
 
 def test_the_history_has_a_limit_and_the_newest_is_first() -> None:
     history = Violations()
-    for i in range(2 * MOST_VIOLATIONS):
+    for i in range(2 * MAX_VIOLATIONS):
         history.follow(p95(1.5), {}, 10.0 * i)
         history.follow(p95(0.5, FULFILLED), {}, 10.0 * i + 5)
     history.follow(p95(1.5), {}, 1e6)
     history.follow(Objective("p99", VIOLATED, 2.0, 3.0, None), {}, 1e6 + 1)
     kept = history.newest_first()
     assert [one.objective for one in kept[:2]] == ["p99", "p95"]
-    assert len(kept) == MOST_VIOLATIONS + 2
+    assert len(kept) == MAX_VIOLATIONS + 2
     assert [one.since for one in kept] == sorted((one.since for one in kept), reverse=True)
 
 
