@@ -183,6 +183,6 @@ def test_a_timeline_that_grew_is_equal_to_one_read_at_once(one: Tab) -> None:
     assert incident["score"] > last["incidents"][0]["score"], "it was more severe before"
     first = httpx.get(path, params={"limit": WINDOW - 1}).raise_for_status().json()
     rest = httpx.get(path, params={"since": first["observed_at"][-1]}).raise_for_status().json()
-    module = one.page.get_attribute("link[href$='/timeline.js']", "href")
+    module = one.page.get_attribute("link[href$='/store.js']", "href")
     join = "async ([module, first, rest]) => (await import(new URL(module, location))).append(first, rest)"
     assert one.page.evaluate(join, [module, first, rest]) == whole

@@ -123,7 +123,7 @@ const COLUMNS = [
 ];
 
 /** A timeline with its news, without snapshots that are no longer kept. */
-function append(before, news) {
+export function append(before, news) {
   if (!before) return news;
   const first = news.kept_from,
     times = [...before.observed_at, ...news.observed_at];

@@ -37,6 +37,7 @@ from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend,
 from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
+from serve_app.settings.base import check_mesh_name
 from serve_app.stores.record import StoredSnapshot
 from serve_app.web.documents import (
     DetailsDocument,
@@ -202,6 +203,7 @@ async def _list_meshes(
 @router.get("/v1/meshes/{mesh}", responses=errors_of_mesh())
 async def mesh(mesh: MeshName, request: Request, backend: UseBackend) -> OneMeshDocument:
     """One mesh as the list has it, where its snapshots come from, and how the newest one was scored."""
+    check_mesh_name(mesh)
     collectors = await _collectors(backend)
     found = next((one for one in await _list_meshes(request, backend, collectors) if one.mesh == mesh), None)
     if found is None:
