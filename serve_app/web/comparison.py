@@ -14,8 +14,8 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, In
 from serve_app.errors import InvalidParameter
 from serve_app.web.history import instant
 
-MOST_DIFFERENCES, MOST_COMPARED = 60, 300  # rows of a comparison of a mesh, and of a service
-LEAST_STRENGTH, SIGNIFICANT = 2.0, 3.0  # of a row
+MAX_DIFFERENCES, MAX_COMPARED = 60, 300  # rows of a comparison of a mesh, and of a service
+MIN_STRENGTH, SIGNIFICANT = 2.0, 3.0  # of a row
 COMPARED = ("request_rate", "requests_per_second", "error_rate", "p50_latency", "p99_latency")  # always, of a service
 CONTEXT = frozenset({"request_rate", "requests_per_second", "memory_utilization", "active_connections"})
 CONTEXT_WEIGHT = 0.25  # in the order of rows: latencies, errors and cpu say more about a fault
@@ -145,7 +145,7 @@ def comparison(
             "second_step_seconds": second.seconds,
             "days": len(days),
             "versions": [] if focus is None else [focus.service, *focus.versions],
-            "rows": found[: MOST_DIFFERENCES if focus is None else MOST_COMPARED],
+            "rows": found[: MAX_DIFFERENCES if focus is None else MAX_COMPARED],
         }
     )
 
@@ -234,7 +234,7 @@ def _compare(
             )
             ordered = np.sort(np.where(np.isnan(calm), -1.0, calm), axis=0)
             is_significant &= np.abs(difference) > ordered[-2 if len(calm) > 2 else -1]
-        listed = np.abs(strength) >= LEAST_STRENGTH
+        listed = np.abs(strength) >= MIN_STRENGTH
     listed |= np.isin(metrics, always) & ~(np.isnan(first.median) & np.isnan(second.median))
     return [
         (

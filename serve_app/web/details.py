@@ -22,11 +22,11 @@ from serve_app.web.metric_history import metric_histories
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
-MOST_SNAPSHOTS = 240  # of the metrics
-MOST_NEIGHBOURS = 100  # callers, and callees
+MAX_SNAPSHOTS = 240  # of the metrics
+MAX_NEIGHBOURS = 100  # callers, and callees
 LIKELY = 0.02  # score of a suspect, below which only the first one counts
-MOST_LISTED = 50  # changes, events and incidents
-MOST_EARLIER = 10  # incidents of the archive
+MAX_LISTED = 50  # changes, events and incidents
+MAX_EARLIER = 10  # incidents of the archive
 ROLES = ("affected", "suspect", "first_suspect")  # of a service in an incident, the weakest first
 RATE, ERROR, P99 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
 
@@ -71,10 +71,10 @@ _read_archived = msgspec.json.Decoder(_ListedIncident).decode
 
 def span(window: Sequence[MeshSnapshot], at: datetime) -> Sequence[MeshSnapshot]:
     """Return the newest snapshots of a window that fit into a chart and include the one of this time."""
-    first = max(0, len(window) - MOST_SNAPSHOTS)
+    first = max(0, len(window) - MAX_SNAPSHOTS)
     moment = next((i for i, snapshot in enumerate(window) if snapshot.observed_at == at), first)
-    first = min(first, max(0, moment - MOST_SNAPSHOTS // 2))
-    return window[first : first + MOST_SNAPSHOTS]
+    first = min(first, max(0, moment - MAX_SNAPSHOTS // 2))
+    return window[first : first + MAX_SNAPSHOTS]
 
 
 def details(
@@ -215,7 +215,7 @@ def _neighbours(
     found: dict[str, Any] = {"neighbours_at": instant(snapshot.observed_at)}
     for name, mine, theirs in (("callers", 1, 0), ("callees", 0, 1)):
         edges = np.flatnonzero(snapshot.edge_index[mine] == row)
-        busiest = edges[np.argsort(-snapshot.edge_features[edges, RATE], kind="stable")][:MOST_NEIGHBOURS]
+        busiest = edges[np.argsort(-snapshot.edge_features[edges, RATE], kind="stable")][:MAX_NEIGHBOURS]
         found[name] = [_neighbour(snapshot, int(edge), theirs, scores, interval_seconds) for edge in busiest]
         found[f"{name}_total"] = len(edges)
     return found
@@ -240,7 +240,7 @@ def _changes(subject: Subject, shown: Sequence[MeshSnapshot]) -> list[dict[str, 
         for snapshot in reversed(shown)
         for change in snapshot.changes
         if change.service in subject.ends
-    ][:MOST_LISTED]
+    ][:MAX_LISTED]
 
 
 def _events(subject: Subject, verdicts: Sequence[_ListedVerdict]) -> list[dict[str, Any]]:
@@ -253,7 +253,7 @@ def _events(subject: Subject, verdicts: Sequence[_ListedVerdict]) -> list[dict[s
         if event.service in subject.ends
     }
     newest = sorted(found.values(), key=lambda event: datetime.fromisoformat(event.last), reverse=True)
-    return [msgspec.to_builtins(event) for event in newest[:MOST_LISTED]]
+    return [msgspec.to_builtins(event) for event in newest[:MAX_LISTED]]
 
 
 def _incidents(subject: Subject, verdicts: Sequence[_ListedVerdict], at: str) -> list[dict[str, Any]]:
@@ -269,7 +269,7 @@ def _incidents(subject: Subject, verdicts: Sequence[_ListedVerdict], at: str) ->
             if not one.recovering or "headline" not in row:
                 row["headline"] = one.headline
             row |= {"last": verdict.observed_at, "open": row["open"] or verdict.observed_at == at}
-    return sorted(found.values(), key=lambda row: datetime.fromisoformat(row["since"]), reverse=True)[:MOST_LISTED]
+    return sorted(found.values(), key=lambda row: datetime.fromisoformat(row["since"]), reverse=True)[:MAX_LISTED]
 
 
 def _earlier(subject: Subject, archived: Iterable[ArchivedIncident], listed: Container[str]) -> list[dict[str, Any]]:
@@ -286,7 +286,7 @@ def _earlier(subject: Subject, archived: Iterable[ArchivedIncident], listed: Con
         for one in documents
         if (role := _role(one, subject)) is not None
     )
-    return list(islice(rows, MOST_EARLIER))
+    return list(islice(rows, MAX_EARLIER))
 
 
 def _role(incident: _ListedIncident, subject: Subject) -> str | None:

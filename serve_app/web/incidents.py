@@ -23,7 +23,7 @@ from serve_app.stores.rows import microseconds
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
 BLOCK = 200  # archived incidents that are read at once
-MOST_SHOWN = 5  # earlier incidents that resemble one
+MAX_SHOWN = 5  # earlier incidents that resemble one
 NOTICE = SEVERITIES.index("notice")
 SAME_SUSPECTS = 0.5  # of the likely suspects of two incidents together, from which they resemble each other
 
@@ -150,7 +150,7 @@ class IncidentViews:
         return SeenBeforeDocument(
             times=len(same),
             last=last,
-            incidents=[one.id for one in same[:MOST_SHOWN]],
+            incidents=[one.id for one in same[:MAX_SHOWN]],
             text=_seen_before_text(len(same), last, incident.since),
         )
 

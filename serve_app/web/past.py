@@ -26,9 +26,9 @@ from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, Band, RangeConte
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 from serve_app.web.usual_range import DAY, DAYS_BEFORE, usual_range
 
-MOST_INCIDENTS, MOST_UNUSUAL = 500, 20  # of a range
+MAX_INCIDENTS, MAX_UNUSUAL = 500, 20  # of a range
 NOTICE = SEVERITIES.index("notice")
-MOST_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
+MAX_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
 DAYS_COMPARED = 7  # before two periods, to learn how much they usually differ
 ONE_STEP = timedelta(microseconds=1)  # between two times
 
@@ -82,7 +82,7 @@ class PastQueries:
             of_calls = subject is not None and subject.source is not None  # whose rows are of ten minutes
             longest = max(TEN_MINUTES if of_calls else span.step for span in spans)
             steps = RangeSteps.of_rows(begin, end, longest, period.points)
-        wanted = IncidentFilter(since=period.start, until=period.end, limit=MOST_INCIDENTS)
+        wanted = IncidentFilter(since=period.start, until=period.end, limit=MAX_INCIDENTS)
         incidents = self._meshes.load_incidents(mesh, wanted)
         series, expected = None, None
         if subject is not None and table is not None:
@@ -179,7 +179,7 @@ class PastQueries:
         if begin >= state.window[0].observed_at or reader.first(TEN_MINUTES) is None:
             kept = [one for one in state.window if begin <= one.observed_at <= end]
             return PeriodSample(kept, state.interval_seconds)
-        least = int((end - begin).total_seconds() / MOST_ROWS_COMPARED)
+        least = int((end - begin).total_seconds() / MAX_ROWS_COMPARED)
         spans = reader.plan(int(begin.timestamp()), int(end.timestamp()) + 1, least)
         rows = [one.snapshot for span in spans for one in reader.moments(span, services)]
         step = max((span.step for span in spans), default=MINUTE)
@@ -195,7 +195,7 @@ class PastQueries:
     def _verdict(self, mesh: str, begin: datetime, seconds: float, row: MeshRow) -> VerdictDocument:
         """What is known of the verdicts of a row: its score and status, and the incidents of its time."""
         until = begin + max(timedelta(seconds=seconds), ONE_STEP)
-        wanted = IncidentFilter(since=begin, until=until, limit=MOST_INCIDENTS)
+        wanted = IncidentFilter(since=begin, until=until, limit=MAX_INCIDENTS)
         archived = self._meshes.load_incidents(mesh, wanted)
         worst_first = sorted(archived, key=lambda one: -one.severity)
         documents = [unpack_document(one.document) for one in worst_first]
@@ -309,5 +309,5 @@ def _most_unusual(
             name, score = one.snapshot.node_ids[i], float(scores[i])
             if score > found.get(name, (0.0, None))[0]:
                 found[name] = score, one.snapshot.observed_at
-    worst = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:MOST_UNUSUAL]
+    worst = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))[:MAX_UNUSUAL]
     return [(name, score, at) for name, (score, at) in worst]

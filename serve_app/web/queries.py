@@ -24,7 +24,7 @@ from serve_app.stores.base import IncidentFilter
 from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
-from serve_app.web.details import MOST_LISTED, details, span
+from serve_app.web.details import MAX_LISTED, details, span
 from serve_app.web.graph.layout import Layout, arrange
 from serve_app.web.graph.map import gone_services, map_document
 from serve_app.web.history import timeline
@@ -33,8 +33,8 @@ from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot, match_records
 from serve_app.web.search import find_services
 
-MOST_MESHES = 32  # with a cached layout
-MOST_MAPS = 8  # cached for each mesh
+MAX_MESHES = 32  # with a cached layout
+MAX_MAPS = 8  # cached for each mesh
 ONE_STEP = timedelta(microseconds=1)  # between two times
 COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 
@@ -117,7 +117,7 @@ class PageQueries:
         moment = self._moment(mesh, state, at)
         shown = span(state.window, at)
         records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
-        wanted = IncidentFilter(until=shown[0].observed_at, services=subject.ends, limit=MOST_LISTED)
+        wanted = IncidentFilter(until=shown[0].observed_at, services=subject.ends, limit=MAX_LISTED)
         archived = self._meshes.load_incidents(mesh, wanted)
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
         return details(subject, state, moment, shown, records, archived, mesh, links, owner)
@@ -139,7 +139,7 @@ class PageQueries:
             before = [snapshot for snapshot in state.window if snapshot.observed_at < at]
             drawn = map_document(moment, cache.layout, before, expand)
             cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
-            while len(cache.maps) > MOST_MAPS:
+            while len(cache.maps) > MAX_MAPS:
                 cache.maps.popitem(last=False)
         return cache.maps[key]
 
@@ -172,7 +172,7 @@ class PageQueries:
     def _of(self, mesh: str) -> _Cache:
         cache = self._caches.setdefault(mesh, _Cache())
         self._caches.move_to_end(mesh)
-        while len(self._caches) > MOST_MESHES:
+        while len(self._caches) > MAX_MESHES:
             self._caches.popitem(last=False)
         return cache
 

@@ -12,7 +12,7 @@ from serve_app.web.range import Band, RangeSteps
 
 DAY = 86_400  # s
 DAYS_BEFORE = 14  # that are compared
-LEAST_DAYS = 3  # with values at that time of day, below which nothing is known
+MIN_DAYS = 3  # with values at that time of day, below which nothing is known
 AROUND = 1800  # s before and after the same time of day
 SLOT = 600  # s of a day that share a range: a day has 144
 LOW, HIGH = 0.02, 0.98  # quantiles
@@ -54,6 +54,6 @@ def _quantiles(before: PastSeries, rows: IntArray, middle: int) -> tuple[FloatAr
     low, high = (np.full(values.shape[1], np.nan, np.float32) for _ in range(2))
     for i in range(values.shape[1]):
         seen = ~np.isnan(values[:, i])
-        if len(np.unique(days[seen])) >= LEAST_DAYS:
+        if len(np.unique(days[seen])) >= MIN_DAYS:
             low[i], high[i] = np.quantile(values[seen, i], (LOW, HIGH))
     return low, high

@@ -17,8 +17,8 @@ from serve_app.web.history import instant, plain
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
-MOST_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
-MOST_INVOLVED, MOST_NEIGHBOURS = 300, 100  # services of incidents, their callers and callees, drawn one by one
+MAX_SERVICES = 5000  # drawn one by one, in namespaces that were asked for
+MAX_INVOLVED, MAX_NEIGHBOURS = 300, 100  # services of incidents, their callers and callees, drawn one by one
 UNUSUAL = 3.0  # anomaly score (log10), above which a service is unusual
 EVERYTHING = "/*"  # after a namespace: all its services
 RATE, ERROR = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE
@@ -64,7 +64,7 @@ def map_document(
         moment: to draw.
         layout: positions of its services and of those that disappeared.
         before: kept snapshots before it, oldest first, with the last calls of services that disappeared.
-        expand: namespaces to draw service by service, up to ``MOST_SERVICES``.
+        expand: namespaces to draw service by service, up to ``MAX_SERVICES``.
         past: where a past moment comes from.
     """
     content = _content(moment, before)
@@ -193,7 +193,7 @@ def _services_to_fold(content: MapContent, incident: Collection[str], expand: It
     for name in content.names:
         if name not in alone:
             members.setdefault(namespace_of(name), []).append(name)
-    room = MOST_SERVICES - len(alone) - len(members)
+    room = MAX_SERVICES - len(alone) - len(members)
     for namespace in dict.fromkeys(expand):
         size = len(members.get(namespace, ()))
         if size and size <= room:
@@ -204,14 +204,14 @@ def _services_to_fold(content: MapContent, incident: Collection[str], expand: It
 
 def _services_around(content: MapContent, incident: Collection[str]) -> set[str]:
     """Return the services of incidents, and their busiest callers and callees."""
-    rows = [i for i, name in enumerate(content.names) if name in incident][:MOST_INVOLVED]
+    rows = [i for i, name in enumerate(content.names) if name in incident][:MAX_INVOLVED]
     inside = np.zeros(len(content.names), np.bool_)
     inside[rows] = True
     source, destination = content.edge_index
     across = np.flatnonzero(inside[source] != inside[destination])
     busiest = across[np.argsort(-np.nan_to_num(content.rates[across]), kind="stable")]
     others = np.where(inside[source[busiest]], destination[busiest], source[busiest])
-    near = list(dict.fromkeys(others.tolist()))[:MOST_NEIGHBOURS]
+    near = list(dict.fromkeys(others.tolist()))[:MAX_NEIGHBOURS]
     return {content.names[i] for i in (*rows, *near)}
 
 

@@ -11,7 +11,7 @@ from serve_app.errors import UnknownIncident
 from serve_app.web.graph.propagation import Hop, spread
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
-MOST_INCIDENTS = 5  # of one report
+MAX_INCIDENTS = 5  # of one report
 _SEVERITIES = [severity.value for severity in Severity]
 
 
@@ -105,7 +105,7 @@ def find_all(
     if incident is not None or first.incident.is_notice:
         return [first]
     last = next(moment.verdict for moment in reversed(moments) if moment.verdict.incidents)
-    return [replace(find(mesh, moments, one.id), zone=zone) for one in last.alerts[:MOST_INCIDENTS]]
+    return [replace(find(mesh, moments, one.id), zone=zone) for one in last.alerts[:MAX_INCIDENTS]]
 
 
 def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:

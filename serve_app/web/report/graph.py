@@ -10,7 +10,7 @@ from model.snapshot import namespace_of
 from serve_app.api.number_text import anomaly_text
 from serve_app.drawing.svg import hint, picture, rectangle, tag, words
 from serve_app.web.report.case import ReportedIncident
-from serve_app.web.report.incident_graph import MOST_INVOLVED, MOST_NEIGHBOURS, IncidentGraph, build_graph
+from serve_app.web.report.incident_graph import MAX_INVOLVED, MAX_NEIGHBOURS, IncidentGraph, build_graph
 
 Floats = NDArray[np.float64]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -22,7 +22,7 @@ RIM = 14.0  # padding inside the disc of a namespace
 SIDE, ABOVE, BELOW = 24.0, 22.0, 16.0  # padding of the picture
 LETTER, LINE = 6.1, 13.0  # pixels of a label
 PHONE, PHONE_MARGIN = 360.0, 40.0
-MOST_ON_PHONE = 18  # services
+MAX_ON_PHONE = 18  # services
 ROOM = 86.0  # pixels for each service on a phone, squared
 COVERED = 0.3  # share of a name that others may cover before it is left out
 BADGED = 90.0  # pixels between two services, above which the arrow has a number
@@ -35,7 +35,7 @@ def shade(deviation: float) -> str:
     return "s-" if deviation != deviation else f"s{int(np.searchsorted(SHADES, deviation, side='right'))}"
 
 
-def graph(case: ReportedIncident, involved: int = MOST_INVOLVED, neighbours: int = MOST_NEIGHBOURS) -> str:
+def graph(case: ReportedIncident, involved: int = MAX_INVOLVED, neighbours: int = MAX_NEIGHBOURS) -> str:
     """Draw the first suspect, the affected services, and the calls along which the incident spread: at most so many
     involved services, and so many neighbours."""
     shown = build_graph(case, involved, neighbours)
@@ -46,7 +46,7 @@ def graph(case: ReportedIncident, involved: int = MOST_INVOLVED, neighbours: int
 
 def narrow_graph(case: ReportedIncident) -> str:
     """Draw the same for a phone: the services at the centre of the incident, without their neighbours."""
-    shown = build_graph(case, MOST_ON_PHONE, 0)
+    shown = build_graph(case, MAX_ON_PHONE, 0)
     radius = np.full(len(shown.layout.names), 8.0)
     radius[0] = 13.0
     at, height = _narrow_pixels(shown)

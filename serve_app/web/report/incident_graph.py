@@ -9,7 +9,7 @@ from model.snapshot import EdgeMetric, mark_services
 from serve_app.web.graph.layout import Ints, Layout, arrange
 from serve_app.web.report.case import ReportedIncident
 
-MOST_INVOLVED, MOST_NEIGHBOURS = 40, 20
+MAX_INVOLVED, MAX_NEIGHBOURS = 40, 20
 SUSPECTS = 3  # drawn even without deviations
 
 
@@ -37,7 +37,7 @@ class IncidentGraph:
 
 
 def build_graph(
-    case: ReportedIncident, involved_limit: int = MOST_INVOLVED, neighbour_limit: int = MOST_NEIGHBOURS
+    case: ReportedIncident, involved_limit: int = MAX_INVOLVED, neighbour_limit: int = MAX_NEIGHBOURS
 ) -> IncidentGraph:
     """Return the services and calls to draw, at the worst snapshot of an incident.
 

@@ -7,7 +7,7 @@ from serve_app.api.number_text import anomaly_text, score_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
 
-MOST_ROWS = 60  # of the table; of a longer incident, the first and the last
+MAX_ROWS = 60  # of the table; of a longer incident, the first and the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ def news(case: ReportedIncident) -> list[Knowledge]:
         for before, now in zip([None, *known], known, strict=False)
         if before is None or (before.state, before.suspect) != (now.state, now.suspect) or now.at in (top, last)
     ]
-    half = MOST_ROWS // 2
-    return found if len(found) <= MOST_ROWS else [*found[:half], *found[-half:]]
+    half = MAX_ROWS // 2
+    return found if len(found) <= MAX_ROWS else [*found[:half], *found[-half:]]
 
 
 def _known(at: datetime, incident: IncidentDocument) -> Knowledge:

@@ -10,8 +10,8 @@ from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.series import metric_series
 from serve_app.web.report.timeline import pixels, seconds, shade_incident, time_scale
 
-MOST = 5  # suspects with a card
-LEAST = 0.01  # score of a suspect with a card, except the first one
+MAX = 5  # suspects with a card
+MIN = 0.01  # score of a suspect with a card, except the first one
 CHARTED = 3  # suspects with charts
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 74.0, 334.0, 18.0, 74.0
 
@@ -19,7 +19,7 @@ WIDTH, LEFT, RIGHT, TOP, BOTTOM = 340.0, 74.0, 334.0, 18.0, 74.0
 def listed_suspects(case: ReportedIncident) -> list[tuple[int, SuspectDocument]]:
     """Return the likely suspects, with their ranks; the first one always."""
     ranked = enumerate(case.incident.suspects, 1)
-    return [(place, one) for place, one in ranked if place == 1 or one.score >= LEAST][:MOST]
+    return [(place, one) for place, one in ranked if place == 1 or one.score >= MIN][:MAX]
 
 
 def other_suspects(case: ReportedIncident) -> list[str]:

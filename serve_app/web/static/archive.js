@@ -3,7 +3,7 @@ import * as feed from "./feed.js";
 import { nearest } from "./series.js";
 import { ends } from "./words.js";
 
-const MOST_INCIDENTS = 5; // that are loaded with a moment
+const MAX_INCIDENTS = 5; // that are loaded with a moment
 const POINTS = 360; // of a chart
 const WITHIN_SECONDS = 600; // a moment is a mean of at most this
 const SERVICE_METRICS = ["request_rate", "error_rate"];
@@ -21,7 +21,7 @@ export async function archivedMoment(mesh, at, expand) {
     until = s + map.step_seconds,
     around = await feed.range(mesh, { start: iso(s - WITHIN_SECONDS), end: iso(until + WITHIN_SECONDS), points: 2 }),
     open = around.incidents.filter((one) => ends(one.first) < until && s <= ends(one.last)),
-    incidents = await Promise.all(open.slice(0, MOST_INCIDENTS).map((one) => feed.incidentDetail(mesh, one.id).catch(() => withoutDetail(one))));
+    incidents = await Promise.all(open.slice(0, MAX_INCIDENTS).map((one) => feed.incidentDetail(mesh, one.id).catch(() => withoutDetail(one))));
   const suspects = incidents[0]?.suspects ?? [];
   const verdict = {
     observed_at: map.observed_at,

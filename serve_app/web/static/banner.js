@@ -10,8 +10,8 @@ import { isOfOrigin } from "./suspects.js";
 import { shareText } from "./numbers.js";
 import { between, capitalized, dateTime, ends, kind as readableKind, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
-const MOST_NAMES = 3; // muted services in the text
-const MOST_LINES = 8; // other incidents, each with a line
+const MAX_NAMES = 3; // muted services in the text
+const MAX_LINES = 8; // other incidents, each with a line
 
 /**
  * @param {any} state `{name, isOpen, isUnusual}`; none: there is no mesh to have one.
@@ -156,7 +156,7 @@ function shortReach({ impact, affected }) {
 function otherLines(verdict, incident) {
   const others = alerts(verdict.incidents).filter((one) => one.id !== incident.id);
   return [
-    ...others.slice(0, MOST_LINES).map((one) =>
+    ...others.slice(0, MAX_LINES).map((one) =>
       el(
         "li",
         { class: one.severity },
@@ -166,7 +166,7 @@ function otherLines(verdict, incident) {
       ),
     ),
     others.length > 1 ? el("li", { class: "narrow rest" }, `+${others.length - 1}`) : null,
-    others.length > MOST_LINES ? el("li", { class: "wide" }, `and ${plural(others.length - MOST_LINES, "more incident")} below`) : null,
+    others.length > MAX_LINES ? el("li", { class: "wide" }, `and ${plural(others.length - MAX_LINES, "more incident")} below`) : null,
   ].filter(Boolean);
 }
 
@@ -260,7 +260,7 @@ const share = ({ services, total }) => `${services.toLocaleString("en")} of ${pl
 const silenceText = (silence) => `No telemetry from ${share(silence)}. ${silentNames(silence)}`;
 
 function silentNames({ services, since, names }) {
-  return `Silent since ${time(since)}: ${someOf(names, MOST_NAMES, services)}.`;
+  return `Silent since ${time(since)}: ${someOf(names, MAX_NAMES, services)}.`;
 }
 
 function quietHead({ state, verdict, map }) {
@@ -269,7 +269,7 @@ function quietHead({ state, verdict, map }) {
     verdict.muted.flatMap((one) => one.hides),
     verdict,
   );
-  if (hidden.length) return ["No alerts, but muted services have an incident", `Muted: ${someOf(hidden, MOST_NAMES)}.`];
+  if (hidden.length) return ["No alerts, but muted services have an incident", `Muted: ${someOf(hidden, MAX_NAMES)}.`];
   if (status === "partial") {
     if (coverage === 1) return [`No telemetry from ${share(silence)}, status unknown`, silentNames(silence)];
     const scored = `${shareText(coverage)} of the services were scored`;

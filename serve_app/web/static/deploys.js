@@ -5,8 +5,8 @@ import { capitalized, ends, plural } from "./words.js";
 
 const PERIOD_SECONDS = 1800; // before it, and after it
 const COLUMNS = { traffic: ["request_rate", "requests_per_second"], errors: ["error_rate"], "p50 latency": ["p50_latency"], "p99 latency": ["p99_latency"] };
-const MOST_ROWS = 16;
-const MOST_NAMED = 3; // differences in the sentence
+const MAX_ROWS = 16;
+const MAX_NAMED = 3; // differences in the sentence
 
 const iso = (s) => new Date(1000 * s).toISOString();
 
@@ -20,7 +20,7 @@ export function beforeAndAfter({ at, service }) {
 export function difference(service, { rows, days, versions }) {
   const significant = rows.filter((one) => one.significant),
     own = significant.filter((one) => one.source === null && versions.includes(one.service)),
-    named = (own.length ? own : significant).slice(0, MOST_NAMED).map(changed),
+    named = (own.length ? own : significant).slice(0, MAX_NAMED).map(changed),
     rest = significant.length - named.length,
     judged = days ? `more than on ${plural(days, "earlier day")}` : "more than within the periods";
   if (!significant.length) return `No metric of ${service} or its callers changed ${judged}.`;
@@ -44,7 +44,7 @@ export function beforeAndAfterTable(service, { rows, versions }, select) {
   }
   const rank = ([{ service: name, source }]) => (name === service && !source ? 0 : versions.includes(name) && !source ? 1 : source ? 2 : 3),
     ordered = [...subjects.values()].sort((a, b) => rank(a) - rank(b)),
-    more = ordered.length - MOST_ROWS;
+    more = ordered.length - MAX_ROWS;
   const line = (group) => {
     const [{ service: name, source }] = group;
     return el(
@@ -63,7 +63,7 @@ export function beforeAndAfterTable(service, { rows, versions }, select) {
     "table",
     { class: "before-after" },
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Service or call"), ...Object.keys(COLUMNS).map((title) => el("th", { scope: "col" }, capitalized(title))))),
-    el("tbody", {}, ...ordered.slice(0, MOST_ROWS).map(line)),
+    el("tbody", {}, ...ordered.slice(0, MAX_ROWS).map(line)),
     more > 0 ? el("caption", { class: "affected" }, `and ${more} more`) : null,
   );
 }

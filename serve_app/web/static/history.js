@@ -8,8 +8,8 @@ import { ago, capitalized, date, ends, kind, owner, plural, span, time } from ".
 const MONTH = /^\d{4}-\d\d$/;
 const DAY = /^\d{4}-\d\d-\d\d$/;
 const PAGE = 200; // incidents in one answer
-const MOST_PAGES = 5; // of one calendar
-const MOST_GROUPS = 12; // services in the list
+const MAX_PAGES = 5; // of one calendar
+const MAX_GROUPS = 12; // services in the list
 
 /** @param {{leave: () => void}} on leave: called to go back to the mesh. */
 export function historyView(on) {
@@ -87,7 +87,7 @@ export function historyView(on) {
     const answer = { key, incidents: [], isCut: false, failed: null };
     try {
       let cursor = null;
-      for (let i = 0; i < MOST_PAGES; i++) {
+      for (let i = 0; i < MAX_PAGES; i++) {
         const page = await feed.incidents(mesh, { since, until, limit: PAGE, cursor });
         answer.incidents.push(...page.incidents);
         cursor = page.next;
@@ -168,7 +168,7 @@ function groups(title, counted, chosen, choose) {
     el(
       "ul",
       {},
-      ...counted.slice(0, MOST_GROUPS).map(([name, number]) =>
+      ...counted.slice(0, MAX_GROUPS).map(([name, number]) =>
         el(
           "li",
           {},

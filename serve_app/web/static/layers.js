@@ -6,11 +6,11 @@ export const PLATE = 24; // height
 const GUTTER = 88, // least width between two columns, with room for the label of a call
   BARE_GUTTER = 34, // the same without labels, or on a narrow stage
   NARROW = 600, // width of a stage, below which it is narrow
-  LEAST = 84, // width of a plate
+  MIN = 84, // width of a plate
   FAIR = 102, // the same where there is room
-  MOST = 240,
+  MAX = 240,
   ROOT = 1.25, // times an equal share, that the column of the root may have
-  MOST_GUTTER = 170,
+  MAX_GUTTER = 170,
   SIDE = 8, // left and right of the columns
   EDGE = 22, // above and below them, with room for calls
   ROW = 40, // most between the middles of two plates of a column
@@ -30,8 +30,8 @@ const GUTTER = 88, // least width between two columns, with room for the label o
  * text: string}[], columns: {left: number, right: number, ys: number[]}[], height: number}} at: middles of plates. rest: how many
  * services of a layer have no room. columns: from left to right, with the middles of their plates. height: what is used.
  */
-export function layers(map, centre, root, { width, height }, widthOf = () => LEAST, labels = false) {
-  const [gutter, least, between] = width < NARROW ? [BARE_GUTTER, LEAST, BARE_GUTTER] : [GUTTER, FAIR, labels ? GUTTER : BARE_GUTTER],
+export function layers(map, centre, root, { width, height }, widthOf = () => MIN, labels = false) {
+  const [gutter, least, between] = width < NARROW ? [BARE_GUTTER, MIN, BARE_GUTTER] : [GUTTER, FAIR, labels ? GUTTER : BARE_GUTTER],
     // The two gutters beside the root have labels.
     room = Math.max(2, Math.floor((width - 2 * SIDE - 2 * (gutter - between) + between) / (least + between))),
     rows = Math.max(3, Math.floor((height - 2 * EDGE - PLATE) / DENSE_ROW) + 1),
@@ -138,7 +138,7 @@ function widen(columns, width, gutters, widthOf) {
     total = (values) => values.reduce((sum, one) => sum + one, 0),
     all = width - 2 * SIDE - total(gutters),
     widths = columns.map(() => 0),
-    needs = columns.map(({ members }) => Math.min(MOST, Math.max(LEAST, ...members.map(widthOf)))),
+    needs = columns.map(({ members }) => Math.min(MAX, Math.max(MIN, ...members.map(widthOf)))),
     isRoot = (k) => columns[k].level === 0; // the last one whose name is cut
   let free = all,
     left = count;
@@ -147,7 +147,7 @@ function widen(columns, width, gutters, widthOf) {
     free -= widths[k];
   }
   const more = free / Math.max(1, count - 1),
-    between = gutters.map((one) => Math.max(one, Math.min(MOST_GUTTER, one + more)));
+    between = gutters.map((one) => Math.max(one, Math.min(MAX_GUTTER, one + more)));
   let x = (width - total(widths) - total(between)) / 2;
   columns.forEach((column, k) => {
     Object.assign(column, { left: x, right: x + widths[k], index: k });

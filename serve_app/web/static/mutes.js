@@ -3,7 +3,7 @@ import { by, el, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { ends, namespace, plural, someOf, suspectsFirst, timeOrDateTime } from "./words.js";
 
-const MOST_NAMES = 3,
+const MAX_NAMES = 3,
   REASON_LENGTH = 200, // limit of the service
   SUSPECTS = 3; // offered while nothing is selected
 const TIMES = [
@@ -132,4 +132,4 @@ function targets(verdict, service, incident) {
   ];
 }
 
-const names = (services) => (services.length ? someOf(services, MOST_NAMES) : "The whole mesh");
+const names = (services) => (services.length ? someOf(services, MAX_NAMES) : "The whole mesh");

@@ -11,7 +11,7 @@ import { ends, plural, span } from "./words.js";
 
 const DAY_MS = 86_400_000,
   COUNT_MS = 60_000, // between two counts of the alerts of a mesh
-  MOST_COUNTED = 100; // alerts of a mesh
+  MAX_COUNTED = 100; // alerts of a mesh
 const ORDER = ["incident", "last_incident", "unknown", "learning", "recovering", "unusual", "calm"];
 
 export function overviewView() {
@@ -23,7 +23,7 @@ export function overviewView() {
       if (!observed_at || Date.now() - (alerts.get(mesh)?.at ?? 0) < COUNT_MS) continue;
       alerts.set(mesh, { count: alerts.get(mesh)?.count ?? null, at: Date.now() });
       const since = new Date(1000 * ends(observed_at) - DAY_MS).toISOString();
-      feed.incidents(mesh, { since, limit: MOST_COUNTED }).then(
+      feed.incidents(mesh, { since, limit: MAX_COUNTED }).then(
         ({ incidents }) => alerts.set(mesh, { count: incidents.filter((one) => !isNotice(one)).length, at: Date.now() }),
         () => {}, // the number stays unknown
       );
@@ -77,7 +77,7 @@ export function overviewView() {
 
   function alertText(mesh) {
     const known = alerts.get(mesh)?.count ?? null;
-    return known === null ? "–" : known < MOST_COUNTED ? String(known) : `${MOST_COUNTED} or more`;
+    return known === null ? "–" : known < MAX_COUNTED ? String(known) : `${MAX_COUNTED} or more`;
   }
 
   by("overview-team").addEventListener("change", () => go({ team: by("overview-team").value || null }));

@@ -8,7 +8,7 @@ const LASTS = { "1h": 3600, "6h": 21600, "24h": 86400, "7d": 604800, "30d": 2592
 const LIVE = "live"; // the window of snapshots that the service keeps
 const POINTS = 600; // of a range
 const AROUND_SECONDS = 3 * 3600; // before and after a moment that is looked up
-const LEAST_SECONDS = 60; // of a period
+const MIN_SECONDS = 60; // of a period
 
 const iso = (s) => new Date(1000 * s).toISOString();
 
@@ -29,7 +29,7 @@ export function bounds(/** @type {string} */ range, /** @type {string} */ newest
 
 /** The text of a range for a link, with a least length. */
 export function rangeText(/** @type {number} */ from, /** @type {number} */ to) {
-  const missing = Math.max(0, LEAST_SECONDS - (to - from)) / 2;
+  const missing = Math.max(0, MIN_SECONDS - (to - from)) / 2;
   return `${iso(from - missing)}~${iso(to + missing)}`;
 }
 

@@ -6,7 +6,7 @@ import { drawRangeState, rangeText } from "./range.js";
 import { alerts, notices } from "./severity.js";
 import { between, clock, clockOrDay, date, ends, isLocalZone, kind, moment, plural, readable, span, timeOrDateTime } from "./words.js";
 
-const MOST_LISTED = 8; // incidents, notices, and planned changes, below the plot
+const MAX_LISTED = 8; // incidents, notices, and planned changes, below the plot
 const HEIGHT = 104, // of the plot, in pixels
   LOW_HEIGHT = 76, // the same on a low screen, which has to show the graph, too
   LOW_SCREEN = 760;
@@ -156,7 +156,7 @@ export function timelineView(on) {
 
   /** List the newest ones as buttons, and how many more there are. */
   function list(id, rows, text, key, action) {
-    const newestFirst = rows.slice(-MOST_LISTED).reverse(),
+    const newestFirst = rows.slice(-MAX_LISTED).reverse(),
       more = rows.length - newestFirst.length;
     show(
       by(id),

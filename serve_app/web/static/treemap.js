@@ -6,8 +6,8 @@ import { nodeLabel } from "./scene.js";
 import { metricValue } from "./numbers.js";
 import { EVERYTHING, namespace, plural, readable, short } from "./words.js";
 
-const MOST = 500, // areas; the rest is one
-  LEAST = 1 / 1500, // share of the whole that an area has at least
+const MAX = 500, // areas; the rest is one
+  MIN = 1 / 1500, // share of the whole that an area has at least
   READABLE = 1 / 30, // the same of one that is not normal, so that its name is read
   POWER = 0.6, // of the requests: without it, a few busy ones take all the room
   GAP = 2, // pixels between two areas
@@ -57,7 +57,7 @@ export function treemapView(place, on) {
         .filter((one) => !scene.unusual || one.unusual || one.incident || one.isSelected)
         .sort((a, b) => rank(b) - rank(a) || b.rate - a.rate),
       total = all.reduce((sum, one) => sum + one.rate ** POWER, 0) || 1,
-      sized = all.slice(0, MOST).map((one) => ({ one, weight: Math.max(one.rate ** POWER / total, rank(one) ? READABLE : LEAST) })),
+      sized = all.slice(0, MAX).map((one) => ({ one, weight: Math.max(one.rate ** POWER / total, rank(one) ? READABLE : MIN) })),
       shown = sized.sort((a, b) => b.weight - a.weight).map(({ one }) => one),
       areas = squarify(
         sized.map(({ weight }) => weight),
@@ -68,7 +68,7 @@ export function treemapView(place, on) {
       shown.length
         ? el("div", { class: "areas" }, ...shown.map((one, k) => area(one, areas[k])))
         : el("p", { class: "no-areas" }, `No ${scene.space ? "service" : "namespace"} is unusual.`),
-      all.length > MOST ? el("p", { class: "more-areas" }, `and ${plural(all.length - MOST, "more service")} that are as usual; find one by its name`) : null,
+      all.length > MAX ? el("p", { class: "more-areas" }, `and ${plural(all.length - MAX, "more service")} that are as usual; find one by its name`) : null,
     );
     return { count: shown.length };
   }

@@ -20,7 +20,7 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, Serv
 from model.verdict import ClusterEvent
 from serve_app.alerts.links import LEAD, Links
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
-from serve_app.web.details import MOST_EARLIER, MOST_NEIGHBOURS, MOST_SNAPSHOTS, span
+from serve_app.web.details import MAX_EARLIER, MAX_NEIGHBOURS, MAX_SNAPSHOTS, span
 from serve_app.web.documents import DetailsDocument
 from serve_app.web.history import instant
 from serve_app.web.period import Subject
@@ -196,7 +196,7 @@ def test_earlier_incidents_come_from_the_archive(watched_mesh: Watched) -> None:
     (earlier,) = (one for one in found.earlier_incidents if one.id == incident.id)
     assert (earlier.since, earlier.role, earlier.kind) == (incident.since, "first_suspect", "slow")
     assert earlier.headline
-    assert len(found.earlier_incidents) <= MOST_EARLIER
+    assert len(found.earlier_incidents) <= MAX_EARLIER
     assert incident.id in {one.id for one in affected.earlier_incidents}
     assert incident.id in {one.id for one in calls.earlier_incidents}
     assert incident.id not in {one.id for one in calm.earlier_incidents}
@@ -300,12 +300,12 @@ def test_charts_of_a_long_window_show_the_moment(seen_mesh: Watched) -> None:
     window = [replace(SNAPSHOTS[0], observed_at=start + timedelta(seconds=15 * i)) for i in range(2000)]
     for index, first in ((1999, 1760), (1800, 1680), (900, 780), (5, 0)):
         shown = span(window, window[index].observed_at)
-        assert (len(shown), shown[0].observed_at) == (MOST_SNAPSHOTS, window[first].observed_at)
+        assert (len(shown), shown[0].observed_at) == (MAX_SNAPSHOTS, window[first].observed_at)
         assert window[index] in shown
 
 
 def test_the_lists_of_a_hub_are_bounded(watched_mesh: Watched) -> None:
-    count = 2 * MOST_NEIGHBOURS
+    count = 2 * MAX_NEIGHBOURS
     rng = np.random.default_rng(0)
     names = [f"big/s{i}" for i in range(count + 1)]
     ends = np.array([[i, count] for i in range(count)]).T
@@ -322,5 +322,5 @@ def test_the_lists_of_a_hub_are_bounded(watched_mesh: Watched) -> None:
     ]
     watched_mesh.see(MESH, snapshots)
     found = read(watched_mesh, names[-1])
-    assert (len(found.callers), found.callers_total, found.callees_total) == (MOST_NEIGHBOURS, count, 0)
+    assert (len(found.callers), found.callers_total, found.callees_total) == (MAX_NEIGHBOURS, count, 0)
     assert found.callers[0].requests_per_second == pytest.approx(snapshots[-1].edge_features[:, 0].max(), rel=1e-3)

@@ -231,7 +231,7 @@ def test_services_of_an_incident_and_beside_it_have_nodes_of_their_own() -> None
 
 
 def test_of_a_hub_only_the_busiest_neighbours_have_nodes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve_app.web.graph.map.MOST_NEIGHBOURS", 3)
+    monkeypatch.setattr("serve_app.web.graph.map.MAX_NEIGHBOURS", 3)
     names = ["shop/hub", *(f"shop/s{i}" for i in range(250))]
     mesh = mesh_of(names, {(name, "shop/hub"): float(i) for i, name in enumerate(names[1:], 1)})
     drawn, _ = draw_map(mesh, verdict(incident("x", "shop/hub")))
@@ -244,7 +244,7 @@ def test_a_namespace_without_room_stays_folded() -> None:
 
 
 def test_a_folded_namespace_shows_its_worst_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve_app.web.graph.map.MOST_INVOLVED", 0)
+    monkeypatch.setattr("serve_app.web.graph.map.MAX_INVOLVED", 0)
     judgement = verdict(
         incident("worse", "batch/s9", "batch/s1"),
         incident("other", "batch/s3"),

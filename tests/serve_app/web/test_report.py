@@ -26,7 +26,7 @@ from serve_app.settings import Settings
 from serve_app.web.report import markdown_report, report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.event_log import event_log
-from serve_app.web.report.incident_graph import MOST_NEIGHBOURS, build_graph
+from serve_app.web.report.incident_graph import MAX_NEIGHBOURS, build_graph
 from serve_app.web.report.knowledge import all_knowledge, news
 from serve_app.web.report.picture import incident_picture
 from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
@@ -288,7 +288,7 @@ def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[Score
     names = shown.layout.names
     assert names[0] == case.first
     assert set(case.incident.affected) <= set(names[: shown.num_involved])
-    assert len(names) <= shown.num_involved + MOST_NEIGHBOURS
+    assert len(names) <= shown.num_involved + MAX_NEIGHBOURS
     touching = np.any(shown.edge_index < shown.num_involved, axis=0)
     assert touching.all()
     assert len(shown.calls) == shown.edge_index.shape[1]

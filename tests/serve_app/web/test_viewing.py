@@ -200,13 +200,13 @@ def test_of_a_large_mesh_only_the_surroundings_of_a_service_are_returned(
 
 
 def test_cached_maps_and_layouts_are_limited(watched_mesh: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewing, "MOST_MESHES", 2)
-    snapshots = recording(viewing.MOST_MAPS + 3)
+    monkeypatch.setattr(viewing, "MAX_MESHES", 2)
+    snapshots = recording(viewing.MAX_MAPS + 3)
     watched_mesh.see(MESH, snapshots)
     for snapshot in snapshots:
         read_map(watched_mesh, at=snapshot.observed_at)
     held = watched_mesh.viewing._caches
-    assert len(held[MESH].maps) == viewing.MOST_MAPS
+    assert len(held[MESH].maps) == viewing.MAX_MAPS
     for name in ("one", "two"):
         watched_mesh.see(name, snapshots[:1])
         read_map(watched_mesh, name)
