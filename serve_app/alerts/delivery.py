@@ -16,15 +16,15 @@ from functools import partial
 from typing import Any
 
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
-from serve_app.alerts.alertmanager import KIND as ALERTMANAGER
-from serve_app.alerts.alertmanager import PATH, AlertmanagerReceiver, PostTiming
 from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, PictureReceiver, QueueLimits, ReceiverPlugin
 from serve_app.alerts.links import Links
+from serve_app.alerts.receivers.alertmanager import KIND as ALERTMANAGER
+from serve_app.alerts.receivers.alertmanager import PATH, AlertmanagerReceiver, PostTiming
+from serve_app.alerts.receivers.webhook import KIND as WEBHOOK
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import Receiver, SendLoop
 from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
-from serve_app.alerts.webhook import KIND as WEBHOOK
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.drawing.raster import render_png
 from serve_app.errors import BadSettings

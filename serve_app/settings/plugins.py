@@ -176,9 +176,9 @@ RECEIVERS = PluginTable(
     "notify.receivers",
     "tagae.receivers",
     {
-        "webhook": "serve_app.alerts.webhook:WEBHOOK",
-        "grafana": "serve_app.alerts.grafana:GRAFANA",
-        "pagerduty": "serve_app.alerts.pagerduty:PAGERDUTY",
-        "slack": "serve_app.alerts.slack_app:SLACK",
+        "webhook": "serve_app.alerts.receivers.webhook:WEBHOOK",
+        "grafana": "serve_app.alerts.receivers.grafana:GRAFANA",
+        "pagerduty": "serve_app.alerts.receivers.pagerduty:PAGERDUTY",
+        "slack": "serve_app.alerts.receivers.slack_app:SLACK",
     },
 )

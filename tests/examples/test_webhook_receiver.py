@@ -13,7 +13,7 @@ import pytest
 
 from examples.webhook_receiver import LARGEST_BODY, LONGEST_SECONDS, Events, is_signed, make_server
 from serve_app.alerts.delivery import receivers
-from serve_app.alerts.webhook import signature
+from serve_app.alerts.receivers.webhook import signature
 from serve_app.settings import load
 from tests.http_server import serve_in_thread
 from tests.serve_app.alerts.alerting import NOW, PATIENT, accept, eventually, incident, start_notifier, verdict

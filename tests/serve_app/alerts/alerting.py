@@ -18,13 +18,13 @@ from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
 from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
-from serve_app.alerts.alertmanager import PostTiming
 from serve_app.alerts.delivery import AlertDelivery, Receivers
 from serve_app.alerts.event_queue import ChosenReceiver
 from serve_app.alerts.links import Links
+from serve_app.alerts.receivers.alertmanager import PostTiming
+from serve_app.alerts.receivers.webhook import WEBHOOK
 from serve_app.alerts.storage import NAME, decode_state
 from serve_app.alerts.transitions import transition as transition_of_document
-from serve_app.alerts.webhook import WEBHOOK
 from serve_app.api.codec import encode_verdict
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff

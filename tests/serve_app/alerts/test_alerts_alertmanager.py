@@ -13,7 +13,7 @@ import pytest
 
 from model.snapshot import Owner
 from serve_app.alerts.alert import Alert
-from serve_app.alerts.alertmanager import PostTiming, find_problem, split_batches
+from serve_app.alerts.receivers.alertmanager import PostTiming, find_problem, split_batches
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from tests.builders import write_certificate

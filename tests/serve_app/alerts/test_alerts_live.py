@@ -15,8 +15,8 @@ import pytest
 
 from model.verdict import Incident, Verdict
 from serve_app.alerts.alert import Alert
-from serve_app.alerts.alertmanager import encode_alerts, find_problem
 from serve_app.alerts.delivery import Receivers, utc_now
+from serve_app.alerts.receivers.alertmanager import encode_alerts, find_problem
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
 from tests.serve_app.alerts.alerting import (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model.verdict import Severity, Verdict
 from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
-from serve_app.alerts.alertmanager import current_alerts, find_problem, split_batches
+from serve_app.alerts.receivers.alertmanager import current_alerts, find_problem, split_batches
 from serve_app.alerts.storage import decode_state, encode_state
 from tests.serve_app.alerts.alerting import NOW, PLACE, firing, incident, transition, verdict
 

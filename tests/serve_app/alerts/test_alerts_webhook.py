@@ -10,7 +10,7 @@ import pytest
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import QueueLimits
-from serve_app.alerts.webhook import signature
+from serve_app.alerts.receivers.webhook import signature
 from serve_app.net.backoff import Backoff
 from tests.serve_app.alerts.alerting import (
     NOW,

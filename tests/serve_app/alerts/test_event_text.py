@@ -8,8 +8,8 @@ import pytest
 from model.verdict import Verdict
 from serve_app.alerts.alert import IncidentEvent, MeshAlerts
 from serve_app.alerts.event_text import event_title, news
-from serve_app.alerts.grafana import annotation
-from serve_app.alerts.slack import slack_message
+from serve_app.alerts.receivers.grafana import annotation
+from serve_app.alerts.receivers.slack import slack_message
 from serve_app.alerts.transitions import resolve_all
 from tests.serve_app.alerts.alerting import NOW, PLACE, incident, transition, verdict
 

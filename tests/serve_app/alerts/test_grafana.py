@@ -13,7 +13,7 @@ import pytest
 
 from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.delivery import receivers as configured
-from serve_app.alerts.grafana import KIND, annotation, incident_tag
+from serve_app.alerts.receivers.grafana import KIND, annotation, incident_tag
 from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (
     NOW,

@@ -10,7 +10,7 @@ import pytest
 from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.delivery import receivers
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
-from serve_app.alerts.slack import slack_message
+from serve_app.alerts.receivers.slack import slack_message
 from serve_app.errors import BadSettings
 from serve_app.net.link_template import PLACEHOLDERS, check_template, fill_template
 from serve_app.settings import load

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from serve_app.alerts.delivery import receivers
-from serve_app.alerts.webhook import Webhook
+from serve_app.alerts.receivers.webhook import Webhook
 from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.settings import load, sources

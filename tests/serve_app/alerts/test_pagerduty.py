@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.links import Links
-from serve_app.alerts.pagerduty import KIND, encode, pagerduty_event
+from serve_app.alerts.receivers.pagerduty import KIND, encode, pagerduty_event
 from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (
     NOW,

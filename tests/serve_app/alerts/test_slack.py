@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve_app.alerts.slack import MAX_TEXT, MAX_TITLE, slack_message
+from serve_app.alerts.receivers.slack import MAX_TEXT, MAX_TITLE, slack_message
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,

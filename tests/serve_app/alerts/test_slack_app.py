@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serve_app.alerts.delivery import receivers as configured
-from serve_app.alerts.slack_app import KIND
+from serve_app.alerts.receivers.slack_app import KIND
 from serve_app.errors import UnknownIncident
 from serve_app.settings import Settings
 from tests.serve_app.alerts.alerting import (

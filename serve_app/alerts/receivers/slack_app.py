@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import Picture, ReceiverPlugin, receiver_key
 from serve_app.alerts.event_text import incident_key, news
-from serve_app.alerts.slack import escape, slack_message
+from serve_app.alerts.receivers.slack import escape, slack_message
 from serve_app.net.endpoint import Endpoint, check_url
 from serve_app.net.http import Failure, HttpSender, Reply
 from serve_app.settings.receivers import SlackSettings

@@ -11,7 +11,7 @@ import msgspec
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
-from serve_app.alerts.slack import slack_message
+from serve_app.alerts.receivers.slack import slack_message
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import WebhookSettings

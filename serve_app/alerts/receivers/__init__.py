@@ -1,0 +1,1 @@
+"""Sends incidents as alerts to Alertmanager and as events to webhooks."""
