@@ -209,7 +209,7 @@ def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
 
 
 def _candidates(mesh: ScoredMesh, scores: Scores) -> IntArray:
-    """Return the rows of the services that need attention most, those of open incidents included."""
+    """Return the rows of the services that need attention most. Services of open incidents stay among them."""
     memory, names = mesh.state.memory, mesh.state.node_ids
     interest = np.maximum.reduce([scores.page, scores.affected, scores.notice])
     interest = interest + 1e-3 * np.maximum(largest_of_rows(mesh.surprise.node), scores.page)
