@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,8 @@ from tests.page.browsing import Tab, chromium, describe_missing, show, start_dem
 DEMO = ("--services", "150", "--seed", "3", "--speed", "15")
 WIDE, LAPTOP, PHONE = {"width": 1280, "height": 840}, {"width": 1280, "height": 1060}, {"width": 390, "height": 844}
 DENSITY = 1.5  # scale of pixels: sharp in a README, but still small
-FAULT, BEFORE, AFTER = (
-    "latency injection",
-    3,
-    5,
-)  # snapshots from the deploy to the fault, and from the fault to the picture
+FAULT = "latency injection"
+BEFORE, AFTER = 3, 5  # snapshots from the deploy to the fault, and from the fault to the picture
 SEEN_MS, SETTLED_MS = 500, 1500  # time until a verdict is drawn and nothing moves
 
 
@@ -29,7 +25,7 @@ def main(folder: Path) -> None:
         press_key(base, "story")  # switch auto-play off at once, because on a slow machine it would start an event
         with open_page(browser, base, "/demo/#mesh=demo") as one:
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
-            press(one, "Pause")  # from here on the number of snapshots is the same on any machine
+            press(one, "Pause")
             start_event(one, "deploy")
             step(one, BEFORE)
             start_event(one, FAULT)
@@ -88,16 +84,12 @@ def press_key(base: str, key: str) -> None:
 
 
 def step(one: Tab, snapshots: int) -> None:
-    """Advance by a number of snapshots, one by one, and wait until the page shows each."""
-    for _ in range(snapshots):
-        before = sequence(one.base)
-        press_key(one.base, "step")
-        one.until(partial(_has_passed, one.base, before), "a snapshot is judged")
-        one.page.wait_for_timeout(SEEN_MS)
-
-
-def _has_passed(base: str, before: int) -> bool:
-    return sequence(base) > before
+    """Resume until this number of snapshots is judged, pause again, and wait until the page shows them."""
+    wanted = sequence(one.base) + snapshots
+    press_key(one.base, "pause")
+    one.until(lambda: sequence(one.base) >= wanted, "the snapshots are judged")
+    press_key(one.base, "pause")
+    one.page.wait_for_timeout(SEEN_MS)
 
 
 def sequence(base: str) -> int:
