@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing.connection import Connection
@@ -141,25 +141,7 @@ class StoreContract:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_nothing_is_lost_or_half_written_when_the_writer_is_killed(self, place: StoreSettings, seed: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        writer = context.Process(target=_write_for_ever, args=(place, theirs))
-        writer.start()
-        theirs.close()
-        stop, last = random.Random(seed).randint(5, 60), 0
-        try:
-            while last < stop:
-                last = ours.recv()
-            assert writer.pid is not None
-            os.kill(writer.pid, signal.SIGKILL)
-            while True:  # what it acknowledged before it died
-                last = ours.recv()
-        except EOFError:
-            pass
-        finally:
-            writer.kill()
-            writer.join()
-            ours.close()
+        last = kill_writer(_write_for_ever, place, seed)
         with closing(open_store(place)) as store:
             ((_, count),), pairs = store.database.read("prod", only("count"), under("a/"))
         assert int(count) in (last, last + 1)  # at most one was written and not yet acknowledged
@@ -198,6 +180,39 @@ def _race(place: StoreSettings, name: bytes, until: int, start: Any, won: Connec
             if rows.write("prod", Change(expects=expects, puts=puts)):
                 wins.append(count + 1)
     won.send(wins)
+
+
+def kill_writer(write: Callable[[StoreSettings, Connection], None], place: StoreSettings, seed: int) -> int:
+    """Kill a process while it writes.
+
+    Args:
+        write: writes until it is killed, and sends the number of each acknowledged write. The process imports it by
+            name.
+        place: of the store.
+        seed: decides after how many writes the process is killed.
+
+    Returns:
+        The last number that was sent.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    writer = context.Process(target=write, args=(place, theirs))
+    writer.start()
+    theirs.close()
+    stop, last = random.Random(seed).randint(5, 60), 0
+    try:
+        while last < stop:
+            last = ours.recv()
+        assert writer.pid is not None
+        os.kill(writer.pid, signal.SIGKILL)
+        while True:  # what it acknowledged before it died
+            last = ours.recv()
+    except EOFError:
+        return last
+    finally:
+        writer.kill()
+        writer.join()
+        ours.close()
 
 
 def _write_for_ever(place: StoreSettings, acknowledged: Connection) -> None:

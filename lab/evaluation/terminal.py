@@ -129,7 +129,7 @@ def _places(before: str, ranked: Ranking | FaultMetrics) -> Rows:
 
 def _alerts(one: DetectorMetrics) -> Rows:
     if one.pages is not None:
-        yield from _located(one.pages, "false alerts: per hour", "  of all alerts")
+        yield from _location_rows(one.pages, "false alerts: per hour", "  of all alerts")
 
 
 def _notices(one: DetectorMetrics) -> Rows:
@@ -142,10 +142,10 @@ def _notices(one: DetectorMetrics) -> Rows:
 
 def _together(one: DetectorMetrics) -> Rows:
     if one.notices is not None and one.pages_and_notices is not None:
-        yield from _located(one.pages_and_notices, "false: per hour", "  of all")
+        yield from _location_rows(one.pages_and_notices, "false: per hour", "  of all")
 
 
-def _located(found: LocatedMetrics, false: str, all_of_them: str) -> Rows:
+def _location_rows(found: LocatedMetrics, false: str, all_of_them: str) -> Rows:
     yield "recall", _share(found.overall.recall)
     yield "  of faults that harm resources only", _share(found.resources_only.recall)
     yield false, _rate(found.false_pages_an_hour, found.false_pages)

@@ -1,7 +1,7 @@
 """Which service the labels of a series name, in any dialect.
 
 Labels also hold texts that name no service: the host by which a caller found it, a pod, the address of a visitor, the
-id of a container. A service is one node, however it was addressed, and what is outside of the mesh is one node of each
+id of a container. A service is one node, however it was addressed, and everything outside the mesh is one node of each
 kind.
 
 | text | service |
@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from model.names import escape_name, escape_namespace
 
 LATE = "unknown"  # value of labels that are filled after a connection, and stay like this if there is none
-OUTSIDE = "external"  # namespace of what is outside of the mesh
+OUTSIDE = "external"  # namespace of everything outside the mesh
 ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
 NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
 PODS = "pods"  # kind of names with the end of a pod's name

@@ -10,25 +10,25 @@ MAX_CHARACTERS = 30_000  # of a document, about 10,000 tokens: clients refuse an
 MAX_ITEMS = (None, 1000, 500, 200, 100, 50, 20, 10, 5, 2, 1)  # of each list, in the order in which they are tried
 
 
-def fit(document: Any, *, newest: bool = False, most_characters: int = MAX_CHARACTERS) -> list[str]:
-    """Return a document as JSON of at most ``most_characters``, and a note on its lists if some were cut.
+def fit(document: Any, *, newest: bool = False, max_characters: int = MAX_CHARACTERS) -> list[str]:
+    """Return a document as JSON of at most ``max_characters``, and a note on its lists if some were cut.
 
     All lists are cut to the same length, so columns of a table still belong together.
 
     Args:
         document: of JSON types.
         newest: keep the last items of each list instead of the first.
-        most_characters: of the JSON text.
+        max_characters: of the JSON text.
 
     Raises:
         DocumentTooLarge: it is too long even with lists of one item.
     """
     for most in MAX_ITEMS:
         text = json.dumps(_cut(document, most, newest), ensure_ascii=False, separators=(",", ":"))
-        if len(text) <= most_characters:
+        if len(text) <= max_characters:
             return [text] if most is None else [text, _note(document, most, newest)]
     raise DocumentTooLarge(
-        f"expected at most {most_characters} characters in an answer, got {len(text)} even with one item per list; "
+        f"expected at most {max_characters} characters in an answer, got {len(text)} even with one item per list; "
         "request a part of it"
     )
 

@@ -162,7 +162,7 @@ DOCUMENTS = st.recursive(
 def test_a_document_that_fits_is_whole_and_a_longer_one_is_cut(document: Any, newest: bool) -> None:
     whole = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     try:
-        text, *note = fit(document, newest=newest, most_characters=200)
+        text, *note = fit(document, newest=newest, max_characters=200)
     except DocumentTooLarge:
         assert len(whole) > 200
         return

@@ -10,7 +10,7 @@ from serve_app.stores.sqlite_file import SqliteFile
 from serve_app.stores.state_store import StateStore
 
 locally = pytest.mark.parametrize("place", ["local"], indirect=True)
-"""For tests of what is above the store: the contract of stores has what the kinds of them must do alike."""
+"""A local store, for tests of the code that uses a store. What every kind of store must do is in the contract."""
 
 
 def local_store(

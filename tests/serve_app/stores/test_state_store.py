@@ -2,9 +2,7 @@
 with limits, no loss of acknowledged writes."""
 
 import multiprocessing
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lab.contracts.stores import kill_writer
 from serve_app.errors import BadMeshName, StoreConflict, TooManyMeshes
 from serve_app.settings import StoreSettings
 from serve_app.stores.base import (
@@ -455,25 +454,7 @@ class TestStateStore:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_nothing_is_lost_or_doubled_when_the_writer_is_killed(self, place: StoreSettings, seed: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        writer = context.Process(target=_archive_for_ever, args=(place, theirs))
-        writer.start()
-        theirs.close()
-        stop, last = random.Random(seed).randint(5, 60), 0
-        try:
-            while last < stop:
-                last = ours.recv()
-            assert writer.pid is not None
-            os.kill(writer.pid, signal.SIGKILL)
-            while True:  # what it acknowledged before it died
-                last = ours.recv()
-        except EOFError:
-            pass
-        finally:
-            writer.kill()
-            writer.join()
-            ours.close()
+        last = kill_writer(_archive_for_ever, place, seed)
         with closing(open_store(place, archive=LIMIT)) as store:
             mesh = store.load("prod")
             assert mesh is not None
