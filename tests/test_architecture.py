@@ -109,7 +109,6 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/recordings/",
         "serve_app/api/codec/arrow",
         "serve_app/stores/compression.py",
-        "serve_app/api/codec/typed.py",
         "serve_app/web/assets.py",  # for its Brotli
     ),
     "pytest": ("lab/contracts/",),

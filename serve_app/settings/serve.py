@@ -42,7 +42,6 @@ class ServeSettings(SettingsGroup):
         0, ge=0, le=65535, description="port of the metrics of Ray and TAGAE, on a single machine; 0: a free one"
     )
     deadline_seconds: float = Field(5.0, gt=0, description="deadline of a request; unfinished work is dropped")
-    score_deadline_seconds: float = Field(30.0, gt=0, description="deadline of a request with many snapshots")
     ingress_replicas: int = Field(
         2, ge=1, description="replicas of the HTTP server; with two, requests are answered while one restarts"
     )

@@ -24,7 +24,6 @@ __all__ = [
     "Limits",
     "call_documents",
     "decode_snapshot",
-    "decode_snapshots",
     "decode_verdict_line",
     "encode_snapshot",
     "encode_verdict",
@@ -57,14 +56,6 @@ def decode_snapshot(body: bytes, media_type: str = JSON, limits: Limits | None =
     _require_known(media_type)
     decode = arrow.decode if media_type == ARROW else json_body.decode
     return decode(body, limits or Limits())
-
-
-def decode_snapshots(body: bytes, media_type: str = JSON, limits: Limits | None = None) -> list[MeshSnapshot]:
-    """Decode a body with several snapshots: ``{"snapshots": [...]}``, in Arrow one row each. It raises
-    what :func:`decode_snapshot` raises."""
-    _require_known(media_type)
-    decode_many = arrow.decode_many if media_type == ARROW else json_body.decode_many
-    return decode_many(body, limits or Limits())
 
 
 def encode_snapshot(snapshot: MeshSnapshot, media_type: str = JSON) -> bytes:

@@ -1,4 +1,4 @@
-"""Snapshots as an Arrow IPC stream: one row for each snapshot, as ``pa.Table.from_pylist([document])`` gives it.
+"""A snapshot as an Arrow IPC stream of one row, as ``pa.Table.from_pylist([document])`` gives it.
 
 Ends of calls may be strings, dictionary-encoded strings, or positions in ``services`` as integers, which are fastest.
 Null means "not observed"; NaN is refused, as in JSON. Buffers must not be compressed, since their unpacked size is not
@@ -19,7 +19,7 @@ from serve_app.api.codec.arrays import create_snapshot, signals_of_table, table_
 from serve_app.api.codec.arrow_rows import MAX_SMALL_BYTES, check_kinds, expanded_size, split_row, with_rows
 from serve_app.api.codec.documents import snapshot_document
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import NeedsFullCheck, error_at, located
+from serve_app.api.codec.mistakes import NeedsFullCheck, error_at
 from serve_app.api.codec.rows import ENDS
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import InvalidDocument, MalformedDocument
@@ -40,15 +40,14 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
             pointer="",
             errors=[{"pointer": "", "detail": f"expected one row, got {table.num_rows}"}],
         )
-    return _snapshot(table, 0, limits, "")
-
-
-def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """One snapshot a row."""
-    with located("/snapshots/0"):  # a mistake in the columns is one of all snapshots: report the first
-        table = _read(body)
-    limits.check(snapshots=table.num_rows)
-    return [_snapshot(table, row, limits, f"/snapshots/{row}") for row in range(table.num_rows)]
+    values, many = split_row(table, limits)
+    try:
+        return _build(values, many)
+    except (NeedsFullCheck, *_BROKEN):
+        check_document(with_rows(values, many), limits)
+        raise error_at(
+            "", "expected the types that pyarrow.Table.from_pylist infers, got others; convert the columns"
+        ) from None
 
 
 def encode(snapshot: MeshSnapshot) -> bytes:
@@ -92,18 +91,6 @@ def _read(body: bytes) -> pa.Table:
         raise MalformedDocument(
             f"expected an Arrow IPC stream, got {str(error)[:200]}; write it with pyarrow.ipc.new_stream"
         ) from None
-
-
-def _snapshot(table: pa.Table, row: int, limits: Limits, prefix: str) -> MeshSnapshot:
-    with located(prefix):
-        values, many = split_row(table.slice(row, 1), limits)
-        try:
-            return _build(values, many)
-        except (NeedsFullCheck, *_BROKEN):
-            check_document(with_rows(values, many), limits)
-            raise error_at(
-                "", "expected the types that pyarrow.Table.from_pylist infers, got others; convert the columns"
-            ) from None
 
 
 def _build(values: Mapping[str, Any], many: Mapping[str, pa.Array]) -> MeshSnapshot:

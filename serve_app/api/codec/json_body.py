@@ -1,82 +1,49 @@
 """Snapshots in JSON.
 
-Compiled code reads a body that is plainly right (:mod:`serve_app.api.codec.compiled`). Typed decoders read all other
-bodies straight into arrays. A body that they refuse is parsed again without types, and
-:mod:`serve_app.api.codec.validation` finds all its mistakes.
+Compiled code reads a body that is plainly right (:mod:`serve_app.api.codec.compiled`). Any other body, and every body
+where the compiled code does not run, is parsed, checked as a whole (:mod:`serve_app.api.codec.validation`), and read
+row by row.
 """
 
-import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from model.snapshot import MeshSnapshot
-from serve_app.api.codec import compiled, json_text, memory
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
+from serve_app.api.codec import compiled, json_text
+from serve_app.api.codec.arrays import create_snapshot, signals_of_table, to_float32
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import (
-    ROWS_EXPECTED,
-    NeedsFullCheck,
-    TooHeavy,
-    describe_missing_field,
-    describe_unknown_field,
-    error_at,
-    located,
-    pointer,
-)
-from serve_app.api.codec.typed import build, decoder, snapshot_type, snapshots_type
+from serve_app.api.codec.mistakes import TooHeavy
+from serve_app.api.codec.rows import ENDS
 from serve_app.api.codec.validation import check_document
-from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
-
-_BROKEN = (ValueError, RecursionError)  # raised by decoders; msgspec.DecodeError and UnicodeError are ValueErrors
-_STEP, _MISSING = re.compile(r"\.(\w+)|\[(\d+)\]"), re.compile("Object missing required field `(.+)`")
-_UNKNOWN, _TOO_LONG = re.compile("Object contains unknown field `(.*)`"), re.compile("Expected `array` of length <=")
-_COLUMNS = re.compile("Expected `array`, got `object`")
+from serve_app.errors import DocumentTooLarge, MalformedDocument
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
     """Decode one snapshot."""
-    if len(body) > memory.TYPED_BYTES:
-        _require_light(body, memory.typed_weight(body))
     found = compiled.decode(body, limits)
-    return decode_by_type(body, limits) if found is None else found
+    return decode_by_row(body, limits) if found is None else found
 
 
-def decode_by_type(body: bytes, limits: Limits) -> MeshSnapshot:
+def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
     """As :func:`decode`, without compiled code."""
-    try:
-        document = decoder(snapshot_type(limits)).decode(body)
-        snapshot, keys = build(document)
-        json_text.require_each_key_once(body, keys, bytes(document.observed_at).count(b":"))
-        return snapshot
-    except (*_BROKEN, NeedsFullCheck, TooHeavy) as error:
-        refused = error
-    check_document(_parse(body, refused, limits), limits)
-    raise _first_mistake(refused, limits)
-
-
-def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
-    """Decode ``{"snapshots": [...]}``."""
-    _require_light(body, max(memory.typed_weight(body), memory.encoded_weight(body)))
-    try:
-        snapshots = [bytes(raw) for raw in decoder(snapshots_type(limits)).decode(body).snapshots]
-        json_text.require_each_key_once(body, 1, sum(memory.count(snapshot, ":") for snapshot in snapshots))
-        decoded = []
-        for i, snapshot in enumerate(snapshots):
-            with located(f"/snapshots/{i}"):
-                decoded.append(decode(snapshot, limits))
-        return decoded
-    except (*_BROKEN, NeedsFullCheck, TooHeavy) as error:
-        refused = error
-    document = _parse(body, refused, limits)
-    given = document.get("snapshots") if isinstance(document, dict) else None
-    if not isinstance(given, list) or len(document) > 1:
-        detail = 'expected {"snapshots": [...]} and nothing else; put the snapshots into one list, oldest first'
-        raise InvalidDocument(detail, pointer="/snapshots", errors=[{"pointer": "/snapshots", "detail": detail}])
-    limits.check(snapshots=len(given))
-    for i, snapshot in enumerate(given):
-        with located(f"/snapshots/{i}"):
-            check_document(snapshot, limits)
-    raise _first_mistake(refused, limits)
+    document = parse(body)
+    check_document(document, limits)
+    services, calls = document["services"], document.get("calls", [])
+    ids = [f"{one['namespace']}/{one['name']}" for one in services]
+    place = {name: i for i, name in enumerate(ids)}
+    return create_snapshot(
+        observed_at=document["observed_at"],
+        node_ids=ids,
+        edge_index=np.array([[place[call[end]] for call in calls] for end in ENDS], np.int64),
+        node_features=_matrix((one.get("metrics") or {} for one in services), NODE_METRICS),
+        edge_features=_matrix(calls, EDGE_METRICS),
+        changes=document.get("changes", []),
+        policies=document.get("policies", []),
+        signals=signals_of_table(ids, _matrix((one.get("signals") or {} for one in services), tuple(SignalKind))),
+    )
 
 
 def parse(body: bytes) -> Any:
@@ -87,50 +54,18 @@ def parse(body: bytes) -> Any:
         InvalidDocument: a key is repeated.
         DocumentTooLarge: it would take far more memory than its size.
     """
-    return _parse(body, TooHeavy(), Limits())
-
-
-def _parse(body: bytes, refused: Exception, limits: Limits) -> Any:
-    """As :func:`parse`; ``refused`` is the error of the typed decoder."""
     try:
         return json_text.parse(body)
     except TooHeavy:
-        if isinstance(refused, msgspec.ValidationError):
-            raise _first_mistake(refused, limits) from None
-        if isinstance(refused, _BROKEN):
-            raise _json_error(refused) from None
         raise DocumentTooLarge(
-            f"body: it has a mistake, but {len(body)} bytes hold too many values to locate it; send the same mistake "
-            "in a smaller document to get its place"
+            f"body: {len(body)} bytes hold so many values that they need too much memory to be read one by one; if "
+            "it has a mistake, send the same mistake in a smaller document to get its place; else send Arrow"
         ) from None
-    except _BROKEN as error:
-        raise _json_error(error) from None
+    except (ValueError, RecursionError) as error:
+        raise MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON") from None
 
 
-def _json_error(error: Exception) -> MalformedDocument:
-    return MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON")
-
-
-def _first_mistake(error: Exception, limits: Limits) -> InvalidDocument | DocumentTooLarge:
-    """The mistake that a typed decoder stopped at, where the search for all mistakes is too heavy or finds none."""
-    detail, _, path = str(error).partition(" - at `$")
-    place: list[Any] = [key or int(row) for key, row in _STEP.findall(path)]
-    if place and _TOO_LONG.match(detail):
-        return limits.refuse(place[0], "these")
-    if _COLUMNS.match(detail) and len(place) == 1:
-        return error_at(pointer(place), ROWS_EXPECTED)
-    if missing := _MISSING.match(detail):
-        return error_at(pointer((*place, missing[1])), describe_missing_field(missing[1]))
-    if unknown := _UNKNOWN.match(detail):
-        return error_at(pointer((*place, unknown[1])), describe_unknown_field(unknown[1]))
-    return error_at(pointer(place), f"{detail[:200] or 'expected a snapshot, got something else'}; correct it")
-
-
-def _require_light(body: bytes, weight: int) -> None:
-    """Refuse a body that would need too much memory. Typed decoders stop at the first mistake, so only long lists of
-    short values can."""
-    if weight > memory.budget(len(body)):
-        raise DocumentTooLarge(
-            f"body: {len(body)} bytes hold so many small values that they would take more than {memory.FACTOR} times "
-            "as much memory; correct the document, or split it"
-        )
+def _matrix(rows: Iterable[Mapping[str, float | None]], names: Sequence[str]) -> NDArray[np.float32]:
+    """The numbers of rows, ``[rows, names]``; NaN: null or missing."""
+    values = [[row.get(name) for name in names] for row in rows]
+    return to_float32(np.array(values, np.float64).reshape(len(values), len(names)))

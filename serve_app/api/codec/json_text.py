@@ -5,12 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from serve_app.api.codec import memory
 from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, TooHeavy, errors_at, pointer
-
-_QUOTE, _COLON, _SPACE = b'": '
 
 
 def parse(body: bytes) -> Any:
@@ -25,31 +21,6 @@ def parse(body: bytes) -> Any:
         raise TooHeavy
     unique = _UniqueKeys()
     return unique.require(json.loads(body.decode("utf-8"), object_pairs_hook=unique))
-
-
-def require_each_key_once(body: bytes, keys: int, colons: int) -> None:
-    """Check that a correct body has no more than this many keys: typed decoders silently take the last of two equal
-    ones.
-
-    Args:
-        body: which is otherwise correct.
-        keys: each of them has a colon.
-        colons: in its texts, at least.
-
-    Raises what :func:`parse` raises.
-    """
-    if b"\\" in body or (memory.count(body, ":") > keys + colons and _count_keys(body) != keys):
-        parse(body)
-
-
-def _count_keys(body: bytes) -> int:
-    """Number of keys in a correct body without escapes, or more; -1 if a space is before a colon.
-
-    Without such a space, each key ends in ``":``. Elsewhere only a text that begins with a colon has it.
-    """
-    characters = np.frombuffer(body, np.uint8)
-    before = characters[:-1][characters[1:] == _COLON]
-    return -1 if (before <= _SPACE).any() else int(np.count_nonzero(before == _QUOTE))
 
 
 class _UniqueKeys:

@@ -30,12 +30,11 @@ class RequestKind(StrEnum):
     PUSH = "push"  # a live snapshot
     READ = "read"  # or what a person does: feedback, a mute
     BASELINE = "baseline"
-    SCORE = "score"  # a back-test
 
 
 # Of the limit, that a kind of requests may use, and what no other kind can use up.
-SHARES = {RequestKind.PUSH: 1.0, RequestKind.READ: 0.75, RequestKind.BASELINE: 0.5, RequestKind.SCORE: 0.5}
-RESERVED = {RequestKind.PUSH: MIN, RequestKind.READ: 16, RequestKind.BASELINE: 1, RequestKind.SCORE: 1}
+SHARES = {RequestKind.PUSH: 1.0, RequestKind.READ: 0.75, RequestKind.BASELINE: 0.5}
+RESERVED = {RequestKind.PUSH: MIN, RequestKind.READ: 16, RequestKind.BASELINE: 1}
 
 
 @dataclass(frozen=True, slots=True)

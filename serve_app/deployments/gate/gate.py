@@ -332,8 +332,6 @@ class Gate:
             if self._is_starting() and is_page_request(scope):
                 live = min(live, STARTING_PAGE_SECONDS)
             return Request(None, "", live, is_probe=path in PROBES)
-        if path == "/v1/score":
-            return Request(RequestKind.SCORE, "", self._front.score_deadline_seconds)
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
             return Request(RequestKind.READ, "", live)

@@ -2,20 +2,19 @@
 
 import asyncio
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from model.snapshot import MeshSnapshot
-from serve_app.api.codec import Limits, decode_snapshot, decode_snapshots, json_body, pack_snapshot, require_not_ahead
+from serve_app.api.codec import Limits, decode_snapshot, json_body, pack_snapshot, require_not_ahead
 from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
-from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument, UnsupportedMediaType
+from serve_app.errors import DocumentTooLarge, MalformedDocument, UnsupportedMediaType
 from serve_app.settings import LimitSettings
 
 T = TypeVar("T")
@@ -49,19 +48,6 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
         return pack_snapshot(snapshot)
 
     result: bytes = await _read(request, limits.max_body_bytes, pack)
-    return result
-
-
-async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
-    """Read the snapshots of a body, at least ``fewest``, in order of time; the rest as :func:`read_snapshot`."""
-
-    def pack(body: bytes, media_type: str) -> list[bytes]:
-        snapshots = decode_snapshots(body, media_type, _counts(limits))
-        _require_enough(snapshots, fewest)
-        _require_order(snapshots)
-        return [pack_snapshot(snapshot) for snapshot in snapshots]
-
-    result: list[bytes] = await _read(request, limits.max_body_bytes, pack)
     return result
 
 
@@ -131,7 +117,7 @@ async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies)
 
 
 def _encoding(request: Request) -> str:
@@ -191,23 +177,3 @@ def _too_long(most: int, came: str) -> DocumentTooLarge:
         f"body: expected at most {most} bytes, got {came}; send less, or split the mesh; for snapshots, "
         "limits.max_body_bytes can be raised"
     )
-
-
-def _require_enough(snapshots: Sequence[MeshSnapshot], fewest: int) -> None:
-    if len(snapshots) < fewest:
-        raise InvalidDocument(
-            f"snapshots: expected at least {fewest}, which scoring needs, got {len(snapshots)}; send more",
-            pointer="/snapshots",
-        )
-
-
-def _require_order(snapshots: Sequence[MeshSnapshot]) -> None:
-    for i in range(1, len(snapshots)):
-        before, after = snapshots[i - 1].observed_at, snapshots[i].observed_at
-        if after <= before:
-            pointer, detail = (
-                f"/snapshots/{i}/observed_at",
-                f"snapshot {i}: expected a time after the one before, {before.isoformat()}, got {after.isoformat()}; "
-                "send snapshots in order, each instant once",
-            )
-            raise InvalidDocument(detail, pointer=pointer, errors=[{"pointer": pointer, "detail": detail}])

@@ -13,7 +13,6 @@ from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 
 MESH_ROUTE = re.compile(rf"/v1/meshes/(?P<mesh>{MESH_NAME})/(?P<what>snapshots|baseline|otlp/v1/metrics)")
-SCORE_ROUTE = "/v1/score"
 _HEADER = spans.HEADER.encode()
 
 
@@ -35,8 +34,6 @@ class TracedRequests:
             with set_log_context(found["mesh"]):
                 route = f"/v1/meshes/{{mesh}}/{found['what']}"
                 await self._trace(route, {"mesh": found["mesh"]}, scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] == SCORE_ROUTE:
-            await self._trace(SCORE_ROUTE, {}, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 

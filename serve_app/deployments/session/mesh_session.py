@@ -14,7 +14,6 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,7 +24,7 @@ from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
 from serve_app.access.ended import EndedIds
-from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.api.codec import pack_snapshot
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
@@ -39,7 +38,7 @@ from serve_app.deployments.session.service_graphs import ServiceGraphs
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.deployments.sla.counts import Report
 from serve_app.deployments.sla.levels import ServiceLevels
-from serve_app.errors import DeadlineExceeded, Overloaded, ServeError, StoreGone
+from serve_app.errors import DeadlineExceeded, ServeError, StoreGone
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
     CONFIDENCE,
@@ -53,21 +52,17 @@ from serve_app.metrics import (
     ServiceLevel,
 )
 from serve_app.models.desk import ModelDesk
-from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
 from serve_app.models.trials import Trials
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
-    PREPARE,
-    Mesh,
     StageResults,
     commit,
     judge,
     options,
     replayer,
-    run_stages,
     with_memory,
 )
 from serve_app.runtime import replica
@@ -75,7 +70,7 @@ from serve_app.runtime.background import start_task
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller, Handle, connect, with_pickle
+from serve_app.runtime.rpc import Caller, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import ScoringPlace, Settings
 from serve_app.stores.cache import MeshCache
@@ -89,9 +84,8 @@ if TYPE_CHECKING:
     from serve_app.deployments.scoring.scorer import Scorer
 
 log = logging.getLogger(__name__)
+SHADOW_SECONDS = 30.0  # for which the other model of a trial may score a snapshot; no one waits for it
 FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
-MAX_SCORES = 2  # concurrent requests with many snapshots; each keeps a core busy
-NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 
 
 class MeshSession:
@@ -136,7 +130,6 @@ class MeshSession:
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._levels = ServiceLevels(settings.sla)
-        self._scores = asyncio.Semaphore(MAX_SCORES)
         self._load = RequestLoad()
         self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
         self._trials = Trials(settings, self._models, store)
@@ -253,31 +246,6 @@ class MeshSession:
         with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
             await self._push(mesh, packed, await self._runner(mesh, deadline), counted=False)
 
-    async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
-        """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
-
-        Raises:
-            Overloaded: too many such requests are in progress.
-            ServeError: it could not be scored, or not in time.
-        """
-        if self._scores.locked():
-            raise Overloaded(
-                "MeshSession: the limit of concurrent scoring requests is reached; try again later",
-                retry_after_seconds=RETRY_AFTER_SECONDS,
-            )
-        async with self._scores:
-            with spans.span("session.score_snapshots", trace, snapshots=len(packed)):
-                return await self._score(packed, await self._runner(ALL_MESHES, deadline))
-
-    async def _score(self, packed: Sequence[bytes], runner: SnapshotRunner) -> SnapshotAnswer:
-        mesh = Mesh()
-        with self._load.work():
-            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
-                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
-                mesh = advanced.mesh
-        document = encode_verdict(advanced.verdict).model_dump_json().encode()
-        return runner.progress.answer(document)
-
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
 
@@ -310,7 +278,7 @@ class MeshSession:
     async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
         model = self._models.get(mesh) or await self._models.of(mesh)
-        return self._backend.runner(mesh or NOT_STORED, deadline, model, self._settings.priority(mesh).weight)
+        return self._backend.runner(mesh, deadline, model, self._settings.priority(mesh).weight)
 
     def _follow_rollout(self) -> None:
         """Follow the rollout in the background. A store or a registry that hangs must not hold the check of health."""
@@ -328,10 +296,6 @@ class MeshSession:
             await self._trials.check()
         except ServeError as error:
             log.warning("the trial of a model could not be judged: %s", error)
-
-    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
-        snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
-        return await run_stages(runner, mesh, snapshot, self._options)
 
     async def _push(
         self,
@@ -411,7 +375,7 @@ class MeshSession:
         self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
     ) -> tuple[Verdict, IncidentMemory, float]:
         """What another model makes of a snapshot that has its verdict. Nothing is stored."""
-        deadline = Deadline.after(self._settings.serve.score_deadline_seconds)
+        deadline = Deadline.after(SHADOW_SECONDS)
         runner = self._backend.runner(judged.mesh, deadline, model, in_shadow=True)
         prepared = with_memory(judged.prepared, memory)
         snapshot = prepared.mesh.state.window[-1]

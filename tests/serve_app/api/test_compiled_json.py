@@ -1,4 +1,4 @@
-"""The compiled reader of JSON against the typed decoders: the same snapshot, or no snapshot."""
+"""The compiled reader of JSON against the decoder of single rows: the same snapshot, or no snapshot."""
 
 import json
 import random
@@ -33,7 +33,7 @@ FULL["services"][0]["signals"] = {"queue_depth": 12, "cpu_throttling": 0.125}
 
 def other_way(body: bytes, limits: Limits = ANY) -> MeshSnapshot:
     """Decode without compiled code."""
-    return json_body.decode_by_type(body, limits)
+    return json_body.decode_by_row(body, limits)
 
 
 def content(snapshot: MeshSnapshot) -> dict[str, Any]:

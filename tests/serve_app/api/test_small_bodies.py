@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from serve_app.api.codec import ARROW, JSON, Limits, decode_snapshot, decode_snapshots
+from serve_app.api.codec import ARROW, JSON, Limits, decode_snapshot
 from serve_app.api.problems import problem
 from serve_app.errors import MalformedDocument, ServeError
 from tests.serve_app.api.bodies import LONG, cell, one_name, services, stream
@@ -57,20 +57,17 @@ ARROWS: dict[str, tuple[Callable[[], dict[str, Any]], int, str | None]] = {
 
 def check_refusal(body: bytes, media_type: str, status: int, pointer: str | None) -> None:
     """Check the answer to a body. It must be short, and decoding must take little memory."""
-    for decode, prefix in ((decode_snapshot, ""), (decode_snapshots, "/snapshots/0")):
-        if prefix and media_type != ARROW:
-            body = b'{"snapshots":[%s]}' % body
-        tracemalloc.start()
-        try:
-            with pytest.raises(ServeError) as caught:
-                decode(body, media_type, LIMITS)
-            most = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        answer = problem(caught.value)
-        assert (answer.status, answer.pointer or "") == (status, prefix + (pointer or ""))
-        assert len(answer.model_dump_json()) < 4000, "the wrong value is shown shortened"
-        assert most < 2**26 + 4 * len(body)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ServeError) as caught:
+            decode_snapshot(body, media_type, LIMITS)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    answer = problem(caught.value)
+    assert (answer.status, answer.pointer or "") == (status, pointer or "")
+    assert len(answer.model_dump_json()) < 4000, "the wrong value is shown shortened"
+    assert most < 2**26 + 4 * len(body)
 
 
 @pytest.mark.parametrize("case", ARROWS)
@@ -92,9 +89,8 @@ def test_a_column_given_twice_is_refused() -> None:
 @pytest.mark.parametrize("name", [b"services", b"namespace"])
 def test_names_that_are_no_text_are_refused(name: bytes) -> None:
     body = stream(services=services()).replace(name, b"\xff" + name[1:])
-    for decode in (decode_snapshot, decode_snapshots):
-        with pytest.raises(MalformedDocument):
-            decode(body, ARROW)
+    with pytest.raises(MalformedDocument):
+        decode_snapshot(body, ARROW)
 
 
 def test_nanoseconds_are_cut() -> None:

@@ -94,12 +94,12 @@ def test_a_mesh_without_requests_gives_its_share_back() -> None:
     assert sum(ticket is not None for ticket in took) >= int(admission.limit)
 
 
-def test_pushes_go_before_reads_and_reads_before_back_tests() -> None:
+def test_pushes_go_before_reads_and_reads_before_baselines() -> None:
     admission = Admission(DEADLINE)
-    scores = [admission.admit(RequestKind.SCORE, "", 0.0) for _ in range(20)]
+    baselines = [admission.admit(RequestKind.BASELINE, f"new-{i}", 0.0) for i in range(20)]
     reads = [admission.admit(RequestKind.READ, "", 0.0) for _ in range(20)]
     pushes = [admission.admit(RequestKind.PUSH, f"mesh-{i}", 0.0) for i in range(20)]
-    taken = [sum(ticket is not None for ticket in group) for group in (scores, reads, pushes)]
+    taken = [sum(ticket is not None for ticket in group) for group in (baselines, reads, pushes)]
     assert taken[0] == admission.limit / 2
     assert taken[1] == RESERVED[RequestKind.READ]  # reads always have a few reserved places
     assert taken[2] >= MIN

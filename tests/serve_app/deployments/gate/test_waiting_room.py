@@ -73,7 +73,7 @@ async def test_reads_do_not_wait() -> None:
     room = WaitingRoom(Admission(LONG))
     while await room.enter(RequestKind.READ, "", Priority.NORMAL):
         pass
-    assert (await room.enter(RequestKind.SCORE, "", Priority.NORMAL)) is not None  # a place is reserved for it
+    assert (await room.enter(RequestKind.BASELINE, "new", Priority.NORMAL)) is not None  # a place is reserved for it
 
 
 async def test_a_client_that_leaves_while_it_waits_takes_no_room() -> None:

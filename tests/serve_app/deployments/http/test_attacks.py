@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 MESH = "attacked"
 BASE = f"/v1/meshes/{MESH}"
-PUSH, BASELINE, SCORE = f"{BASE}/snapshots", f"{BASE}/baseline", "/v1/score"
+PUSH, BASELINE = f"{BASE}/snapshots", f"{BASE}/baseline"
 FEEDBACK, MUTES = f"{BASE}/feedback", f"{BASE}/mutes"
 REFUSED = range(400, 500)
 # ruff: noqa: E501
@@ -52,10 +52,10 @@ def as_json(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-FORMS: dict[str, tuple[str, Callable[[list[Any]], bytes], Callable[[list[Any]], bytes]]] = {
-    "JSON": (JSON, lambda d: as_json(d[-1]), lambda d: as_json({"snapshots": d})),
-    "Arrow": (ARROW, lambda d: arrow_of(d[-1:]), arrow_of),
-}  # fmt: skip
+FORMS: dict[str, tuple[str, Callable[[Any], bytes]]] = {
+    "JSON": (JSON, as_json),
+    "Arrow": (ARROW, lambda one: arrow_of([one])),
+}
 NUMBERS = [
     "text",
     "1",
@@ -311,11 +311,10 @@ def is_sound(form: str, path: tuple[Any, ...], value: Any) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("route", [PUSH, BASELINE, SCORE])
+@pytest.mark.parametrize("route", [PUSH, BASELINE])
 @pytest.mark.usefixtures("check_unharmed")
 def test_a_snapshot_with_one_bad_value_is_refused(service: Service, form: str, route: str) -> None:
-    media_type, one, many = FORMS[form]
-    others = [document(minute) for minute in range(3, 15)]
+    media_type, one = FORMS[form]
     wrong: list[str] = []
     made = [(path, value, change_at(path, value)) for path, values in VALUES for value in values]
     made += [((), i, change(document())) for i, change in enumerate(WHOLE)]
@@ -325,7 +324,7 @@ def test_a_snapshot_with_one_bad_value_is_refused(service: Service, form: str, r
         if is_sound(form, path, value):
             continue
         try:
-            body = many([*others, bad]) if route == SCORE else one([bad])
+            body = one(bad)
         except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError, AttributeError):
             continue  # this form cannot express it
         name = f"{form} {route} {path} {str(value)[:40]!r}"
@@ -339,7 +338,7 @@ def test_a_snapshot_with_one_bad_value_is_refused(service: Service, form: str, r
 @pytest.mark.usefixtures("check_unharmed")
 def test_damaged_bodies_are_refused(service: Service, media_type: str, bodies: list[bytes]) -> None:
     wrong: list[str] = []
-    for route in (PUSH, BASELINE, SCORE, *((FEEDBACK, MUTES) if media_type == JSON else ())):
+    for route in (PUSH, BASELINE, *((FEEDBACK, MUTES) if media_type == JSON else ())):
         for body in bodies:
             name = f"{media_type} {route} {body[:60]!r} {len(body)}"
             wrong += check_refusal(service, name, "POST", route, content=body, headers={"content-type": media_type})
@@ -382,7 +381,7 @@ def test_odd_paths_and_parameters_are_refused(service: Service) -> None:
         wrong += check_refusal(service, f"GET {route}?{query[:60]}", "GET", f"{BASE}/{route}?{query}")
         wrong += check_refusal(service, f"GET {route}?nonsense", "GET", f"{BASE}/{route}?nonsense={quote(query[:500])}")
     for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):
-        for route in (PUSH, SCORE, f"{BASE}/verdict", "/v1/model", "/healthz"):
+        for route in (PUSH, f"{BASE}/verdict", "/v1/model", "/healthz"):
             wrong += check_refusal(service, f"{method} {route}", method, route, content=GOOD)
     assert not wrong, "\n".join(wrong)
 
@@ -399,7 +398,7 @@ def test_bodies_with_a_wrong_media_type_are_refused(service: Service) -> None:
     ]  # fmt: skip
     wrong: list[str] = []
     bad = as_json(document() | {"observed_at": "never"})
-    for route in (PUSH, BASELINE, SCORE, FEEDBACK, MUTES):
+    for route in (PUSH, BASELINE, FEEDBACK, MUTES):
         for media_header in headers:
             wrong += check_refusal(
                 service, f"{route} as {str(media_header)[:60]}", "POST", route, content=bad, headers=media_header
@@ -446,8 +445,7 @@ def test_the_ingress_does_not_grow_out_of_proportion(service: Service) -> None:
 
         thread = threading.Thread(target=sample)
         thread.start()
-        for route in (PUSH, SCORE):
-            wrong += check_refusal(service, f"{case} {route}", "POST", route, content=body)
+        wrong += check_refusal(service, case, "POST", PUSH, content=body)
         done.set()
         thread.join()
         if most[0] - before > FACTOR * len(body) + SPARE:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 MESH = "bad-input"
 SNAPSHOTS = record_simulation(MeshSpec(services=30, seed=3), 12)
 NEXT = snapshot_document(SNAPSHOTS[3])
-PUSH, BASELINE, SCORE = f"/v1/meshes/{MESH}/snapshots", f"/v1/meshes/{MESH}/baseline", "/v1/score"
+PUSH, BASELINE = f"/v1/meshes/{MESH}/snapshots", f"/v1/meshes/{MESH}/baseline"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ def check_unchanged(service: Service, mesh: None) -> Iterator[None]:
     assert read_store(service) == before
 
 
-FORMS: dict[str, tuple[str, Callable[[list[Any]], tuple[bytes, bytes]]]] = {  # one document, or several to score
-    "json": (JSON, lambda d: (json.dumps(d[3]).encode(), json.dumps({"snapshots": d}).encode())),
-    "arrow": (ARROW, lambda d: (arrow_of([d[3]]), arrow_of(d))),
+FORMS: dict[str, tuple[str, Callable[[Any], bytes]]] = {
+    "json": (JSON, lambda document: json.dumps(document).encode()),
+    "arrow": (ARROW, lambda document: arrow_of([document])),
 }
 EVERY_FORM = pytest.mark.parametrize("form", FORMS)
 
@@ -54,17 +54,13 @@ def test_wrong_content_is_refused_with_its_place(
     service: Service, form: str, changed: dict[str, Any], pointer: str
 ) -> None:
     media_type, encode = FORMS[form]
-    several = [snapshot_document(s) for s in SNAPSHOTS]
-    several[3] = document(**changed)
     try:
-        one, many = encode(several)
+        one = encode(document(**changed))
     except (pa.ArrowException, OverflowError) as error:  # a column has one type
         pytest.skip(f"cannot be expressed in {form}: {error}")
     headers = {"content-type": media_type}
     for path in (PUSH, BASELINE):
         problem(service.http.post(path, content=one, headers=headers), 422, "invalid-document", pointer)
-    response = service.http.post(SCORE, content=many, headers=headers)
-    problem(response, 422, "invalid-document", f"/snapshots/3{pointer}")
 
 
 @EVERY_FORM
@@ -72,9 +68,9 @@ def test_wrong_content_is_refused_with_its_place(
 def test_damaged_bytes_are_refused(service: Service, form: str) -> None:
     """The bytes are cut off, or the header of the form is wrong or missing."""
     media_type, encode = FORMS[form]
-    one, _ = encode([snapshot_document(s) for s in SNAPSHOTS])
+    one = encode(NEXT)
     for body in (b"", one[: len(one) // 2], b"\xc1" + one, one[1:]):
-        for path in (PUSH, BASELINE, SCORE):
+        for path in (PUSH, BASELINE):
             problem(
                 service.http.post(path, content=body, headers={"content-type": media_type}), 400, "malformed-document"
             )
@@ -110,7 +106,7 @@ MALFORMED = [
 @pytest.mark.parametrize("body", MALFORMED, ids=lambda body: repr(body[:12]))
 @pytest.mark.usefixtures("check_unchanged")
 def test_a_body_that_is_no_json_is_malformed(service: Service, body: bytes) -> None:
-    for path in (PUSH, BASELINE, SCORE):
+    for path in (PUSH, BASELINE):
         problem(service.http.post(path, content=body), 400, "malformed-document")
 
 
@@ -119,7 +115,6 @@ def test_a_body_that_is_no_json_is_malformed(service: Service, body: bytes) -> N
 def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> None:
     for path in (PUSH, BASELINE):
         problem(service.http.post(path, content=body), 422, "invalid-document", "")
-    problem(service.http.post(SCORE, content=body), 422, "invalid-document", "/snapshots")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ def test_a_body_that_is_no_object_is_refused(service: Service, body: bytes) -> N
 )
 @pytest.mark.usefixtures("check_unchanged")
 def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str]) -> None:
-    for path in (PUSH, BASELINE, SCORE):
+    for path in (PUSH, BASELINE):
         body = problem(
             service.http.post(path, content=json.dumps(NEXT), headers=headers), 415, "unsupported-media-type"
         )
@@ -225,16 +220,12 @@ def test_documents_above_the_limits_are_too_large(service: Service) -> None:
     for path in (PUSH, BASELINE):
         problem(service.http.post(path, json=many), 413, "document-too-large", "/services")
         problem(service.http.post(path, json=busy), 413, "document-too-large", "/calls")
-    several: list[Any] = [snapshot_document(s) for s in SNAPSHOTS]
-    for place, wrong, pointer in ((5, many, "/snapshots/5/services"), (6, busy, "/snapshots/6/calls")):
-        body = {"snapshots": [*several[:place], wrong, *several[place + 1 :]]}
-        problem(service.http.post(SCORE, json=body), 413, "document-too-large", pointer)
 
 
 @pytest.mark.usefixtures("check_unchanged")
 def test_a_body_beyond_the_limit_is_refused_with_and_without_content_length(service: Service) -> None:
     body = b" " * (service.settings.limits.max_body_bytes + 1)
-    for path in (PUSH, BASELINE, SCORE):
+    for path in (PUSH, BASELINE):
         problem(service.http.post(path, content=body), 413, "document-too-large")
         chunks = (body[i : i + 2**20] for i in range(0, len(body), 2**20))
         problem(service.http.post(path, content=chunks), 413, "document-too-large")
@@ -290,7 +281,6 @@ ROUTES = [
     ("GET", f"/v1/meshes/{MESH}/snapshots", 405, "method-not-allowed"),
     ("DELETE", f"/v1/meshes/{MESH}/verdict", 405, "method-not-allowed"),
     ("OPTIONS", "/v1/meshes", 405, "method-not-allowed"),
-    ("GET", "/v1/score", 405, "method-not-allowed"),
     ("PATCH", "/v1/meshes", 405, "method-not-allowed"),
 ]  # fmt: skip
 
