@@ -181,25 +181,6 @@ GPU_FALLBACKS = Metric(
     "Groups of parts that were scored on the CPU because the GPU failed, by reason: memory, error.",
     ("reason",),
 )
-GPU_TEMPERATURE = Metric("tagae_gpu_temperature_celsius", "Temperature of a scorer's GPU.", ("device",), gauge=True)
-GPU_CLOCK = Metric(
-    "tagae_gpu_clock_ratio",
-    "Clock of the multiprocessors of a scorer's GPU, relative to the highest.",
-    ("device",),
-    gauge=True,
-)
-GPU_THROTTLED = Metric(
-    "tagae_gpu_throttled",
-    "1 while a scorer's GPU is slowed down, by reason: heat, power.",
-    ("device", "reason"),
-    gauge=True,
-)
-GPU_HEADROOM = Metric(
-    "tagae_gpu_headroom_ratio",
-    "Share of the usual requests that a scorer's GPU can take before heat slows it down.",
-    ("device",),
-    gauge=True,
-)
 METRICS = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
 
 

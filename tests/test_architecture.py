@@ -112,7 +112,6 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/web/assets.py",  # for its Brotli
     ),
     "pytest": ("lab/contracts/",),
-    "pynvml": ("serve_app/deployments/scoring/gpu.py",),
     "pymetis": ("partitioning/",),
     "joserfc": ("serve_app/access/oidc/",),
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),

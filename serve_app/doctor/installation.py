@@ -35,7 +35,6 @@ EXTRAS = {
     "torch-geometric": "only for data sets and networks of PyTorch Geometric",
     "onnxscript": "only for tagae export to ONNX",
     "metis": "only if METIS comes from the system",
-    "nvidia-ml-py": "only to watch the temperature of GPUs",
     "redis": "only for store.kind redis",
     "opentelemetry-exporter-otlp-proto-http": "only for traces.endpoint",
     "joserfc": "only for serve.oidc",

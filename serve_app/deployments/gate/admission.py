@@ -4,8 +4,7 @@ The limit adapts to measured durations (additive increase, multiplicative decrea
 concurrency-limits does the same for services). While requests take less than a target the limit grows. As soon as they
 take longer it shrinks. A refusal costs next to nothing, so accepted requests keep their deadlines under any load.
 
-While a GPU is hot, the limit is lowered to its headroom, before the GPU slows itself down. While pushes are refused
-although times are good, it is widened (:mod:`serve_app.deployments.gate.widening`).
+While pushes are refused although times are good, it is widened (:mod:`serve_app.deployments.gate.widening`).
 """
 
 import math
@@ -60,13 +59,11 @@ class Admission:
         deadline_seconds: of a request.
         widening: the factor of the limit.
         limit: requests that may be under way, adapted to their durations.
-        headroom: share of the limit to use, above 0, at most 1.
     """
 
     deadline_seconds: float
     widening: Widening = field(default_factory=Widening)
     limit: float = FIRST
-    headroom: float = 1.0
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
     _asked: dict[str, float] = field(default_factory=dict)  # by mesh: when it last asked, the longest ago first
@@ -93,8 +90,8 @@ class Admission:
 
     @property
     def usable(self) -> float:
-        """Requests that may be under way now: the limit with its headroom and its factor."""
-        return self.headroom * self.widening.factor * self.limit
+        """Requests that may be under way now: the limit with its factor."""
+        return self.widening.factor * self.limit
 
     def refuse(self, mesh: str, now: float) -> None:
         """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""

@@ -26,7 +26,6 @@ import logging
 import random
 import re
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,7 +77,6 @@ from serve_app.settings.meshes import Priority
 from serve_app.web import assets
 
 BROKEN = 500  # what an answer that broke off counts as
-HEADROOMS = 6  # answers of scorers, half a minute: a hot GPU stays hot for a while
 BODY_SECONDS = 30.0  # for the body of a request
 BODY_BYTES_PER_SECOND = 1024  # at least, after the grace
 GRACE_SECONDS = 5.0  # before the rate of a body is checked
@@ -165,8 +163,6 @@ class Gate:
         self._reporting: asyncio.Task[None] | None = None
         self._began = time.monotonic()
         self._has_answered = False  # the service, at least once
-        # Each answer is of one scorer, so the lowest of the newest answers counts.
-        self._headrooms: deque[float] = deque([1.0], maxlen=HEADROOMS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it."""
@@ -248,15 +244,11 @@ class Gate:
         """Whether the service answers that it is ready, before the deadline."""
         try:
             async with asyncio.timeout(self._front.deadline_seconds):
-                status, body = await self._ask("/readyz", {EXTENSION: report, REFUSALS_EXTENSION: refusals})
-            if status != 200:
-                return False
-            self._headrooms.append(json.loads(body).get("headroom") or 1.0)
+                status, _ = await self._ask("/readyz", {EXTENSION: report, REFUSALS_EXTENSION: refusals})
         except Exception as error:  # of the service, or of Serve
             log.warning("the readiness of the service could not be checked: %r", error)
             return False
-        self._admission.headroom = min(self._headrooms)
-        return True
+        return status == 200
 
     async def _ask(self, path: str, extensions: Mapping[str, object]) -> tuple[int, bytes]:
         """Status and body of the answer to the gate's own request."""

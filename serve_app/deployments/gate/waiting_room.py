@@ -107,8 +107,8 @@ class WaitingRoom:
         return len(self._waiting) < self._places() or self._waiting[-1].order[0] > RANKS[priority]
 
     def _places(self) -> int:
-        """As many may wait as may be under way while no GPU is hot; at least one."""
-        return max(1, int(self._admission.widening.factor * self._admission.limit))
+        """As many may wait as may be under way; at least one."""
+        return max(1, int(self._admission.usable))
 
 
 def _ticket(one: WaitingSnapshot) -> Ticket | None:

@@ -45,11 +45,9 @@ class ScorerInfo:
         kernels: their backend.
         model: digest of the weights.
         refused: for each configured weights that are not in use, a sentence that says why.
-        headroom: share of the usual requests that it can take; below 1 while its GPU is hot.
     """
 
     device: str
     kernels: str
     model: str
     refused: tuple[str, ...] = ()
-    headroom: float = 1.0

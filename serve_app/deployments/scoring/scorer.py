@@ -23,7 +23,7 @@ from model.scoring.score import PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.load import LastUse
-from serve_app.deployments.scoring.gpu import measure_memory, watch_gpu
+from serve_app.deployments.scoring.gpu import measure_memory
 from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.passes import observe_pass
@@ -70,7 +70,6 @@ class Scorer:
         self._replica = replica.name()
         self._instruments = open_instruments()
         devices.report(chosen, self._instruments)
-        self._gpu = watch_gpu(self._device, self._instruments)
         self._queue = GroupQueue(self._device.type, self._score_batch, self._instruments)
         self._loader = open_loader(settings, self._device, self._instruments)
         self._use = LastUse(settings.scorer.idle_seconds)
@@ -87,15 +86,14 @@ class Scorer:
         return self._use.report()
 
     async def check_health(self) -> None:
-        """Serve calls this every second: score a small probe, and look at the GPU."""
+        """Serve calls this every second: score a small probe."""
         with suppress(torch.OutOfMemoryError):  # the CPU scores meanwhile
             await self._in_thread(score, self._checkpoint.network, self._probe)
-        await asyncio.to_thread(self._gpu.observe)
 
     async def info(self) -> ScorerInfo:
         """The device, kernels and weights of this replica."""
         kind = self._device.type
-        return ScorerInfo(kind, backend(kind), self._checkpoint.digest, self._weights.refused, self._gpu.headroom)
+        return ScorerInfo(kind, backend(kind), self._checkpoint.digest, self._weights.refused)
 
     async def score(
         self,

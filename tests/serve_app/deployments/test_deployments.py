@@ -22,13 +22,7 @@ from model.network.contract import Decoding, MeshGraph, MeshNetwork
 from model.scoring.score import PartitionTask, score
 from serve_app.app import nest
 from serve_app.deployments.http.routes.views import mesh_document
-from serve_app.deployments.scoring.gpu import (
-    MIN_HEADROOM,
-    GpuReading,
-    GpuWatch,
-    measure_memory,
-    watch_gpu,
-)
+from serve_app.deployments.scoring.gpu import measure_memory
 from serve_app.deployments.scoring.in_session import score_parts
 from serve_app.deployments.scoring.scorer import balance, probe, score_groups
 from serve_app.errors import NoCapacity
@@ -156,61 +150,6 @@ def test_a_scorer_on_a_cpu_leaves_gpus_alone() -> None:
     measure_memory(torch.device("cpu"), instruments)
     assert (kernels.backend_reason("cuda"), torch.cuda.is_initialized()) == before
     assert b"tagae_gpu_memory_peak_bytes{" not in instruments.text([], [])
-
-
-@pytest.mark.parametrize(
-    ("temperature", "slowdown", "is_hot", "headroom"),
-    [
-        (40.0, 90.0, False, 1.0),
-        (80.0, 90.0, False, 1.0),
-        (85.0, 90.0, False, (1 + MIN_HEADROOM) / 2),
-        (90.0, 90.0, False, MIN_HEADROOM),
-        (99.0, 90.0, False, MIN_HEADROOM),
-        (70.0, 90.0, True, MIN_HEADROOM),
-        (99.0, None, False, 1.0),
-        (70.0, None, True, MIN_HEADROOM),
-    ],
-)
-def test_the_headroom_of_a_gpu_falls_before_heat_slows_it_down(
-    temperature: float, slowdown: float | None, is_hot: bool, headroom: float
-) -> None:
-    assert GpuReading(temperature, slowdown, 1.0, is_hot, is_short_of_power=True).headroom == pytest.approx(headroom)
-
-
-def test_the_state_of_a_gpu_is_exported_and_an_unknown_state_has_full_headroom() -> None:
-    instruments, readings = PrometheusInstruments(), iter([GpuReading(85.0, 90.0, 0.8, False, True), None])
-    watch = GpuWatch("cuda", lambda: next(readings), instruments)
-    watch.observe()
-    assert watch.headroom == pytest.approx(0.625)
-    text = instruments.text()
-    for line in (
-        b'tagae_gpu_temperature_celsius{device="cuda"} 85.0',
-        b'tagae_gpu_clock_ratio{device="cuda"} 0.8',
-        b'tagae_gpu_throttled{device="cuda",reason="heat"} 0.0',
-        b'tagae_gpu_throttled{device="cuda",reason="power"} 1.0',
-        b'tagae_gpu_headroom_ratio{device="cuda"} 0.625',
-    ):
-        assert line in text
-    watch.observe()
-    assert watch.headroom == 1.0
-
-
-def test_a_scorer_on_a_cpu_watches_no_gpu() -> None:
-    instruments = PrometheusInstruments()
-    watch = watch_gpu(torch.device("cpu"), instruments)
-    watch.observe()
-    assert watch.headroom == 1.0
-    assert b"tagae_gpu_temperature_celsius{" not in instruments.text()
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_scorer_on_a_gpu_watches_its_temperature_and_clock() -> None:
-    instruments = PrometheusInstruments()
-    watch = watch_gpu(torch.device("cuda"), instruments)
-    watch.observe()
-    (temperature,) = re.findall(rb'tagae_gpu_temperature_celsius{device="cuda"} (\S+)', instruments.text())
-    assert 0 < float(temperature) < 120
 
 
 @pytest.mark.gpu

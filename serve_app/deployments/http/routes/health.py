@@ -94,5 +94,4 @@ def _document(status: str, scorer: ScorerInfo | None, *, sees_all: bool) -> Heal
         kernels=scorer.kernels,
         model=scorer.model,
         refused=describe_refused(scorer.refused, sees_all=sees_all),
-        headroom=scorer.headroom,
     )

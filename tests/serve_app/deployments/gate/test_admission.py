@@ -156,22 +156,6 @@ def test_few_clients_are_refused_if_many_wait_for_their_turn() -> None:
     assert counts[False] < 1.5 * counts[True]
 
 
-@pytest.mark.parametrize("headroom", [1.0, 0.5, 0.25])
-def test_a_hot_gpu_lowers_the_limit_and_a_cool_one_restores_it(headroom: float) -> None:
-    admission = Admission(DEADLINE, limit=64.0)
-    admission.headroom = headroom
-    tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 0.0) for i in range(100)]
-    assert sum(ticket is not None for ticket in tickets) == 64 * headroom
-    admission.headroom = 1.0
-    assert sum(admission.admit(RequestKind.PUSH, f"n{i}", 0.0) is not None for i in range(100)) == 64 * (1 - headroom)
-
-
-def test_the_least_number_of_pushes_is_admitted_at_any_temperature() -> None:
-    admission = Admission(DEADLINE, limit=float(MIN), headroom=0.25)
-    tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 0.0) for i in range(20)]
-    assert sum(ticket is not None for ticket in tickets) == MIN
-
-
 def test_the_limit_is_multiplied_by_the_widening() -> None:
     admission = Admission(DEADLINE, Widening(factor=4.0))
     tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 1.0) for i in range(2 * MAX)]

@@ -56,7 +56,6 @@ class Behind:
     reports: list[Report] = field(default_factory=list)  # that came with the gate's own requests
     refusals: list[AuditRecord] = field(default_factory=list)  # likewise
     ready: int = 200  # the answer to these
-    headroom: float = 1.0  # of the GPU, in this answer
     applications: tuple[str, ...] = ()  # of Serve, by prefix
     callers: list[Principal] = field(default_factory=list)  # whom the gate handed on
 
@@ -78,7 +77,7 @@ class Behind:
             assert (scope["method"], scope["path"]) == ("GET", "/readyz")
             self.reports.append(report)
             self.refusals += scope["extensions"][REFUSALS_EXTENSION] if self.ready == 200 else ()
-            await answer(send, self.ready, json.dumps({"headroom": self.headroom}).encode())
+            await answer(send, self.ready, b"{}")
             return
         if scope["path"] == "/-/routes":
             await answer(send, 200, json.dumps(dict.fromkeys(self.applications, "an application")).encode())
@@ -777,23 +776,6 @@ def test_counts_that_were_not_accepted_are_sent_again() -> None:
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
         behind.reports.clear()
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
-
-
-@pytest.mark.usefixtures("frequent_reports")
-@pytest.mark.parametrize(("headroom", "admitted"), [(1.0, 8), (0.25, 4)])  # the first limit; the least number
-def test_a_hot_gpu_changes_how_many_pushes_the_gate_admits(headroom: float, admitted: int) -> None:
-    with gate(hold_pushes, deadline_seconds=600) as (port, behind):
-        behind.headroom = headroom
-        assert Peer(port).get("/healthz")[0] == 200
-        assert eventually(lambda: len(behind.reports) > 1)  # the first answer has arrived
-        behind.requests.clear()
-        for i in range(admitted + 1):
-            push(port, f"m{i}")
-            if i < admitted:
-                assert eventually(partial(behind.has_requests, i + 1))
-        before = len(behind.reports)
-        assert eventually(lambda: len(behind.reports) > before + 3)
-        assert len(behind.requests) == admitted, "the last one waits for room"
 
 
 @pytest.mark.usefixtures("frequent_reports")
