@@ -104,7 +104,7 @@ clean:  ## delete everything that was built here, except recordings in out/
 	rm -rf .venv .venv-supply .venv-docs .venv-wheels $(LINT)/node_modules kernels/lib*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis && find . -name __pycache__ -prune -exec rm -rf {} +
 
 lock: .venv-supply/.stamp  ## write requirements*.lock, with hashes, for the versions of constraints.txt
-	$(LOCK) pyproject.toml --extra gpu --extra redis --extra otel --extra oidc --extra google --extra pictures -c constraints.txt --no-emit-package torch -o requirements.lock
+	$(LOCK) pyproject.toml --extra redis --extra otel --extra oidc --extra google --extra pictures -c constraints.txt --no-emit-package torch -o requirements.lock
 	$(LOCK) pyproject.toml --extra test -c constraints.txt --no-emit-package torch -o requirements-test.lock
 	$(LOCK) --group supply -o requirements-supply.lock
 	$(LOCK) --group docs -o requirements-docs.lock

@@ -7,41 +7,38 @@ A change has its record before it is made; its status is added afterwards. So ea
 record, and a record without a status is of a change that may have happened.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 LOG = "audit"
 PAGE = 1000  # entries that are read at once
 MAX_READ = 20 * PAGE  # for one answer
-MEASURED_EVERY = 3600.0  # s, between two measurements of the bytes of the log
+TIDY_SECONDS = 3600.0  # between two times that a process looks for records to delete
 MAX_TEXT = 200  # characters of a name in a record: names come from others
 MAX_NAMES = 20
-MAX_TOPICS = 1000  # of counts that wait
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One change, one sign-in or sign-out, or a number of pushes or refused requests of the same hour.
+    """One change, or one sign-in or sign-out.
 
     Attributes:
         id: random.
-        at: UTC; of a count, the beginning of its hour.
+        at: UTC.
         user: name of the token or of the user; empty: unknown.
         subject: of the user at the OpenID provider, who may be able to change the name.
         way: how the user was identified: token, oidc, proxy or anonymous; empty: not at all.
-        action: name of the operation, such as ``add_mute``; or ``sign_in``, ``sign_out``, ``push``, ``refused``.
+        action: name of the operation, such as ``add_mute``; or ``sign_in``, ``sign_out``.
         route: method and path, with the names of parameters.
         mesh: empty: none.
         names: of what was changed, such as ids and services.
-        address: of the client, behind trusted proxies too; empty in counts of pushes.
+        address: of the client, behind trusted proxies too.
         request: id of the request.
         status: HTTP status of the answer; None: not known, so the change may have been made.
-        count: of pushes or refused requests.
     """
 
     id: str
@@ -56,12 +53,6 @@ class AuditRecord:
     request: str = ""
     subject: str = ""
     status: int | None = None
-    count: int = 1
-
-    @property
-    def topic(self) -> tuple[object, ...]:
-        """What a count is about: counts of the same topic are added up."""
-        return (self.at, self.user, self.subject, self.way, self.action, self.mesh, self.address, self.status)
 
     @property
     def key(self) -> str:
@@ -122,10 +113,8 @@ class Entries(Protocol):
     def read_log(self, name: str, *, before: str | None = None, limit: int = -1) -> list[tuple[str, bytes]]:
         """Entries, the last ones first."""
 
-    def write_log(
-        self, name: str, key: str, content: bytes, *, replaces: bytes | None = None, is_new: bool = False
-    ) -> bool:
-        """Write an entry. Returns whether what it replaces was as expected."""
+    def write_log(self, name: str, key: str, content: bytes, *, is_new: bool = False) -> bool:
+        """Write an entry. Returns whether it was written."""
 
     def drop_from_log(self, name: str, keys: Iterable[str]) -> None:
         """Delete entries."""
@@ -147,30 +136,18 @@ class AuditLog:
     entries: Entries
     limit: AuditLimit
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
-    _next_measurement: float = 0.0  # time.monotonic()
+    _tidied_at: float = field(default_factory=time.monotonic)
 
     def append(self, record: AuditRecord) -> None:
         """Add a record. Repeating the call adds nothing."""
         self.entries.write_log(LOG, record.key, record.line().encode(), is_new=True)
+        if time.monotonic() - self._tidied_at >= TIDY_SECONDS:
+            self._tidied_at = time.monotonic()
+            self.tidy()
 
     def finish(self, record: AuditRecord) -> None:
         """Replace a record, when its outcome is known."""
         self.entries.write_log(LOG, record.key, record.line().encode())
-
-    def count(self, counts: Iterable[AuditRecord]) -> None:
-        """Add counts to the counts of the same topic, or as new records."""
-        for added in counts:
-            name = hashlib.sha256(repr(added.topic).encode()).hexdigest()[:24]
-            while not self._add(replace(added, id=name)):  # others count at the same time
-                pass
-
-    def _add(self, added: AuditRecord) -> bool:
-        found = self.entries.read_log(LOG, before=added.key + "~", limit=1)
-        if not found or found[0][0] != added.key:
-            return self.entries.write_log(LOG, added.key, added.line().encode(), is_new=True)
-        before = _read(found[0][1])
-        line = replace(before, count=before.count + added.count).line().encode()
-        return self.entries.write_log(LOG, added.key, line, replaces=found[0][1])
 
     def page(self, wanted: AuditFilter) -> AuditPage:
         """The newest records that match. A page may be short, and even empty, before the list ends."""
@@ -191,11 +168,8 @@ class AuditLog:
         return AuditPage(tuple(found), before)
 
     def tidy(self) -> None:
-        """Delete the records that are too old, and now and then those beyond the bytes of the log."""
+        """Delete the records that are too old, and those beyond the bytes of the log."""
         self._drop_before(_time_key(self.now() - self.limit.keep))
-        if time.monotonic() < self._next_measurement:
-            return
-        self._next_measurement = time.monotonic() + MEASURED_EVERY
         size = 0
         for key, content in self._entries():
             size += len(content)
@@ -213,29 +187,6 @@ class AuditLog:
     def _drop_before(self, key: str) -> None:
         while old := self.entries.read_log(LOG, before=key, limit=PAGE):
             self.entries.drop_from_log(LOG, [one for one, _ in old])
-
-
-class AuditCounts:
-    """Counts that wait to be written, by topic."""
-
-    def __init__(self) -> None:
-        self._records: dict[tuple[object, ...], AuditRecord] = {}
-
-    def add(self, *records: AuditRecord) -> None:
-        """Add records. If there are too many topics, further ones are added up without user and address."""
-        for record in records:
-            if record.topic not in self._records and len(self._records) >= MAX_TOPICS:
-                record = replace(record, user="", subject="", way="", address="", mesh="")
-            known = self._records.get(record.topic)
-            self._records[record.topic] = replace(known, count=known.count + record.count) if known else record
-
-    def take(self) -> tuple[AuditRecord, ...]:
-        """Take all records out."""
-        records, self._records = tuple(self._records.values()), {}
-        return records
-
-    def __len__(self) -> int:
-        return len(self._records)
 
 
 def short(text: str) -> str:

@@ -63,11 +63,10 @@ def _print(records: "list[AuditRecordDocument]", since: datetime) -> None:
     for column in ("time (UTC)", "user", "action", "mesh", "of", "status", "from"):
         table.add_column(column, overflow="fold")
     for record in records:
-        times = f" ×{record.count}" if record.count > 1 else ""
         cells = (
             f"{record.at:%Y-%m-%d %H:%M:%S}",
             f"{record.user or 'unknown'}{f' ({record.way})' if record.way else ''}",
-            record.action + times,
+            record.action,
             record.mesh,
             ", ".join(record.names),
             "unknown" if record.status is None else str(record.status),

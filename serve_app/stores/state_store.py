@@ -393,24 +393,20 @@ class StateStore:
         (found,) = self.database.read(SERVICE, Range(every.begin, end, limit, is_reverse=True))
         return [(key.removeprefix(prefix), value.rpartition(b"\n")[0]) for key, value in found]
 
-    def write_log(
-        self, name: str, key: str, content: bytes, *, replaces: bytes | None = None, is_new: bool = False
-    ) -> bool:
+    def write_log(self, name: str, key: str, content: bytes, *, is_new: bool = False) -> bool:
         """Write an entry of a log.
 
         Args:
             name: of the log.
             key: of the entry; entries are in order of their keys.
             content: of the entry.
-            replaces: what the entry has to be before; None: anything.
             is_new: whether there has to be no such entry.
 
         Returns:
             Whether it was written.
         """
         whole = f"{_LOG}{name}/{key}"
-        before = None if replaces is None else replaces + b"\n"
-        expects = {whole: before} if replaces is not None or is_new else {}
+        expects: dict[str, bytes | None] = {whole: None} if is_new else {}
         value = content + b"\n" + uuid.uuid4().hex.encode()  # two writers may have the same content
         return self.database.write(SERVICE, Change(expects, puts=[(whole, value)]))
 

@@ -33,8 +33,6 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.access import Access, Principal
-from serve_app.access.audit import AuditCounts, AuditRecord
-from serve_app.access.refusals import record_refusal
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
@@ -47,7 +45,6 @@ from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
 from serve_app.deployments.sla.counts import (
     EXTENSION,
-    REFUSALS_EXTENSION,
     REPORT_SECONDS,
     Outcome,
     Report,
@@ -159,7 +156,6 @@ class Gate:
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
         self._counts = RequestCounts(settings.sla)
-        self._refusals = AuditCounts()
         self._reporting: asyncio.Task[None] | None = None
         self._began = time.monotonic()
         self._has_answered = False  # the service, at least once
@@ -190,8 +186,6 @@ class Gate:
             self._instruments.count(REFUSALS, code=answer(error).code)
             if reason := error.details.get("reason"):
                 self._instruments.count(FAILED_LOGINS, reason=reason)
-            if record := record_refusal(self._access, error, scope["headers"], scope["client"]):
-                self._refusals.add(record)
             if is_page_request(scope) and isinstance(error, NoCapacity | DeadlineExceeded):
                 await waiting_response(error, scope, is_starting=self._is_starting())(scope, receive, send)
             else:
@@ -229,22 +223,18 @@ class Gate:
         asked = time.monotonic()
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            report, refusals = self._counts.report(), self._refusals.take()
-            is_up = await self._is_ready(report, refusals)
-            if is_up:
-                self._has_answered = True
-            else:
-                self._refusals.add(*refusals)
+            is_up = await self._is_ready(self._counts.report())
+            self._has_answered |= is_up
             since, asked = time.monotonic() - asked, time.monotonic()
             if not self._is_starting():
                 # After a longer pause, this process was too busy to know.
                 self._counts.count_time(min(since, 2 * REPORT_SECONDS), is_up=is_up)
 
-    async def _is_ready(self, report: Report, refusals: tuple[AuditRecord, ...]) -> bool:
+    async def _is_ready(self, report: Report) -> bool:
         """Whether the service answers that it is ready, before the deadline."""
         try:
             async with asyncio.timeout(self._front.deadline_seconds):
-                status, _ = await self._ask("/readyz", {EXTENSION: report, REFUSALS_EXTENSION: refusals})
+                status, _ = await self._ask("/readyz", {EXTENSION: report})
         except Exception as error:  # of the service, or of Serve
             log.warning("the readiness of the service could not be checked: %r", error)
             return False

@@ -1,6 +1,5 @@
-"""Records requests in the audit log: each change before it is made, each sign-in, and pushes as counts."""
+"""Records requests in the audit log: each change before it is made, and each sign-in."""
 
-import asyncio
 import logging
 import re
 import secrets
@@ -13,7 +12,7 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.access import Access, Principal
-from serve_app.access.audit import MAX_NAMES, AuditCounts, AuditRecord, short
+from serve_app.access.audit import MAX_NAMES, AuditRecord, short
 from serve_app.access.routes import SAFE
 from serve_app.deployments.http.access_control import ACCESS, PRINCIPAL
 from serve_app.deployments.http.backend import Backend
@@ -22,9 +21,8 @@ from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 
 NOTE, AUDIT = "audit_note", "audit"  # in the state of a request
 PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
-SIGN_IN, SIGN_OUT, PUSH = "sign_in", "sign_out", "push"
+SIGN_IN, SIGN_OUT = "sign_in", "sign_out"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-FLUSH_SECONDS = 30.0  # between two writes of counts
 log = logging.getLogger("serve_app.audit")
 
 
@@ -35,13 +33,11 @@ class Note:
     Attributes:
         record: without the outcome.
         is_recorded: whether the log has the record.
-        is_push: whether only to count the request, if it succeeds.
         makes_room: whether the change is a deletion, for which a full store has no record before it is made.
     """
 
     record: AuditRecord
     is_recorded: bool = False
-    is_push: bool = False
     makes_room: bool = False
 
     def add_names(self, *names: str) -> None:
@@ -59,8 +55,6 @@ class Audit:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._counts = AuditCounts()
-        self._flushing: asyncio.Task[None] | None = None
 
     async def begin(self, note: Note) -> None:
         """Record a change before it is made.
@@ -90,28 +84,6 @@ class Audit:
             await self._backend.ask(self._backend.records.audit.finish, note.record)
         except ServeError as error:
             log.error("the outcome of record %s could not be stored: %s", note.record.id, error.message)
-
-    def count(self, *records: AuditRecord) -> None:
-        """Count pushes and refused requests; they are written within ``FLUSH_SECONDS``, or with the next try."""
-        for record in records:
-            hour = record.at.replace(minute=0, second=0, microsecond=0)
-            self._counts.add(replace(record, at=hour, names=(), request=""))
-        if records and (self._flushing is None or self._flushing.done()):
-            self._flushing = asyncio.create_task(self._flush())
-
-    async def _flush(self) -> None:
-        while self._counts:
-            await asyncio.sleep(FLUSH_SECONDS)
-            records = self._counts.take()
-            try:
-                await self._backend.ask(self._backend.records.audit.count, records)
-                await self._backend.ask(self._backend.records.audit.tidy)
-            except ServeError as error:  # pushes go on; the next try has these counts, too
-                log.warning("counts of the audit log could not be stored: %s", error.message)
-                self._counts.add(*records)
-            else:
-                for record in records:
-                    log.info("%s", record.line())
 
 
 class Audited:
@@ -153,8 +125,6 @@ class Audited:
 async def _close(audit: Audit, note: Note, status: int) -> None:
     if note.is_recorded or note.makes_room:
         await audit.finish(note, status)
-    elif note.is_push and status < 300:
-        audit.count(note.record)
 
 
 def is_change(method: str, route: str) -> bool:
@@ -184,8 +154,8 @@ def make_note(scope: Scope) -> Note:
 
 
 async def record_change(request: Request) -> None:
-    """Dependency of all routes: record a change before it is made. Pushes are only counted, and routes to sign in and
-    out record for themselves.
+    """Dependency of all routes: record a change before it is made. Pushes are data, and routes to sign in and out
+    record for themselves.
 
     Raises:
         AuditGone: it could not be recorded.
@@ -197,22 +167,23 @@ async def record_change(request: Request) -> None:
     mesh = str(found.get("mesh", ""))
     note.record = replace(note.record, action=route.name, route=f"{request.method} {route.path}", mesh=short(mesh))
     note.add_names(*(str(value) for name, value in found.items() if name != "mesh"))
-    if route.path in PUSHES:
-        note.is_push = True
-        note.record = replace(note.record, action=PUSH, address="")
-    elif is_change(request.method, route.path):
+    if is_change(request.method, route.path):
         audit: Audit = getattr(request.state, AUDIT)
         note.makes_room = request.method == "DELETE"
         await audit.begin(note)
 
 
-def note_of_sign_in(request: Request, principal: Principal | None, action: str = SIGN_IN) -> Note:
+def note_of_sign_in(request: Request, principal: Principal, action: str = SIGN_IN) -> Note:
     """What is known of a request to sign in or out, whose user the access control does not know."""
     note = make_note(request.scope)
-    note.record = replace(note.record, action=action, route=f"{request.method} {request.scope['route'].path}")
-    if principal is not None:
-        subject = principal.user.subject if principal.user else ""
-        note.record = replace(note.record, user=principal.name, way=principal.way_in, subject=subject)
+    note.record = replace(
+        note.record,
+        action=action,
+        route=f"{request.method} {request.scope['route'].path}",
+        user=principal.name,
+        way=principal.way_in,
+        subject=principal.user.subject if principal.user else "",
+    )
     return note
 
 

@@ -24,7 +24,6 @@ REPORT_SECONDS = 5.0  # between two reports of a process
 MAX_MESHES = 32  # with a count of their own in one slot of one process; the others share OTHERS
 OTHERS = ""
 EXTENSION = "tagae.counts"  # of the scope of a gate's own request; no part of HTTP, so no client can send it
-REFUSALS_EXTENSION = "tagae.refusals"  # likewise, for the audit log
 GATEWAY_TIMEOUT, TOO_MANY_REQUESTS = 504, 429
 
 Counts = Counter[tuple[str, str | int]]

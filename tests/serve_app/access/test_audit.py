@@ -1,4 +1,4 @@
-"""The audit log in the stores: nothing is lost, sums are right, limits hold, and pages lead through all of it."""
+"""The audit log in the stores: nothing is lost, limits hold, and pages lead through all of it."""
 
 import json
 from dataclasses import replace
@@ -64,13 +64,6 @@ def test_a_record_gets_its_outcome(store: StateStore) -> None:
     assert [one.status for one in every(log)] == [None, 200], "calls may be repeated"
 
 
-def test_counts_of_the_same_topic_are_added_up(store: StateStore) -> None:
-    log = AuditLog(store, LIMIT, lambda: NOW)
-    log.count([record(1, at=NOW, action="push", count=3), record(2, at=NOW, action="push", user="bob")])
-    log.count([record(3, at=NOW, action="push", count=4)])
-    assert {one.user: one.count for one in every(log)} == {"ada": 7, "bob": 1}
-
-
 def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None:
     writers, each = 4, 12
 
@@ -80,7 +73,6 @@ def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None
             made = record(100 * writer + number, names=("x" * 200,) * 20)
             log.append(made)
             log.finish(replace(made, status=200))
-            log.count([record(0, at=NOW, action="push", count=2)])
 
     threads = [Thread(target=write, args=(writer,)) for writer in range(writers)]
     for thread in threads:
@@ -88,7 +80,6 @@ def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None
     for thread in threads:
         thread.join()
     log = AuditLog(store, LIMIT, lambda: NOW)
-    assert [one.count for one in every(log, AuditFilter(action="push"))] == [2 * writers * each]
     found = every(log, AuditFilter(action="add_mute", limit=7))
     assert sorted(ids(found)) == sorted(
         f"r{100 * writer + number}" for writer in range(writers) for number in range(each)

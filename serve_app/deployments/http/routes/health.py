@@ -13,9 +13,9 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import access_of
 from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import VERSION
-from serve_app.deployments.http.routes.dependencies import BUSY, UseAudit, UseBackend, UseHealth
+from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
-from serve_app.deployments.sla.counts import EXTENSION, REFUSALS_EXTENSION
+from serve_app.deployments.sla.counts import EXTENSION
 from serve_app.errors import InvalidParameter, ServeError, StoreGone
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
 from serve_app.metrics import MeshGauges, ServiceLevel
@@ -33,11 +33,9 @@ async def healthz(request: Request, health: UseHealth) -> HealthDocument:
 
 
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
-async def readyz(request: Request, health: UseHealth, backend: UseBackend, audit: UseAudit) -> HealthDocument:
+async def readyz(request: Request, health: UseHealth, backend: UseBackend) -> HealthDocument:
     """The store, a session, a scorer and the meta-model answer."""
-    extensions = request.scope.get("extensions", {})
-    audit.count(*extensions.get(REFUSALS_EXTENSION, ()))
-    if report := extensions.get(EXTENSION):  # the gate asks, and sends its counts
+    if report := request.scope.get("extensions", {}).get(EXTENSION):  # the gate asks, and sends its counts
         await backend.ask(backend.level_session.take_counts, report)
     return _document("ready", await health.ready_scorer_info(), sees_all=_sees_all_meshes(request))
 

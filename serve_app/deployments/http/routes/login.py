@@ -1,7 +1,6 @@
 """Routes to sign in to the page and out again."""
 
 import logging
-from dataclasses import replace
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -12,7 +11,7 @@ from serve_app.deployments.http.audit import SIGN_OUT, Audit, note_of_sign_in
 from serve_app.deployments.http.bodies import read_json
 from serve_app.deployments.http.routes.dependencies import UseAudit
 from serve_app.deployments.http.routes.oidc import end_sign_in, find_sign_ins
-from serve_app.errors import AuditGone, InvalidDocument, ServeError, answer
+from serve_app.errors import AuditGone, InvalidDocument
 
 MAX_BODY_BYTES = 1024
 COOKIE_WAYS = ("cookie", "oidc")  # of callers who can sign out
@@ -54,12 +53,7 @@ async def sign_in(request: Request, audit: UseAudit) -> Response:
     if not isinstance(token, str):
         raise InvalidDocument('token: expected {"token": "..."} with the token as text', pointer="/token")
     headers, client = request.scope["headers"], request.scope.get("client")
-    try:
-        principal = access_of(request).sign_in(token.strip(), headers, client, "POST '/login'")
-    except ServeError as error:
-        audit.count(replace(note_of_sign_in(request, None).record, status=answer(error).status))
-        raise
-    note = note_of_sign_in(request, principal)
+    note = note_of_sign_in(request, access_of(request).sign_in(token.strip(), headers, client, "POST '/login'"))
     await audit.begin(note)
     await audit.finish(note, 204)
     return _with_cookie(token.strip(), COOKIE_SECONDS, request)

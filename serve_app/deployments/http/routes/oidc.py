@@ -2,7 +2,6 @@
 
 import html
 import logging
-from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -73,8 +72,6 @@ async def finish_sign_in(request: Request, sign_ins: UseSignIns, audit: UseAudit
         note = note_of_sign_in(request, Principal(signed_in.user.name, way="oidc", user=signed_in.user))
         await audit.begin(note)
     except ServeError as error:
-        user = Principal(str(error.details.get("user", "")), way="oidc")
-        audit.count(replace(note_of_sign_in(request, user).record, status=answer(error).status))
         response = _failure(error, request, sign_ins.rules)
         response.headers.append("set-cookie", _cookie(rules, attempt, "", 0))
         return response

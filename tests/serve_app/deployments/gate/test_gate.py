@@ -19,14 +19,13 @@ from starlette.types import Receive, Scope, Send
 
 from serve_app.access import Access, Principal, editing
 from serve_app.access import Scope as Permission
-from serve_app.access.audit import AuditRecord
 from serve_app.deployments.gate import connections
 from serve_app.deployments.gate import gate as gates
 from serve_app.deployments.gate.gate import Gate
 from serve_app.deployments.http import handed_bodies
 from serve_app.deployments.http.access_control import HANDED
 from serve_app.deployments.http.handed_bodies import HandedBodies
-from serve_app.deployments.sla.counts import EXTENSION, REFUSALS_EXTENSION, Count, Counts, Report, of_kind
+from serve_app.deployments.sla.counts import EXTENSION, Count, Counts, Report, of_kind
 from serve_app.deployments.sla.durations import upper_end
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import seconds_since
@@ -54,7 +53,6 @@ class Behind:
     release: threading.Event = field(default_factory=threading.Event)
     instruments: PrometheusInstruments = field(default_factory=lambda: PrometheusInstruments(replica="test"))
     reports: list[Report] = field(default_factory=list)  # that came with the gate's own requests
-    refusals: list[AuditRecord] = field(default_factory=list)  # likewise
     ready: int = 200  # the answer to these
     applications: tuple[str, ...] = ()  # of Serve, by prefix
     callers: list[Principal] = field(default_factory=list)  # whom the gate handed on
@@ -76,7 +74,6 @@ class Behind:
         if report := scope.get("extensions", {}).get(EXTENSION):
             assert (scope["method"], scope["path"]) == ("GET", "/readyz")
             self.reports.append(report)
-            self.refusals += scope["extensions"][REFUSALS_EXTENSION] if self.ready == 200 else ()
             await answer(send, self.ready, b"{}")
             return
         if scope["path"] == "/-/routes":
@@ -776,28 +773,3 @@ def test_counts_that_were_not_accepted_are_sent_again() -> None:
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
         behind.reports.clear()
         assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
-
-
-@pytest.mark.usefixtures("frequent_reports")
-def test_refused_requests_reach_the_audit_log(tmp_path: Path) -> None:
-    file = tmp_path / "tokens.toml"
-    reader = editing.create(file, "reader", [Permission.READ])
-    with gate(ok, tokens_file=file) as (port, behind):
-        behind.ready = 503  # nothing is lost while the service is away
-        peer = Peer(port)
-        for token, path, status in (
-            ("tagae_wrong", "/v1/meshes", 401),
-            ("tagae_wrong", "/v1/meshes", 401),
-            (reader, "/metrics", 200),
-        ):
-            assert peer.get(path, f"authorization: Bearer {token}\r\n")[0] == status
-        assert peer.get("/v1/meshes")[0] == 401, "without a token: a page that asks who the user is"
-        assert peer.post(headers=f"authorization: Bearer {reader}\r\n")[0] == 403
-        assert eventually(lambda: behind.reports)
-        behind.ready = 200
-        assert eventually(lambda: sum(one.count for one in behind.refusals) == 3), behind.refusals
-        found = {(one.user, one.way, one.action, one.status, one.address): one.count for one in behind.refusals}
-        assert found == {
-            ("", "", "refused", 401, "127.0.0.1"): 2,
-            ("reader", "token", "refused", 403, "127.0.0.1"): 1,
-        }
