@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from model.drift.measures import MEASURES
 from model.verdict import Status
 from serve_app.collect.loop import CollectorState
-from serve_app.metrics import METRICS, MeshGauges, Metric, Objective, ObjectiveStatus, ServiceLevel
+from serve_app.metrics import METRICS, MeshGauges, Metric
 
 Family = TypeVar("Family", Counter, Gauge, Histogram)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,28 +46,18 @@ class PrometheusInstruments:
         return family.labels(**every) if every else family
 
     def registry(
-        self,
-        meshes: Callable[[], Iterable["MeshGauges"]],
-        collected: Callable[[], Iterable[CollectorState]],
-        level: ServiceLevel | None = None,
+        self, meshes: Callable[[], Iterable["MeshGauges"]], collected: Callable[[], Iterable[CollectorState]]
     ) -> CollectorRegistry:
-        """All metrics. Each scrape calls both functions. Without a ``level`` there are no metrics of it."""
+        """All metrics. Each scrape calls both functions."""
         every = CollectorRegistry(auto_describe=False)
         every.register(self._registry)
         every.register(_MeshCollector(meshes))
         every.register(_CollectorMetrics(collected))
-        if level is not None:
-            every.register(_LevelCollector(level))
         return every
 
-    def text(
-        self,
-        meshes: Iterable["MeshGauges"] = (),
-        collected: Iterable[CollectorState] = (),
-        level: ServiceLevel | None = None,
-    ) -> bytes:
+    def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[CollectorState] = ()) -> bytes:
         """All metrics in Prometheus' text format (``CONTENT_TYPE``)."""
-        return generate_latest(self.registry(lambda: meshes, lambda: collected, level))
+        return generate_latest(self.registry(lambda: meshes, lambda: collected))
 
     def _counter(self, metric: Metric) -> Counter:
         return Counter(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
@@ -125,32 +115,6 @@ def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
     yield drifting
 
 
-class _LevelCollector(Collector):
-    """The service level."""
-
-    def __init__(self, level: ServiceLevel) -> None:
-        self._level = level
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        objectives = [one for one in self._level.objectives if one.status is not ObjectiveStatus.NO_TARGET]
-        for name, description, value in _LEVEL:
-            family = GaugeMetricFamily(f"tagae_sla_{name}", description, labels=("objective",))
-            for one in objectives:
-                if (measured := value(one)) is not None:
-                    family.add_metric((one.name,), measured)
-            yield family
-        status = GaugeMetricFamily(
-            "tagae_sla_status",
-            "1 for the status of an objective: fulfilled, violated, or unknown.",
-            labels=("objective", "status"),
-        )
-        for one in objectives:
-            for known in (ObjectiveStatus.FULFILLED, ObjectiveStatus.VIOLATED, ObjectiveStatus.UNKNOWN):
-                status.add_metric((one.name, known.value), float(one.status is known))
-        yield status
-        yield GaugeMetricFamily("tagae_sla_known_ratio", "Share of the window that is known.", self._level.known)
-
-
 class _CollectorMetrics(Collector):
     """The state of each mesh's collector; no metrics if there is no collector."""
 
@@ -187,11 +151,6 @@ _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...
         lambda c: float(c.events.following) if c.events else None,
     ),
     ("events", "Kubernetes Events that may explain an incident.", lambda c: c.events.kept if c.events else None),
-)
-_LEVEL: tuple[tuple[str, str, Callable[[Objective], float | None]], ...] = (
-    ("target", "Target of an objective, in its unit: s, 1/s or a ratio.", lambda one: one.target),
-    ("current", "Value of an objective over the window, in the unit of its target.", lambda one: one.current),
-    ("budget_left_ratio", "Share of the error budget that is left; below 0: overspent.", lambda one: one.budget_left),
 )
 _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (
     ("polls", "outcome", "Polls, by outcome: taken, empty, failed, refused, given_up.", lambda c: c.polls),

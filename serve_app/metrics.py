@@ -6,9 +6,8 @@ With Ray, each replica counts through ``ray.serve.metrics`` (``runtime/instrumen
 that all replicas give the same values, and a deleted mesh disappears.
 """
 
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Protocol
 
 # From one stage of a small mesh up to the default deadline.
@@ -261,84 +260,3 @@ class MeshGauges:
     displacement_threshold: float | None = None
     exceeded: bool | None = None
     teams: tuple[str, ...] = ()
-
-
-class ObjectiveStatus(StrEnum):
-    """Whether the service keeps to a target. Not knowing is a status of its own, never shown as fulfilled."""
-
-    FULFILLED = "fulfilled"
-    VIOLATED = "violated"
-    UNKNOWN = "unknown"  # too little of the window is known, or there were too few requests
-    NO_TARGET = "no_target"
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """One target of the service level.
-
-    Attributes:
-        current: value over the window, in the unit of the target; None: unknown.
-        budget_left: share of the error budget that is left; below 0: overspent; None: unknown, or there is none.
-        violated_since: Unix time; None: it is not violated.
-    """
-
-    name: str
-    status: ObjectiveStatus
-    target: float
-    current: float | None
-    budget_left: float | None
-    violated_since: float | None = None
-
-    def mark_violated(self, since: float) -> "Objective":
-        """The same, violated since this Unix time."""
-        return replace(self, violated_since=since)
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A time in which an objective was violated.
-
-    Attributes:
-        since: Unix time.
-        until: Unix time; None: it is still violated.
-        worst: value of the objective, in its unit; None: unknown.
-        cause: of most of its bad pushes when it was worst; None: unknown.
-    """
-
-    objective: str
-    since: float
-    until: float | None
-    worst: float | None
-    cause: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLevel:
-    """The service level over the window.
-
-    Attributes:
-        known: share of the window that is known.
-        reported_at: when the newest counts arrived, Unix time; None: never.
-        pushes, requests: number by outcome; pushes are requests, too.
-        meshes: pushes that were slow, failed or were refused, by mesh, most first; the empty name has all others.
-        causes: the same pushes by cause, most first.
-        violations: the newest first.
-    """
-
-    window_seconds: float
-    known: float
-    reported_at: float | None
-    objectives: tuple[Objective, ...]
-    _: KW_ONLY
-    pushes: dict[str, int] = field(default_factory=dict)
-    requests: dict[str, int] = field(default_factory=dict)
-    meshes: dict[str, int] = field(default_factory=dict)
-    causes: dict[str, int] = field(default_factory=dict)
-    violations: tuple[Violation, ...] = ()
-
-    @property
-    def status(self) -> ObjectiveStatus:
-        """The worst status of the objectives: violated, then unknown."""
-        found = {one.status for one in self.objectives}
-        order = (ObjectiveStatus.VIOLATED, ObjectiveStatus.UNKNOWN, ObjectiveStatus.FULFILLED)
-        return next((one for one in order if one in found), ObjectiveStatus.NO_TARGET)

@@ -39,7 +39,7 @@ SERVE_APP = (
 MOST_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
-    ("load", "sla"),
+    ("load", "outcomes"),
     ("scaling",),
     ("notifier", "scoring"),
     ("session",),
@@ -61,7 +61,6 @@ DOORS = {  # modules of each room of the deployments that others may import
     },
     "scoring": {"in_session", "messages", "meta", "on_demand", "replicas", "scorer", "stages"},
     "session": {"doors", "mesh_session"},
-    "sla": {"counts", "levels"},
 }
 # The same within lab.
 LAB = (
@@ -363,7 +362,7 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         ),
         (
             imports_up_or_sideways_in_deployments,
-            "serve_app/deployments/sla/x.py",
+            "serve_app/deployments/outcomes.py",
             "import serve_app.deployments.scoring.meta",
         ),
         (imports_out_of_room, "serve_app/pipeline.py", "import ray"),

@@ -16,7 +16,7 @@ import yaml
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.streams import EVENTS, WAIT_SECONDS
 from serve_app.exporter import PrometheusInstruments
-from serve_app.metrics import METRICS, MeshGauges, Objective, ObjectiveStatus, ServiceLevel
+from serve_app.metrics import METRICS, MeshGauges
 from serve_app.settings import Settings
 from tests.live.deployed import DASHBOARDS, DEPLOY, dashboard_queries
 
@@ -47,8 +47,7 @@ def exported_series() -> set[str]:
     }
     mesh = MeshGauges("shop", 3, 5, datetime.now(UTC), "normal", exceeded=False, **whole)
     collected = CollectorState("shop", 1.0, 1.0, {"taken": 1}, {"late": 1})
-    objective = Objective("p99", ObjectiveStatus.FULFILLED, 2.0, 0.1, 0.9)
-    text = instruments.text([mesh], [collected], ServiceLevel(3600.0, 1.0, 1.0, (objective,))).decode()
+    text = instruments.text([mesh], [collected]).decode()
     return {re.split(r"[{ ]", line)[0] for line in text.splitlines() if not line.startswith("#")}
 
 

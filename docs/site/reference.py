@@ -21,7 +21,7 @@ from serve_app.cli import app
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes import ROUTERS
 from serve_app.exporter import PrometheusInstruments
-from serve_app.metrics import METRICS, MeshGauges, Metric, Objective, ObjectiveStatus, ServiceLevel
+from serve_app.metrics import METRICS, MeshGauges, Metric
 from serve_app.settings import PLAIN_NAMES, Settings
 from serve_app.settings.base import AccessSettings
 from serve_app.settings.plugins import RECEIVERS
@@ -243,13 +243,13 @@ def _written(value: Any) -> str:
 
 
 def metrics_page() -> str:
-    """All metrics: of the processes, of the meshes, of the collector, of the service level."""
+    """All metrics: of the processes, of the meshes, of the collector."""
     own = [(code(one.name), _kind(one), ", ".join(map(code, one.labels)) or "none", one.description) for one in METRICS]
-    sections: dict[str, list[tuple[str, ...]]] = {"Meshes": [], "Service level": [], "Collector": []}
+    sections: dict[str, list[tuple[str, ...]]] = {"Meshes": [], "Collector": []}
     for family in _families():
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = ", ".join(map(code, getattr(family, "_labelnames", ()))) or "none"
-        place = {"mesh": "Meshes", "sla": "Service level", "collector": "Collector"}[name.split("_")[1]]
+        place = {"mesh": "Meshes", "collector": "Collector"}[name.split("_")[1]]
         sections[place].append((code(name), family.type, labels, family.documentation))
     header = ("metric", "type", "labels", "meaning")
     return document(
@@ -270,10 +270,8 @@ def _kind(metric: Metric) -> str:
 def _families() -> Iterator[Any]:
     """The metrics that are computed at each scrape."""
     mesh = MeshGauges("shop", 0, 0, None, "warming_up")
-    objective = Objective("p95", ObjectiveStatus.UNKNOWN, 1.0, None, None)
-    level = ServiceLevel(3600.0, 0.0, None, (objective,))
     own = {metric.name.removesuffix("_total") for metric in METRICS}
-    registry = PrometheusInstruments().registry(lambda: (mesh,), lambda: (CollectorState("shop"),), level)
+    registry = PrometheusInstruments().registry(lambda: (mesh,), lambda: (CollectorState("shop"),))
     return (family for family in registry.collect() if family.name not in own)
 
 

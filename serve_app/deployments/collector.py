@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import time
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -17,8 +16,8 @@ from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_sch
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.past import PastReader
-from serve_app.deployments.sla.counts import REPORT_SECONDS, RequestCounts, has_time, outcome_of
-from serve_app.deployments.sla.levels import SESSION
+from serve_app.deployments.outcomes import outcome_of
+from serve_app.deployments.session.doors import doors_of
 from serve_app.errors import ServeError, UnknownMesh, answer
 from serve_app.metrics import REQUESTS
 from serve_app.observability.log_context import set_log_context
@@ -62,7 +61,7 @@ class Collector:
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
         self._past = PastReader(collected, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._counts, self._instruments = RequestCounts(settings.sla), open_instruments()
+        self._instruments = open_instruments()
 
     async def check_health(self) -> None:
         """Serve calls this every second, and first before the replica is ready: the loops start then.
@@ -74,7 +73,6 @@ class Collector:
             self._tasks = {asyncio.create_task(self._collect(one)) for one in self._loops.values()}
             self._tasks.add(asyncio.create_task(self._ownership.run()))
             self._tasks |= {asyncio.create_task(watch.run()) for watch in self._watches.values()}
-            self._tasks.add(asyncio.create_task(self._report()))
         ended = [task for task in self._tasks if task.done()]
         if ended:
             raise RuntimeError(f"a task of the collector has ended: {ended[0].exception()!r}")
@@ -129,34 +127,22 @@ class Collector:
 
         async def push(snapshot: MeshSnapshot) -> None:
             events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
-            caller, began = Caller(Deadline.after(self._deadline_seconds)), time.monotonic()
+            caller = Caller(Deadline.after(self._deadline_seconds))
             try:
                 with span("collector.push", mesh=mesh):
                     packed, trace = pack_snapshot(snapshot), traceparent()
                     await caller.ask(session.push, mesh, packed, caller.deadline, events, trace)
             except Exception as error:
-                self._count(mesh, answer(error).status, time.monotonic() - began)
+                self._count(answer(error).status)
                 raise
-            self._count(mesh, 200, time.monotonic() - began)
+            self._count(200)
             log.debug("mesh %s: %s has its verdict", mesh, snapshot.observed_at)
 
         return push
 
-    def _count(self, mesh: str, status: int, seconds: float) -> None:
+    def _count(self, status: int) -> None:
         """Count a push, as a gate counts the ones that arrive over HTTP."""
-        outcome = outcome_of(status)
-        self._instruments.count(REQUESTS, kind="push", outcome=outcome.value)
-        self._counts.count_push(outcome, mesh, seconds if has_time(status) else None)
-
-    async def _report(self) -> None:
-        """Send the counts regularly to the session that adds them up."""
-        levels = with_session(self._sessions, SESSION)
-        while True:
-            await asyncio.sleep(REPORT_SECONDS)
-            try:
-                await Caller(Deadline.after(self._deadline_seconds)).ask(levels.take_counts, self._counts.report())
-            except Exception as error:  # the next report has these slots, too; no count may end the collector
-                log.warning("the counts of pushes could not be sent: %r", error)
+        self._instruments.count(REQUESTS, kind="push", outcome=outcome_of(status).value)
 
     async def _collect(self, one: MeshCollector) -> None:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""
@@ -173,7 +159,7 @@ class Collector:
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
             try:
-                verdict = await caller.ask(with_session(self._sessions, mesh).call, "meshes", "verdict", mesh)
+                verdict = await caller.ask(doors_of(with_session(self._sessions, mesh)).meshes.verdict, mesh)
             except UnknownMesh:
                 return None
             except ServeError as error:

@@ -10,7 +10,6 @@ from serve_app.settings.model import ModelSettings
 from serve_app.settings.scorer import ScorerSettings, ScoringPlace
 from serve_app.settings.serve import ServeSettings
 from serve_app.settings.settings import PLAIN_NAMES, Settings
-from serve_app.settings.sla import SlaSettings
 from serve_app.settings.source import GenericSettings
 from serve_app.settings.store import StoreSettings
 
@@ -30,7 +29,6 @@ __all__ = [
     "ServeSettings",
     "ServiceSettings",
     "Settings",
-    "SlaSettings",
     "StoreSettings",
     "load",
     "sources",

@@ -37,7 +37,6 @@ from serve_app.settings.observability import LogSettings, TraceSettings
 from serve_app.settings.partition import PartitionSettings
 from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
-from serve_app.settings.sla import SlaSettings
 from serve_app.settings.store import ArchiveSettings, HistorySettings, StoreSettings
 
 PREFIX = "TAGAE_"
@@ -74,7 +73,6 @@ class Settings(BaseSettings):
     collector: CollectorSettings = Field(default_factory=CollectorSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
     links: LinkSettings = Field(default_factory=LinkSettings)
-    sla: SlaSettings = Field(default_factory=SlaSettings)
     traces: TraceSettings = Field(default_factory=TraceSettings)
     logs: LogSettings = Field(default_factory=LogSettings)
     meshes: dict[MeshName, MeshSettings] = Field(default_factory=dict, description="everything about one mesh, by name")

@@ -18,7 +18,6 @@ SETTINGS: dict[str, Any] = {
             "shop": {"prometheus": "https://prometheus.monitoring:9090", "kubernetes": {}, "priority": "high"},
             "pay": {"prometheus": "https://prometheus.monitoring:9090"},
         },
-        "sla": {"p95_seconds": 2.0},
         "traces": {"endpoint": "http://otel.monitoring:4318", "headers_file": "/run/secrets/tagae/otlp's-headers"},
     },
     "hosts": ["tagae.example"],

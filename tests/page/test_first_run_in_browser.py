@@ -229,15 +229,6 @@ def test_frames_stand_in_for_data_that_are_on_their_way(browser: Any, base: str)
         assert opened.page.is_visible("#mesh-graph h2")
 
 
-def test_a_fresh_service_does_not_blame_itself(one: Tab, base: str) -> None:
-    push_all(base, "shop", SLOW)
-    one.open("/#mesh=shop")
-    one.open_detector()
-    one.until(lambda: "available at least" in one.text("#facts"), "the service level")
-    assert "violated" not in one.text("#facts")
-    assert "overspent" not in one.text("#facts")
-
-
 @pytest.mark.parametrize(("width", "scheme"), LOOKS)
 def test_every_first_state_is_accessible(browser: Any, base: str, width: int, scheme: str) -> None:
     with tab(browser, base, viewport={"width": width, "height": 844}, color_scheme=scheme) as opened:

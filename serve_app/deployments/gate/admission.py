@@ -62,7 +62,7 @@ class Admission:
     """
 
     deadline_seconds: float
-    widening: Widening = field(default_factory=Widening)
+    widening: Widening = field(init=False)
     limit: float = FIRST
     _kinds: Counter[RequestKind] = field(default_factory=Counter)
     _meshes: Counter[str] = field(default_factory=Counter)
@@ -72,6 +72,9 @@ class Admission:
     _refused: float = 0.0  # lately, decaying
     _finished: float = 0.0  # likewise
     _decayed: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self.widening = Widening(self.deadline_seconds)
 
     def has_room(self, kind: RequestKind, mesh: str, now: float) -> bool:
         """Whether a request would be admitted now.

@@ -12,8 +12,7 @@ replicas from requests they cannot serve:
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
 * The client gets an answer by the deadline in any case.
-* Requests are counted by outcome and duration. Every few seconds the gate asks the service whether it is ready, as a
-  client would, and sends its counts with this request (:mod:`serve_app.deployments.sla`).
+* Requests are counted by outcome.
 * The files of the page are sent from here (:mod:`serve_app.deployments.http.page_files`). While no replica answers, a
   browser gets a page that waits for the service; other clients get the error.
 
@@ -26,7 +25,6 @@ import logging
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.middleware import Middleware
@@ -37,22 +35,12 @@ from serve_app.deployments.gate import connections
 from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
 from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
-from serve_app.deployments.gate.widening import Widening
 from serve_app.deployments.http.access_control import hand_principal
 from serve_app.deployments.http.handed_bodies import MAX_BYTES, hand_body, replay_body
 from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
-from serve_app.deployments.sla.counts import (
-    EXTENSION,
-    REPORT_SECONDS,
-    Outcome,
-    Report,
-    RequestCounts,
-    has_time,
-    outcome_of,
-    stages_of,
-)
+from serve_app.deployments.outcomes import Outcome, has_time, outcome_of
 from serve_app.errors import (
     DeadlineExceeded,
     DocumentTooLarge,
@@ -151,12 +139,9 @@ class Gate:
         self._app, self._access, self._instruments = PageFiles(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._priority = settings.priority
-        self._widening = Widening(settings.sla.p95_seconds, settings.sla.p99_seconds)
-        self._admission = Admission(settings.serve.deadline_seconds, self._widening)
+        self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
-        self._counts = RequestCounts(settings.sla)
-        self._reporting: asyncio.Task[None] | None = None
         self._began = time.monotonic()
         self._has_answered = False  # the service, at least once
 
@@ -169,8 +154,6 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if self._reporting is None or self._reporting.done():
-            self._reporting = asyncio.create_task(self._report())
         answered, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
@@ -206,43 +189,19 @@ class Gate:
             return
         self._instruments.count(REQUESTS, kind="push" if request.is_push else "other", outcome=outcome.value)
         if not request.is_push:
-            self._counts.count_request(outcome)
             return
         received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
         seconds = time.monotonic() - received if is_measured and received is not None else None
-        self._counts.count_push(outcome, request.mesh, seconds, stages_of(answered.headers))
         if seconds is not None or outcome is Outcome.SHED:
-            self._widening.count_push(time.monotonic(), seconds)
+            self._admission.widening.count_push(time.monotonic(), seconds)
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
         return not self._has_answered and time.monotonic() - self._began < START_SECONDS
 
-    async def _report(self) -> None:
-        """Ask the service regularly whether it is ready, and send it the counts."""
-        asked = time.monotonic()
-        while True:
-            await asyncio.sleep(REPORT_SECONDS)
-            is_up = await self._is_ready(self._counts.report())
-            self._has_answered |= is_up
-            since, asked = time.monotonic() - asked, time.monotonic()
-            if not self._is_starting():
-                # After a longer pause, this process was too busy to know.
-                self._counts.count_time(min(since, 2 * REPORT_SECONDS), is_up=is_up)
-
-    async def _is_ready(self, report: Report) -> bool:
-        """Whether the service answers that it is ready, before the deadline."""
-        try:
-            async with asyncio.timeout(self._front.deadline_seconds):
-                status, _ = await self._ask("/readyz", {EXTENSION: report})
-        except Exception as error:  # of the service, or of Serve
-            log.warning("the readiness of the service could not be checked: %r", error)
-            return False
-        return status == 200
-
-    async def _ask(self, path: str, extensions: Mapping[str, object]) -> tuple[int, bytes]:
+    async def _ask(self, path: str) -> tuple[int, bytes]:
         """Status and body of the answer to the gate's own request."""
-        scope = {**OWN_REQUEST, "path": path, "raw_path": path.encode(), "extensions": extensions, "state": {}}
+        scope = {**OWN_REQUEST, "path": path, "raw_path": path.encode(), "state": {}}
         body = bytearray()
 
         async def collect(message: Message) -> None:
@@ -254,7 +213,7 @@ class Gate:
 
     async def _has_application(self, path: str) -> bool:
         """Whether Serve has an application for a path. Its table is empty while the service starts."""
-        status, body = await self._ask(ROUTES, {})
+        status, body = await self._ask(ROUTES)
         prefixes = [one.rstrip("/") for one in json.loads(body)] if status == 200 else []
         return any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes)
 
@@ -443,7 +402,6 @@ class TrackedSend:
 
     Attributes:
         status: of the answer; 0 before it has begun.
-        headers: of the answer; empty before it has begun.
         has_ended: whether the answer is whole.
         received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
         is_abandoned: whether the client left before the end of the answer.
@@ -452,7 +410,6 @@ class TrackedSend:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
-        self.headers: Sequence[tuple[bytes, bytes]] = ()
         self.has_ended = False
         self.received_at: float | None = None
         self.is_abandoned = False
@@ -465,7 +422,7 @@ class TrackedSend:
     async def __call__(self, message: Message) -> None:
         """Send it on."""
         if message["type"] == "http.response.start":
-            self.status, self.headers = message["status"], message["headers"]
+            self.status = message["status"]
         else:
             self.has_ended = not message.get("more_body", False)
         await self._send(message)

@@ -1,12 +1,11 @@
 """A wider limit of admission while pushes are refused although verdicts are fast.
 
-One slow push shrinks the limit, although most are fast. So while pushes are refused, and the targets of the service
-level are kept by a factor of two, the limit is doubled. Bursts then wait a moment and are not refused. It is halved
+One slow push shrinks the limit, although most are fast. So while pushes are refused, and their times keep two targets
+by a factor of two, the limit is doubled. Bursts then wait a moment and are not refused. It is halved
 again when a target is missed, or when nothing has been refused for a while.
 """
 
 import logging
-import math
 from dataclasses import dataclass, field
 
 WIDEST = 4.0  # factor of the limit
@@ -14,6 +13,7 @@ JUDGED_SECONDS = 15.0  # of pushes, by which the factor is chosen. A new factor 
 QUIET_PERIODS = 2  # of so many seconds without a refusal, after which the factor is halved again
 FEWEST_PUSHES = 20  # to judge by
 REFUSED_SHARE = 0.01  # of the pushes; more are too many
+TARGETS = ((0.2, 0.05), (0.4, 0.01))  # a share of the deadline, and the share of the pushes that may take longer
 log = logging.getLogger(__name__)
 
 
@@ -22,14 +22,13 @@ class Widening:
     """The factor of the limit, by the pushes of the last seconds.
 
     Attributes:
-        p95_seconds, p99_seconds: targets of the service level; inf: no target.
+        deadline_seconds: of a push.
         factor: from 1 to ``WIDEST``.
     """
 
-    p95_seconds: float = math.inf
-    p99_seconds: float = math.inf
+    deadline_seconds: float
     factor: float = 1.0
-    _began: float = -math.inf  # of the pushes to judge by
+    _began: float = float("-inf")  # of the pushes to judge by
     _refused: int = 0
     _seconds: list[float] = field(default_factory=list)  # of those that were answered
     _quiet: int = 0  # periods in a row
@@ -62,6 +61,7 @@ class Widening:
     def _keeps(self, share: float) -> bool:
         """Whether the pushes keep this share of both targets."""
         return all(
-            sum(seconds > share * target for seconds in self._seconds) <= allowed * len(self._seconds)
-            for target, allowed in ((self.p95_seconds, 0.05), (self.p99_seconds, 0.01))
+            sum(seconds > share * target * self.deadline_seconds for seconds in self._seconds)
+            <= allowed * len(self._seconds)
+            for target, allowed in TARGETS
         )

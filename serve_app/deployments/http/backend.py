@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, overload
 from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
-from serve_app.deployments.sla.levels import SESSION
+from serve_app.deployments.session.doors import doors_of
 from serve_app.errors import NoTelemetry
 from serve_app.runtime.deadline import Deadline, seconds_since
-from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, RemoteDoors, T, with_session
+from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 from serve_app.web.period import PastTable, Subject, TimeRange
@@ -32,7 +32,7 @@ class Backend:
         collector: handle; None if no mesh is collected.
 
     Attributes:
-        sessions, level_session: any session, and the session that adds up the service level.
+        sessions: any session.
         doors: of any session.
         records: doors of the session that usually writes the records of access, so that writes rarely collide.
     """
@@ -40,9 +40,8 @@ class Backend:
     def __init__(self, settings: Settings, sessions: Handle[MeshSession], collector: Handle[Collector] | None) -> None:
         self.settings = settings
         self.sessions = sessions
-        self.level_session = with_session(sessions, SESSION)
-        self.doors = _doors_of(sessions)
-        self.records = _doors_of(with_session(sessions, RECORDS))
+        self.doors = doors_of(sessions)
+        self.records = doors_of(with_session(sessions, RECORDS))
         self._collector = collector
         self._deadline_seconds = settings.serve.deadline_seconds
 
@@ -56,7 +55,7 @@ class Backend:
 
     def of(self, mesh: str) -> Doors:
         """The doors of the session that owns a mesh. Errors as in :meth:`session_of`."""
-        return _doors_of(self.session_of(mesh))
+        return doors_of(self.session_of(mesh))
 
     def deadline(self, request: Request | None = None) -> Deadline:
         """The deadline of a request that has just arrived. With ``request``: counted from when the gate had received
@@ -101,9 +100,3 @@ class Backend:
             return []
         seconds = self._deadline_seconds if seconds is None else seconds
         return await Caller(Deadline.after(seconds)).ask(self._collector.states)
-
-
-def _doors_of(session: Handle[MeshSession]) -> Doors:
-    doors: Any = RemoteDoors(session.call)
-    found: Doors = doors
-    return found

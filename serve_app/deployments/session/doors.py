@@ -13,9 +13,12 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
+from serve_app.runtime.rpc import Handle, RemoteDoors
+
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.access.audit import AuditLog
     from serve_app.access.ended import EndedIds
+    from serve_app.deployments.session.mesh_session import MeshSession
     from serve_app.deployments.session.reader import Reader, Reports
     from serve_app.mesh_steps import MeshSteps
     from serve_app.models.desk import ModelDesk
@@ -61,3 +64,10 @@ class Doors:
                 self.page_thread, partial(function, *args, **kwargs)
             )
         return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def doors_of(session: Handle[MeshSession]) -> Doors:
+    """The doors of a session of another process, typed as if they were here. Pass their methods to ``Caller.ask``."""
+    doors: Any = RemoteDoors(session.call)
+    found: Doors = doors
+    return found

@@ -36,8 +36,6 @@ from serve_app.deployments.session.doors import Doors
 from serve_app.deployments.session.reader import Reader, Reports
 from serve_app.deployments.session.service_graphs import ServiceGraphs
 from serve_app.deployments.session.verdict_signal import VerdictSignal
-from serve_app.deployments.sla.counts import Report
-from serve_app.deployments.sla.levels import ServiceLevels
 from serve_app.errors import DeadlineExceeded, ServeError, StoreGone
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
@@ -49,7 +47,6 @@ from serve_app.metrics import (
     STAGE,
     STORE_GONE,
     WEIGHTS,
-    ServiceLevel,
 )
 from serve_app.models.desk import ModelDesk
 from serve_app.models.served import ServedModel, open_models
@@ -129,7 +126,6 @@ class MeshSession:
         self._steps = MeshSteps(self._meshes)
         self._signal = VerdictSignal()
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
-        self._levels = ServiceLevels(settings.sla)
         self._load = RequestLoad()
         self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
         self._trials = Trials(settings, self._models, store)
@@ -266,14 +262,6 @@ class MeshSession:
         or the meta-model does not answer."""
         _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
         return replace(info, refused=(*info.refused, *self._models.missing))
-
-    async def take_counts(self, report: Report) -> None:
-        """Add the requests that a gate or the collector counted to the service level."""
-        self._levels.take(report)
-
-    async def service_level(self) -> ServiceLevel:
-        """The service level, if the counts are sent to this session."""
-        return self._levels.level()
 
     async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""

@@ -5,9 +5,7 @@ import { interval, isLate, silentFor } from "./state.js";
 import { figures, shareText } from "./numbers.js";
 import { capitalized, dateTime, plural, span } from "./words.js";
 
-const BUDGET_MS = 50,
-  MIN_KNOWN = 0.9, // share of the window, as in the service
-  MAX_ENDED = 3; // violations that ended
+const BUDGET_MS = 50;
 const URGENCY = ["wrong", "unclear"]; // classes of facts that are problems, the most urgent first
 
 /** Show the connection in the header. The age changes every second and is not read aloud. */
@@ -17,12 +15,11 @@ export function pulse(kind, state, age) {
   by("age").textContent = age;
 }
 
-/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, drift, level}`; received: when the newest verdict was
- * made, ms, as in `state.js`; live: whether it was made while the page was open; level: the service level; drift: the
- * answer on it. */
+/** Its `draw` takes `{verdict, timeline, received, live, lost, health, source, drift}`; received: when the newest verdict was
+ * made, ms, as in `state.js`; live: whether it was made while the page was open; drift: the answer on it. */
 export function detectorView() {
   return {
-    draw({ verdict, timeline, received, live, lost, health, source, drift, level, scoring }) {
+    draw({ verdict, timeline, received, live, lost, health, source, drift, scoring }) {
       const age = Number.isFinite(received) ? span(silentFor({ received })) : null;
       const last = age ? `last verdict ${age} ago` : received === null ? "" : "the age of the last verdict is unknown";
       const after = (mark) => (last ? `${mark} ${last}` : "");
@@ -55,7 +52,6 @@ export function detectorView() {
           : null,
         health?.refused ? ["weights rejected", health.refused, "wrong"] : null,
         ...driftFacts(drift),
-        ...levelFacts(level),
         ...verdict.muted.map((one) => [
           "muted",
           `${one.services.join(", ") || "the whole mesh"}${one.until ? ` until ${dateTime(one.until)}` : ""}: ${one.reason}${one.hides.length ? `; hides ${plural(one.hides.length, "service")}` : ""}`,
@@ -78,17 +74,6 @@ function driftFacts(drift) {
     ["stale telemetry", quality.stale_text, "wrong"],
     ["constant telemetry", quality.constant_text, null],
   ].filter((fact) => fact[1]);
-}
-
-/** The service level: undefined: it was not asked; null: there was no answer, which is never shown as fulfilled. */
-function levelFacts(level) {
-  if (level === undefined) return [];
-  if (level === null) return [["service level", "unknown: the service does not answer", "unclear"]];
-  const looks = { violated: "wrong", unknown: level.known < MIN_KNOWN ? null : "unclear" }; // early, there is nothing to do about it
-  return [
-    ...level.objectives.filter(({ status }) => status !== "no_target").map(({ title, text, status }) => [title, text, looks[status] ?? null]),
-    ...level.violations.filter(({ until }) => until !== null).slice(0, MAX_ENDED).map(({ title, text }) => [title, text, null]),
-  ];
 }
 
 /** The heading, and a line for each fact that is a problem. */

@@ -53,7 +53,6 @@ export const incidents = (mesh, asked = {}) => send(`${of(mesh)}/incidents${quer
 export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encodeURIComponent(id)}`);
 export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
 export const drift = (mesh) => send(`${of(mesh)}/drift`);
-export const sla = () => send(`${ROOT}v1/sla`);
 export const one = (mesh) => send(of(mesh));
 export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));

@@ -342,14 +342,6 @@ function showUnknown(mesh) {
 function update() {
   list();
   if (leave) refresh(known.mesh);
-  loadLevel();
-}
-
-/** Load the service level, which only users who may see all meshes may read. */
-function loadLevel() {
-  if (session.isAsking()) return;
-  if (session.seesAllMeshes()) learnFrom(feed.sla(), (level) => ({ level }), { level: null });
-  else learn({ level: undefined });
 }
 
 /** Go to the highest score of the incident that a link names, whether it is open or archived. */
@@ -374,7 +366,6 @@ function begin() {
 
 /** Forget all data, and ask for a token. */
 function askForToken() {
-  dispatch("facts", { level: undefined });
   forget(null);
   show(by("mesh"));
   waitFor("mesh");
@@ -684,9 +675,6 @@ by("theme").addEventListener("click", () => {
 const preferred = localStorage.getItem("theme");
 theme(preferred ? preferred === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 begin();
-session.refresh().then(() => {
-  draw();
-  loadLevel();
-});
+session.refresh().then(draw);
 setInterval(update, MESHES_MS);
 setInterval(tick, 1000);

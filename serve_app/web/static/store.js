@@ -30,7 +30,6 @@ export let known = {
   listed: 0, // when it did, ms
   needed: undefined, // snapshots from which the mesh is learned, see learning.js
   health: null,
-  level: undefined, // see detector.js
 };
 
 /** By event: what changes. The second argument is what happened. @type {Record<string, (now: any, what: any) => any>} */

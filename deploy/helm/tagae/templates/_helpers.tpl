@@ -102,7 +102,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- /* Groups of settings that the gates read. They run in the proxies of all pods, which do not see the Serve config. */ -}}
 {{- define "tagae.gateGroups" -}}
-serve limits logs sla traces
+serve limits logs traces
 {{- end }}
 
 {{- /* What the gates read of the meshes: their priorities. The rest of their tables can change without new pods. */ -}}

@@ -6,7 +6,6 @@ from contextlib import suppress
 from fastapi import APIRouter, Request, Response
 
 from serve_app.access import Scope
-from serve_app.api.schemas.sla import SlaDocument, sla_document
 from serve_app.api.schemas.views import HealthDocument
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
@@ -15,12 +14,9 @@ from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import VERSION
 from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
-from serve_app.deployments.sla.counts import EXTENSION
-from serve_app.errors import InvalidParameter, ServeError, StoreGone
+from serve_app.errors import ServeError, StoreGone
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
-from serve_app.metrics import MeshGauges, ServiceLevel
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import Caller
+from serve_app.metrics import MeshGauges
 
 OF_A_MESH = "meshes."  # begins the name of a setting of one mesh
 router = APIRouter(tags=["Service"])
@@ -33,10 +29,8 @@ async def healthz(request: Request, health: UseHealth) -> HealthDocument:
 
 
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
-async def readyz(request: Request, health: UseHealth, backend: UseBackend) -> HealthDocument:
+async def readyz(request: Request, health: UseHealth) -> HealthDocument:
     """The store, a session, a scorer and the meta-model answer."""
-    if report := request.scope.get("extensions", {}).get(EXTENSION):  # the gate asks, and sends its counts
-        await backend.ask(backend.level_session.take_counts, report)
     return _document("ready", await health.ready_scorer_info(), sees_all=_sees_all_meshes(request))
 
 
@@ -49,18 +43,8 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     states: list[CollectorState] = []
     with suppress(ServeError):  # the missing metrics of the collector show that it does not answer
         states = await backend.collector_states(PROBE_SECONDS)
-    level: ServiceLevel | None = None
-    with suppress(ServeError):  # likewise
-        level = await Caller(Deadline.after(PROBE_SECONDS)).ask(backend.level_session.service_level)
     instruments: PrometheusInstruments = request.app.state.instruments
-    return Response(instruments.text(meshes, states, level), media_type=CONTENT_TYPE)
-
-
-@router.get("/v1/sla", responses=problems.describe_errors(InvalidParameter, *BUSY))
-async def sla(backend: UseBackend) -> SlaDocument:
-    """The service level over the window: each target with its current value, and whether it is kept. What is not known
-    is `unknown`."""
-    return sla_document(await backend.ask(backend.level_session.service_level))
+    return Response(instruments.text(meshes, states), media_type=CONTENT_TYPE)
 
 
 def _sees_all_meshes(request: Request) -> bool:

@@ -157,7 +157,8 @@ def test_few_clients_are_refused_if_many_wait_for_their_turn() -> None:
 
 
 def test_the_limit_is_multiplied_by_the_widening() -> None:
-    admission = Admission(DEADLINE, Widening(factor=4.0))
+    admission = Admission(DEADLINE)
+    admission.widening.factor = 4.0
     tickets = [admission.admit(RequestKind.PUSH, f"m{i}", 1.0) for i in range(2 * MAX)]
     assert sum(ticket is not None for ticket in tickets) == 4 * admission.limit
 
@@ -184,7 +185,7 @@ REFUSED = [None] * 10
 def test_the_limit_is_widened_while_pushes_are_refused_although_they_are_fast(
     periods: list[list[float | None]], factors: list[float]
 ) -> None:
-    widening, found = Widening(p95_seconds=1.0, p99_seconds=2.0), []
+    widening, found = Widening(deadline_seconds=5.0), []
     for i, period in enumerate(periods):
         for seconds in period or [0.1]:
             widening.count_push(i * JUDGED_SECONDS, seconds)

@@ -25,14 +25,14 @@ from serve_app.deployments.gate.gate import Gate
 from serve_app.deployments.http import handed_bodies
 from serve_app.deployments.http.access_control import HANDED
 from serve_app.deployments.http.handed_bodies import HandedBodies
-from serve_app.deployments.sla.counts import EXTENSION, Count, Counts, Report, of_kind
-from serve_app.deployments.sla.durations import upper_end
+from serve_app.deployments.outcomes import Outcome
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import seconds_since
 from serve_app.runtime.rpc import RECEIVED
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web.assets import CACHE_PERMANENTLY, files
+from tests.serve_app.alerts.alerting import metric_value
 from tests.serve_app.running import eventually
 from tests.timing import TIME_FACTOR
 
@@ -52,8 +52,6 @@ class Behind:
     requests: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
     instruments: PrometheusInstruments = field(default_factory=lambda: PrometheusInstruments(replica="test"))
-    reports: list[Report] = field(default_factory=list)  # that came with the gate's own requests
-    ready: int = 200  # the answer to these
     applications: tuple[str, ...] = ()  # of Serve, by prefix
     callers: list[Principal] = field(default_factory=list)  # whom the gate handed on
 
@@ -61,20 +59,8 @@ class Behind:
         """Whether so many requests arrived."""
         return len(self.requests) == number
 
-    def counts(self) -> Counts:
-        """What the gate counted so far."""
-        slots: dict[int, Counts] = {}
-        for report in self.reports:
-            slots |= report.slots
-        return sum(slots.values(), Counter())
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return
-        if report := scope.get("extensions", {}).get(EXTENSION):
-            assert (scope["method"], scope["path"]) == ("GET", "/readyz")
-            self.reports.append(report)
-            await answer(send, self.ready, b"{}")
             return
         if scope["path"] == "/-/routes":
             await answer(send, 200, json.dumps(dict.fromkeys(self.applications, "an application")).encode())
@@ -120,11 +106,11 @@ async def hold_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send
 
 
 @contextmanager
-def gate(behave: Behave, p95_seconds: float = 1.0, **front: Any) -> Iterator[tuple[int, Behind]]:
+def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
     """A server on a free loopback port, and the application behind its gate."""
     meshes = {"vital": {"priority": "high"}, "spare": {"priority": "low"}}
     front = {"deadline_seconds": 5.0 * TIME_FACTOR, **front}
-    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes, sla={"p95_seconds": p95_seconds})
+    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes)
     behind = Behind(behave)
     files()  # are compressed now, not while a connection waits
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
@@ -561,20 +547,17 @@ def test_a_file_of_the_page_is_refused_for_another_host() -> None:
         assert behind.requests == []
 
 
-# the service level
+# what is counted
 
 
-@pytest.fixture
-def frequent_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gate reports twenty times a second."""
-    monkeypatch.setattr(gates, "REPORT_SECONDS", 0.05)
+def outcomes(behind: Behind, kind: str = "push") -> dict[str, int]:
+    counted = {
+        one.value: int(metric_value(behind.instruments, "tagae_requests_total", kind=kind, outcome=one.value))
+        for one in Outcome
+    }
+    return {outcome: number for outcome, number in counted.items() if number}
 
 
-def outcomes(counts: Counts, kind: Count) -> dict[str, int]:
-    return {str(outcome): number for outcome, number in of_kind(counts, kind)}
-
-
-@pytest.mark.usefixtures("frequent_reports")
 def test_requests_are_counted_by_what_became_of_them() -> None:
     statuses = iter([200, 200, 409, 422, 429, 500, 507, 200, 404, 503])
 
@@ -587,7 +570,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
             peer.post()
         for _ in range(3):
             peer.get("/v1/meshes")
-        # Requests that concern no one's service level: health, files, refused hosts, streams.
+        # Others do not count: health, files, refused hosts, streams.
         for path in ("/healthz", f"/static/{files()[0]}/main.js"):
             statuses = iter([200])
             assert peer.get(path)[0] == 200
@@ -596,38 +579,18 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
         peer.begin(0, host="evil.example")
         assert peer.answer()[0] == 421
         pushes = {"served": 2, "client": 2, "shed": 1, "failed": 2}
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == pushes), behind.counts()
-        requests = {"served": 3, "client": 3, "shed": 1, "failed": 3}
-        assert eventually(lambda: outcomes(behind.counts(), Count.REQUEST) == requests), behind.counts()
-        assert dict(of_kind(behind.counts(), Count.MESH)) == {"shop": 3}
-        assert sum(number for _, number in of_kind(behind.counts(), Count.DURATION)) == 2
+        assert eventually(lambda: outcomes(behind) == pushes), outcomes(behind)
+        others = {"served": 1, "client": 1, "failed": 1}
+        assert eventually(lambda: outcomes(behind, "other") == others), outcomes(behind, "other")
 
 
-@pytest.mark.usefixtures("frequent_reports")
-def test_a_push_that_misses_its_deadline_failed_and_took_as_long() -> None:
+def test_a_push_that_misses_its_deadline_failed() -> None:
     with gate(hold_pushes, deadline_seconds=SHORT) as (port, behind):
         assert Peer(port).get("/v1/meshes")[0] == 200  # it is no longer starting
         assert Peer(port).post()[0] == 504
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
-        [(found, number)] = of_kind(behind.counts(), Count.DURATION)
-        assert number == 1
-        assert upper_end(int(found)) >= 0.5
-        assert outcomes(behind.counts(), Count.CAUSE) == {"deadline": 1}
+        assert eventually(lambda: outcomes(behind) == {"failed": 1})
 
 
-@pytest.mark.usefixtures("frequent_reports")
-def test_what_took_longest_in_a_slow_push_is_counted_as_its_cause() -> None:
-    async def names_stages(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
-        headers = [(b"content-type", b"application/json"), (b"server-timing", b"score;dur=1.5, store;dur=90000.0")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"{}"})
-
-    with gate(names_stages, p95_seconds=1e-6) as (port, behind):
-        assert Peer(port).post()[0] == 200
-        assert eventually(lambda: outcomes(behind.counts(), Count.CAUSE) == {"slow_store": 1})
-
-
-@pytest.mark.usefixtures("frequent_reports")
 @pytest.mark.parametrize("raises", [False, True])
 def test_an_answer_that_breaks_off_failed(raises: bool) -> None:
     async def breaks(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
@@ -638,11 +601,9 @@ def test_an_answer_that_breaks_off_failed(raises: bool) -> None:
 
     with gate(breaks) as (port, behind):
         push(port, "shop")
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1}), behind.counts()
-        assert not list(of_kind(behind.counts(), Count.DURATION))
+        assert eventually(lambda: outcomes(behind) == {"failed": 1}), outcomes(behind)
 
 
-@pytest.mark.usefixtures("frequent_reports")
 def test_a_push_whose_client_left_is_abandoned_and_not_sent_again() -> None:
     async def leaves(behind: Behind, _: Scope, receive: Receive, __: Send) -> None:
         peer.socket.close()
@@ -653,82 +614,42 @@ def test_a_push_whose_client_left_is_abandoned_and_not_sent_again() -> None:
         peer = Peer(port)  # which the application closes
         peer.begin(2)
         peer.send(b"{}")
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"abandoned": 1}), behind.counts()
+        assert eventually(lambda: outcomes(behind) == {"abandoned": 1}), outcomes(behind)
         assert len(behind.requests) == 1
-        assert not list(of_kind(behind.counts(), Count.DURATION))
 
 
-@pytest.mark.usefixtures("frequent_reports")
-def test_the_time_to_read_a_slow_body_is_not_part_of_a_push() -> None:
-    with gate(ok) as (port, behind):
-        peer = Peer(port)
-        peer.begin(2)
-        assert eventually(lambda: len(behind.reports) > 40)  # two seconds
-        peer.send(b"{}")
-        assert peer.answer()[0] == 200
-        assert eventually(lambda: sum(number for _, number in of_kind(behind.counts(), Count.DURATION)) == 1)
-        [(found, _)] = of_kind(behind.counts(), Count.DURATION)
-        assert upper_end(int(found)) < 2.0
-
-
-@pytest.mark.usefixtures("frequent_reports")
-def test_shed_pushes_are_counted_for_their_mesh() -> None:
-    with gate(wait, deadline_seconds=600) as (port, behind):
-        refused_early(port, body_bytes=3)
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH).get("shed", 0) >= 1)
-        assert dict(of_kind(behind.counts(), Count.MESH))["shop"] >= 1
-        assert set(outcomes(behind.counts(), Count.CAUSE)) == {"shed"}
-
-
-@pytest.mark.usefixtures("frequent_reports")
-def test_the_gate_notes_when_the_service_is_not_ready() -> None:
-    with gate(ok) as (port, behind):
-        assert Peer(port).get("/v1/meshes")[0] == 200  # the first request starts it
-        assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "up"] > 0)
-        assert behind.counts()[Count.MILLISECONDS, "down"] == 0
-        behind.ready = 503
-        assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
-
-
-@pytest.mark.usefixtures("frequent_reports", "one_attempt")
+@pytest.mark.usefixtures("one_attempt")
 def test_what_fails_while_the_service_starts_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def starts(behind: Behind, _: Scope, __: Receive, send: Send) -> None:
-        await answer(send, 200 if behind.ready == 200 else 503, b"x", "text/plain")
+    statuses = iter([503, 503, 200, 503, 503])
+
+    async def starts(_: Behind, __: Scope, ___: Receive, send: Send) -> None:
+        await answer(send, next(statuses), b"x", "text/plain")
 
     with gate(starts) as (port, behind):
-        behind.ready = 503
         peer = Peer(port)
         assert (peer.post()[0], peer.get("/v1/meshes")[0]) == (503, 503)
-        assert eventually(lambda: len(behind.reports) > 4)
-        assert behind.counts() == {}
-        behind.ready = 200
-        assert peer.post()[0] == 200
-        behind.ready = 503
-        assert peer.post()[0] == 503
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1, "failed": 1})
-        assert eventually(lambda: behind.counts()[Count.MILLISECONDS, "down"] > 0)
+        assert outcomes(behind) == outcomes(behind, "other") == {}
+        assert (peer.post()[0], peer.post()[0]) == (200, 503)
+        assert eventually(lambda: outcomes(behind) == {"served": 1, "failed": 1})
     monkeypatch.setattr(gates, "START_SECONDS", 0.0)  # it has been starting for too long
     with gate(starts) as (port, behind):
-        behind.ready = 503
         assert Peer(port).post()[0] == 503
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
+        assert eventually(lambda: outcomes(behind) == {"failed": 1})
 
 
-@pytest.mark.usefixtures("frequent_reports", "one_attempt")
+@pytest.mark.usefixtures("one_attempt")
 def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
     async def starts(_: Behind, scope: Scope, __: Receive, send: Send) -> None:
         is_probe = scope["path"] == "/healthz"
         await answer(send, 200 if is_probe else 503, b"x", "text/plain")
 
     with gate(starts) as (port, behind):
-        behind.ready = 503
         peer = Peer(port)
         assert peer.post()[0] == 503
         assert peer.get(f"/static/{files()[0]}/waiting.js")[0] == 200  # from the gate itself
-        assert eventually(lambda: len(behind.reports) > 4)
-        assert behind.counts() == {}
+        assert outcomes(behind) == {}
         assert (peer.get("/healthz")[0], peer.post()[0]) == (200, 503)
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"failed": 1})
+        assert eventually(lambda: outcomes(behind) == {"failed": 1})
 
 
 @pytest.mark.usefixtures("one_attempt")
@@ -736,8 +657,7 @@ def test_the_start_ends_with_the_first_probe_that_the_service_answers() -> None:
 def test_a_browser_gets_a_page_that_waits_for_the_service(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "STARTING_PAGE_SECONDS", 5.0 * TIME_FACTOR)
     browser = "accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n"
-    with gate(always(404, b"not found", "text/plain")) as (port, behind):
-        behind.ready = 503
+    with gate(always(404, b"not found", "text/plain")) as (port, _):
         status, headers, body = Peer(port).get(path, browser)
         assert (status, headers["content-type"], headers["cache-control"]) == (
             503,
@@ -763,13 +683,3 @@ def test_a_browser_reads_that_a_service_which_answered_before_is_down() -> None:
         assert Peer(port).get("/v1/meshes")[0] == 200
         status, _, body = Peer(port).get("/", "accept: text/html\r\n")
         assert (status, b"TAGAE does not answer" in body) == (503, True)
-
-
-@pytest.mark.usefixtures("frequent_reports")
-def test_counts_that_were_not_accepted_are_sent_again() -> None:
-    with gate(ok) as (port, behind):
-        behind.ready = 503
-        assert Peer(port).post()[0] == 200
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})
-        behind.reports.clear()
-        assert eventually(lambda: outcomes(behind.counts(), Count.PUSH) == {"served": 1})

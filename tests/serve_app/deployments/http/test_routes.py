@@ -10,10 +10,8 @@ from model.features import SCHEMA
 from serve_app.api.client import Client
 from serve_app.api.codec import ARROW, JSON, snapshot_document
 from serve_app.api.codec import encode_snapshot as encode
-from serve_app.deployments.sla.counts import EXTENSION
 from tests.serve_app.running import (
     Service,
-    eventually,
     problem,
     push,
     record_simulation,
@@ -139,33 +137,6 @@ def test_the_model_route_describes_the_model(service: Service) -> None:
 def test_every_answer_has_its_duration(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     for path in ("verdict", "verdicts", "plan", "graph", "incidents", "nothing"):
         assert service.http.get(f"/v1/meshes/watched/{path}").headers["server-timing"].startswith("total;dur=")
-
-
-def test_the_service_level_has_the_pushes_of_every_client(
-    service: Service, watched_verdicts: list[dict[str, Any]]
-) -> None:
-    def level() -> dict[str, Any]:
-        found: dict[str, Any] = service.http.get("/v1/sla").raise_for_status().json()
-        return found
-
-    assert eventually(lambda: level()["pushes"].get("served", 0) >= len(watched_verdicts)), level()
-    found = level()
-    assert found["requests"]["served"] >= found["pushes"]["served"]
-    objectives = {one["name"]: one for one in found["objectives"]}
-    assert list(objectives) == ["p95", "p99", "requests_per_second", "error_rate", "availability"]
-    assert objectives["p99"]["target"] == service.settings.sla.p99_seconds
-    assert objectives["p99"]["current"] >= objectives["p95"]["current"] > 0
-    assert objectives["requests_per_second"]["status"] == "no_target"
-    assert eventually(lambda: level()["known"] > 0)
-    assert found["known"] >= 0.9 or "fulfilled" not in {one["status"] for one in found["objectives"]}
-    assert "tagae_sla_known_ratio" in service.http.get("/metrics").text
-
-
-def test_a_client_cannot_send_counts(service: Service) -> None:
-    headers = {EXTENSION: "x", "x-tagae-counts": "x"}
-    assert service.http.get("/readyz", headers=headers).status_code == 200
-    assert service.http.post("/v1/sla").status_code == 405
-    problem(service.http.get("/v1/sla?window=5"), 422, "invalid-parameter")
 
 
 def test_two_formats_are_read_and_described(service: Service) -> None:
