@@ -1,6 +1,5 @@
 """The store of this run of the service, as its replicas open it."""
 
-from collections.abc import Callable
 from datetime import timedelta
 
 from serve_app.access.audit import AuditLimit, AuditLog
@@ -8,7 +7,7 @@ from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
-from serve_app.stores.base import ArchiveLimit, MeshLimit
+from serve_app.stores.base import ArchiveLimit
 from serve_app.stores.history import HistoryLimit
 from serve_app.stores.state_store import StateStore
 
@@ -17,25 +16,20 @@ AUDIT_BYTES = 16 * 2**20  # when full, the oldest records are deleted
 KEEP_MINUTES = timedelta(days=7)  # rows of one minute; rows of ten minutes stay for history.keep_days
 
 
-def open_store(settings: Settings, on_evicted: Callable[[str], None] | None = None) -> StateStore:
+def open_store(settings: Settings) -> StateStore:
     """Open the store of ``settings.store`` with the limits of ``settings.limits`` and ``settings.archive``.
 
     The name of Ray's session identifies the run: a replica that Serve restarts does not make an empty store if the
     files of the run have disappeared.
 
-    Args:
-        on_evicted: called with the name of a mesh that was deleted to make room for another, in the thread that wrote.
-
     Raises:
         BadSettings: the client of Redis is not installed.
         CorruptState, StoreFull, StoreGone: it cannot be opened.
     """
-    limits = settings.limits
     return opening.open_store(
         settings.store,
-        limit=MeshLimit(limits.max_meshes, limits.evict_idle_seconds),
+        max_meshes=settings.limits.max_meshes,
         archive=ArchiveLimit(timedelta(days=settings.archive.keep_days), ARCHIVE_BYTES),
-        on_evicted=on_evicted,
         run=replica.run_name(),
     )
 

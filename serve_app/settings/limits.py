@@ -19,9 +19,6 @@ class LimitSettings(SettingsGroup):
     max_meshes: int = Field(
         1000, ge=1, description="meshes in the store; snapshots for further meshes are refused with 409"
     )
-    evict_idle_seconds: float | None = Field(
-        None, gt=0, description="time without a write after which a new mesh can replace a mesh; none: never"
-    )
     max_ahead_seconds: float = Field(
         600.0, ge=0, description="how far a snapshot's time can be ahead of the service's clock; inf: no limit"
     )

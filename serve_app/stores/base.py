@@ -5,20 +5,6 @@ from datetime import datetime, timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class MeshLimit:
-    """How many meshes a store takes, and when an idle one makes room for a new one.
-
-    Attributes:
-        max_meshes: at most.
-        evict_idle_seconds: if the store is full, a new mesh replaces the mesh with the oldest write, provided that this
-            write was at least this many seconds ago. None: no mesh is ever deleted to make room.
-    """
-
-    max_meshes: int
-    evict_idle_seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ArchiveLimit:
     """How long and how much the archive of incidents keeps of each mesh.
 

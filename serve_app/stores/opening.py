@@ -1,12 +1,11 @@
 """Opens the stores that the settings name."""
 
-from collections.abc import Callable
 from typing import Any
 
 from serve_app.collect.ownership import Leases
 from serve_app.settings import StoreSettings
 from serve_app.settings.plugins import STORES
-from serve_app.stores.base import ArchiveLimit, MeshLimit
+from serve_app.stores.base import ArchiveLimit
 from serve_app.stores.plugin import StorePlugin
 from serve_app.stores.state_store import StateStore
 
@@ -25,16 +24,15 @@ def check_store(settings: StoreSettings) -> StorePlugin[Any]:
 def open_store(
     settings: StoreSettings,
     *,
-    limit: MeshLimit | None = None,
+    max_meshes: int | None = None,
     archive: ArchiveLimit | None = None,
-    on_evicted: Callable[[str], None] | None = None,
     run: str | None = None,
 ) -> StateStore:
     """Open a store.
 
     Args:
         settings: which one.
-        limit, archive, on_evicted: see :class:`~serve_app.stores.state_store.StateStore`.
+        max_meshes, archive: see :class:`~serve_app.stores.state_store.StateStore`.
         run: see :class:`~serve_app.stores.plugin.StorePlugin`.
 
     Raises:
@@ -43,7 +41,7 @@ def open_store(
     """
     plugin = check_store(settings)
     database = plugin.open(_options(settings, plugin), run)
-    return StateStore(database, limit=limit, archive=archive, on_evicted=on_evicted)
+    return StateStore(database, max_meshes=max_meshes, archive=archive)
 
 
 def open_leases(settings: StoreSettings) -> Leases | None:

@@ -1,7 +1,6 @@
 """Refusals that every store words alike."""
 
 from serve_app.errors import StoreConflict, TooManyMeshes
-from serve_app.stores.base import MeshLimit
 
 
 def conflict(mesh: str, what: str, revision: int | None, stored_sequence: int, stored_revision: int) -> StoreConflict:
@@ -31,13 +30,11 @@ def document_conflict(name: str, revision: int, stored_revision: int) -> StoreCo
     )
 
 
-def too_many_meshes(mesh: str, limit: MeshLimit) -> TooManyMeshes:
+def too_many_meshes(mesh: str, most: int | None) -> TooManyMeshes:
     """The error for a new mesh in a store that is full."""
-    idle = "set limits.evict_idle_seconds" if limit.evict_idle_seconds is None else "lower limits.evict_idle_seconds"
     return TooManyMeshes(
-        f"mesh {mesh!r}: expected at most {limit.max_meshes} meshes in the store, got one more; nothing was "
-        f"changed; delete unused meshes (DELETE /v1/meshes/NAME), raise limits.max_meshes, or {idle} so that "
-        "idle meshes make room"
+        f"mesh {mesh!r}: expected at most {most} meshes in the store, got one more; nothing was changed; delete unused "
+        "meshes (DELETE /v1/meshes/NAME), or raise limits.max_meshes"
     )
 
 

@@ -14,7 +14,7 @@ starts from the beginning.
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Lock
@@ -28,7 +28,6 @@ from serve_app.stores.base import (
     ChunkKey,
     HistoryChunk,
     IncidentFilter,
-    MeshLimit,
     MeshSummary,
     NewSnapshot,
     StoredDocument,
@@ -65,10 +64,8 @@ class StateStore:
 
     Args:
         database: with the rows.
-        limit: how many meshes it may hold; None: any number.
+        max_meshes: that it may hold; None: any number.
         archive: what the archive of each mesh keeps; None: everything.
-        on_evicted: called with the name of a mesh that was deleted to make room for another, in the writing thread,
-            before the write. If that fails, the idle mesh is deleted all the same.
 
     Every method raises what :class:`~serve_app.stores.primitives.RowStore` does, and:
         BadMeshName: a name outside the alphabet.
@@ -80,15 +77,10 @@ class StateStore:
     """
 
     def __init__(
-        self,
-        database: RowStore,
-        *,
-        limit: MeshLimit | None = None,
-        archive: ArchiveLimit | None = None,
-        on_evicted: Callable[[str], None] | None = None,
+        self, database: RowStore, *, max_meshes: int | None = None, archive: ArchiveLimit | None = None
     ) -> None:
         self.database = database
-        self._limit, self._archive, self._on_evicted = limit, archive, on_evicted
+        self._max_meshes, self._archive = max_meshes, archive
         self._lock = Lock()
         self._last_revision = 0
         self._ends: dict[str, datetime] = {}  # of each mesh: when an incident of its archive becomes too old
@@ -110,10 +102,10 @@ class StateStore:
         """Raise ``TooManyMeshes`` if ``mesh`` is new and there is no room for it. The write checks again; this saves
         the work before it."""
         check_mesh_name(mesh)
-        if self._limit is not None and not self._position(mesh)[0]:
-            found = self.database.survey()
-            if len(found) >= self._limit.max_meshes:
-                self._find_idle(mesh, self._limit, found)
+        if self._max_meshes is None or self._position(mesh)[0]:
+            return
+        if len(self.database.survey()) >= self._max_meshes:
+            raise too_many_meshes(mesh, self._max_meshes)
 
     def load(self, mesh: str) -> StoredMesh | None:
         """The mesh with its newest verdict, or None if nothing is stored."""
@@ -469,14 +461,10 @@ class StateStore:
             StoreConflict: the stored revision is another.
             TooManyMeshes: there is no room for a new mesh.
         """
-        limit = self._limit
-        while True:
-            try:
-                is_done = self.database.write(mesh, change, max_meshes=None if limit is None else limit.max_meshes)
-                break
-            except NoRoom:
-                assert limit is not None
-                self._evict_idle(mesh, limit)
+        try:
+            is_done = self.database.write(mesh, change, max_meshes=self._max_meshes)
+        except NoRoom:
+            raise too_many_meshes(mesh, self._max_meshes) from None
         if not is_done:
             raise self._conflict(mesh, what, revision)
 
@@ -489,27 +477,6 @@ class StateStore:
                 self.name, mesh, stored, revision,
             )  # fmt: skip
         return conflict(mesh, what, revision, sequence, stored)
-
-    def _evict_idle(self, mesh: str, limit: MeshLimit) -> None:
-        """Delete the mesh that was idle longest to make room for another one."""
-        idle, head = self._find_idle(mesh, limit, self.database.survey())
-        if self.database.write(idle, Change(expects={HEAD: head}, drops=[""])):
-            log.warning("state store %s: mesh %r was idle and was deleted to make room", self.name, idle)
-            if self._on_evicted is not None:
-                self._on_evicted(idle)
-
-    @staticmethod
-    def _find_idle(mesh: str, limit: MeshLimit, found: list[tuple[str, bytes, list[Row]]]) -> tuple[str, bytes]:
-        """The idle mesh that a new one may replace, and its head.
-
-        Raises:
-            TooManyMeshes: no mesh has been idle for long enough.
-        """
-        if limit.evict_idle_seconds is not None and found:  # a revision is the time of its write, µs
-            revision, name, head = min((_read_head([(HEAD, head)])[0], name, head) for name, head, _ in found)
-            if time.time() - revision / 1e6 >= limit.evict_idle_seconds:
-                return name, head
-        raise too_many_meshes(mesh, limit)
 
     def _archive_changes(
         self, mesh: str, incidents: tuple[ArchivedIncident, ...], now: datetime

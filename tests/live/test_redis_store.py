@@ -23,7 +23,7 @@ from model.state.serialization import pack_state
 from serve_app.doctor.redis import check_redis
 from serve_app.errors import CorruptState, StoreConflict, StoreFull, StoreGone
 from serve_app.settings import Settings, StoreSettings
-from serve_app.stores.base import IncidentFilter, MeshLimit
+from serve_app.stores.base import IncidentFilter
 from serve_app.stores.opening import open_store
 from serve_app.stores.redis_store import RedisRows
 from serve_app.stores.state_store import StateStore
@@ -454,7 +454,7 @@ def test_the_data_of_an_earlier_version_is_refused(program: RedisProgram) -> Non
 
 def test_a_name_that_was_reserved_and_never_used_makes_room(program: RedisProgram) -> None:
     """A process that dies between the reservation and the first write leaves a name behind."""
-    with closing(open_store(program.settings(), limit=MeshLimit(1))) as store, closing(program.client()) as hand:
+    with closing(open_store(program.settings(), max_meshes=1)) as store, closing(program.client()) as hand:
         assert store.meshes() == []
         hand.hset("tagae:{STORE}:rows", "mesh/gone", "1000000000 writer")
         hand.zadd("tagae:{STORE}:keys", {"mesh/gone": 0})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -112,8 +111,7 @@ class MeshSession:
         weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         for refusal in weights.refused:
             log.error(refusal)
-        self._evicted: deque[str] = deque()  # meshes that writing threads deleted to make room
-        store = open_store(settings, on_evicted=self._evicted.append)
+        store = open_store(settings)
         self._instruments = open_instruments()
         self._models = open_models(settings, weights, store, self._instruments)
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
@@ -192,10 +190,7 @@ class MeshSession:
 
     async def call(self, door: str, method: str, *args: Any, **kwargs: Any) -> Any:
         """The answer of a method of one of the doors (:class:`~serve_app.deployments.session.doors.Doors`)."""
-        try:
-            return await self.doors.call(door, method, *args, **kwargs)
-        finally:
-            self._forget_evicted()
+        return await self.doors.call(door, method, *args, **kwargs)
 
     async def push(
         self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = (), trace: str = ""
@@ -295,11 +290,8 @@ class MeshSession:
         events: tuple[ClusterEvent, ...] = (),
     ) -> PushResult:
         push = NextSnapshot(mesh, packed, counted, events)
-        try:
-            with self._load.work():
-                stored = await self._steps.push(push, options(self._settings, mesh), runner)
-        finally:
-            self._forget_evicted()
+        with self._load.work():
+            stored = await self._steps.push(push, options(self._settings, mesh), runner)
         if stored.advanced is not None:
             for stage, duration in runner.progress.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
@@ -309,15 +301,6 @@ class MeshSession:
             if verdict.confidence is not None:
                 self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         return stored
-
-    def _forget_evicted(self) -> None:
-        """Forget meshes that the store has deleted to make room for new ones."""
-        while self._evicted:
-            mesh = self._evicted.popleft()
-            self._meshes.evict(mesh)
-            self._scored.pop(mesh, None)
-            self._signal.notify(mesh)
-            self._start(self._forget_trial(mesh))
 
     async def _forget_trial(self, mesh: str) -> None:
         """Delete what the trial of a model stored of a mesh that is deleted."""

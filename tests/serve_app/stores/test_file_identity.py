@@ -16,7 +16,6 @@ import pytest
 
 from serve_app.errors import StoreGone
 from serve_app.stores import sqlite
-from serve_app.stores.base import MeshLimit
 from serve_app.stores.file_identity import MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
@@ -28,7 +27,7 @@ RUN = "session_1"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with closing(local_store(tmp_path / "stores", run=RUN, limit=MeshLimit(9))) as opened:
+    with closing(local_store(tmp_path / "stores", run=RUN, max_meshes=9)) as opened:
         yield opened
 
 

@@ -3,7 +3,6 @@ with limits, no loss of acknowledged writes."""
 
 import multiprocessing
 import random
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -20,7 +19,6 @@ from serve_app.settings import StoreSettings
 from serve_app.stores.base import (
     ChunkKey,
     IncidentFilter,
-    MeshLimit,
     StoredDocument,
     StoredMesh,
     StoredState,
@@ -283,7 +281,7 @@ class TestStateStore:
             assert contents(other) == contents(store)
 
     def test_a_mesh_beyond_the_limit_is_refused_and_changes_nothing(self, place: StoreSettings) -> None:
-        with closing(open_store(place, limit=MeshLimit(2))) as store:
+        with closing(open_store(place, max_meshes=2)) as store:
             append(store, 1, mesh="a")
             store.replace("b", b"baseline", revision=0)
             creations: list[Callable[[], Any]] = [
@@ -292,9 +290,7 @@ class TestStateStore:
                 lambda: store.check_room("c"),
             ]
             for create in creations:
-                with pytest.raises(
-                    TooManyMeshes, match=r"'c'.*at most 2 .*DELETE .*limits\.max_meshes.*evict_idle_seconds"
-                ):
+                with pytest.raises(TooManyMeshes, match=r"'c'.*at most 2 .*DELETE .*limits\.max_meshes"):
                     create()
             assert [one.mesh for one in store.meshes()] == ["a", "b"]
             append(store, 2, mesh="a")  # existing meshes still accept snapshots
@@ -308,38 +304,10 @@ class TestStateStore:
         with closing(open_store(place)) as store:
             for mesh in ("a", "b", "c"):
                 append(store, 1, mesh=mesh)
-        with closing(open_store(place, limit=MeshLimit(1))) as store:
+        with closing(open_store(place, max_meshes=1)) as store:
             append(store, 2, mesh="c")
             with pytest.raises(TooManyMeshes):
                 append(store, 1, mesh="d")
-
-    def test_the_mesh_that_was_idle_longest_is_evicted(
-        self, place: StoreSettings, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        evicted: list[str] = []
-        with closing(open_store(place, limit=MeshLimit(3, 1e-6), on_evicted=evicted.append)) as store:
-            for mesh in ("a", "b", "c"):
-                append(store, 1, mesh=mesh)
-            append(store, 2, mesh="a")
-            append(store, 1, mesh="d")
-            assert evicted == ["b"]
-            assert [one.mesh for one in store.meshes()] == ["a", "c", "d"]
-            assert list(store.window("b")) == []
-            append(store, 1, mesh="b")  # as a new mesh
-            assert evicted == ["b", "c"]
-        assert "'b' was idle" in caplog.text
-
-    def test_a_mesh_that_was_idle_too_briefly_stays(
-        self, place: StoreSettings, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with closing(open_store(place, limit=MeshLimit(1, 3600.0))) as store:
-            append(store, 1, mesh="a")
-            with pytest.raises(TooManyMeshes, match=r"lower limits\.evict_idle_seconds"):
-                append(store, 1, mesh="b")
-            now = time.time()
-            monkeypatch.setattr(time, "time", lambda: now + 7200)
-            append(store, 1, mesh="b")
-            assert [one.mesh for one in store.meshes()] == ["b"]
 
     def test_two_sessions_that_create_meshes_at_once_stay_within_the_limit(self, place: StoreSettings) -> None:
         context = multiprocessing.get_context("spawn")
@@ -564,7 +532,7 @@ def fill(store: StateStore) -> None:
 
 def _create_meshes(place: StoreSettings, prefix: str, start: Any, results: Connection) -> None:
     created = 0
-    with closing(open_store(place, limit=MeshLimit(25))) as store:
+    with closing(open_store(place, max_meshes=25)) as store:
         start.wait()
         for number in range(25):
             try:

@@ -111,20 +111,3 @@ def test_a_full_disk_is_freed_over_http(disk: Path) -> None:
             assert push(http, "small", sequence).json()["sequence"] == sequence
         assert push(http, "third", 1, services=2000).status_code == 200
         assert (disk / "state" / FILE_NAME).exists()
-
-
-@pytest.mark.slow
-def test_an_idle_mesh_makes_room_for_a_new_one_if_configured(tmp_path: Path) -> None:
-    settings = (f"store.path={tmp_path}", "scorer.device=cpu", "limits.max_meshes=2", "limits.evict_idle_seconds=0.001")
-    chosen = [word for setting in settings for word in ("--set", setting)]
-    with (
-        start_service("--port", "0", *chosen) as (_, url),
-        httpx.Client(base_url=url, timeout=PATIENCE_SECONDS) as http,
-    ):
-        for sequence, mesh in enumerate(("a", "b", "a", "c"), 2):  # b has been idle longest when c comes
-            assert push(http, mesh, sequence).status_code == 200
-        assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["a", "c"]
-        problem(http.get("/v1/meshes/b/verdict"), 404, "unknown-mesh")
-        answer = push(http, "b", 1)  # an earlier time is accepted, because no session remembers the mesh
-        assert (answer.status_code, answer.json()["sequence"]) == (200, 1)
-        assert [one["mesh"] for one in http.get("/v1/meshes").json()] == ["b", "c"]
