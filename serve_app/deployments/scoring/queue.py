@@ -11,18 +11,15 @@ import contextvars
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 
-from serve_app.deployments.scoring.batching import Load, batch_limits
 from serve_app.deployments.scoring.groups import Outcome, ScoredGroup, WaitingGroup
+from serve_app.deployments.scoring.pass_times import PassTimes
 from serve_app.errors import DeadlineExceeded
 from serve_app.metrics import BATCH_WAIT, GROUPS_REFUSED, GROUPS_WAITING, Instruments
 from serve_app.settings.scorer import CPU_BATCH, GPU_BATCH
 
 AGEING_SECONDS = 0.5
 LEVEL_RATIO = 4.0  # of the weights of two priorities next to each other
-TARGET_SECONDS = 0.035  # from the arrival of groups to their scores; limits the size of batches
-MAX_WAIT_SECONDS = 0.01  # for a fuller batch; it waits only if groups arrive so fast that this saves time
 CONFIDENT_SHARE = 0.5  # of the expected duration of a pass; with less time left, a group is hopeless
 
 
@@ -35,7 +32,7 @@ class GroupQueue:
         instruments: count waiting and refused groups.
 
     Attributes:
-        load: of this scorer. The scorer adds its passes.
+        times: of the passes of this scorer, which adds them.
     """
 
     def __init__(
@@ -45,15 +42,11 @@ class GroupQueue:
         instruments: Instruments,
         *,
         max_groups: int | None = None,
-        target_seconds: float = TARGET_SECONDS,
-        max_wait_seconds: float = MAX_WAIT_SECONDS,
     ) -> None:
-        self.load = Load()
+        self.times = PassTimes()
         self._score_batch, self._instruments = score_batch, instruments
         self._max_groups = max_groups or (GPU_BATCH if device == "cuda" else CPU_BATCH)
-        self._target_seconds, self._max_wait_seconds = target_seconds, max_wait_seconds
         self._waiting: list[WaitingGroup] = []
-        self._has_arrived = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
         self._pass_ends_at: float | None = None  # of the batch in progress, as expected; s of the monotonic clock
 
@@ -68,12 +61,10 @@ class GroupQueue:
             DeadlineExceeded: it cannot be scored by its deadline.
             Exception: its pass failed.
         """
-        self.load = self.load.arrive(waiting.arrived_at, waiting.work)
         if self._is_hopeless(waiting):
             self._refuse(waiting)
         else:
             self._waiting.append(waiting)
-            self._has_arrived.set()
             self._run_batches()
         self._report()
         try:
@@ -94,27 +85,15 @@ class GroupQueue:
 
     async def _take_batches(self) -> None:
         while self._waiting:
-            wait, size = self._limits()
-            await self._wait_for(size, wait)
-            batch = self._next_batch(size)
+            batch = self._next_batch()
             self._report()
             if batch:
                 self._pass_ends_at = time.monotonic() + self._expected_seconds(batch)
                 await self._finish(batch)
                 self._pass_ends_at = None
 
-    async def _wait_for(self, size: int, seconds: float) -> None:
-        """Wait until a batch of this size is there."""
-        if seconds <= 0:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while len(self._waiting) < size:
-                    self._has_arrived.clear()
-                    await self._has_arrived.wait()
-
-    def _next_batch(self, size: int) -> list[WaitingGroup]:
-        """Take the most urgent groups from the queue: at most ``size``, and as many as meet all their deadlines."""
+    def _next_batch(self) -> list[WaitingGroup]:
+        """Take the most urgent groups from the queue: as many as a batch may have, and as meet all their deadlines."""
         now = time.monotonic()
         self._waiting.sort(key=lambda one: _urgency(one, now))
         for waiting in self._waiting[::-1]:  # so that the most urgent of hopeless ones is tried
@@ -122,7 +101,7 @@ class GroupQueue:
                 self._waiting.remove(waiting)
                 self._refuse(waiting)
         batch: list[WaitingGroup] = []
-        for waiting in self._waiting[:size]:
+        for waiting in self._waiting[: self._max_groups]:
             larger = [*batch, waiting]
             if batch and now + self._expected_seconds(larger) > min(one.deadline.at for one in larger):
                 break
@@ -156,10 +135,7 @@ class GroupQueue:
         _answer(waiting, _late())
 
     def _expected_seconds(self, batch: Sequence[WaitingGroup]) -> float:
-        return self.load.expect(sum(one.work for one in batch))
-
-    def _limits(self) -> tuple[float, int]:
-        return batch_limits(self.load, self._target_seconds, self._max_wait_seconds, self._max_groups)
+        return self.times.expect(sum(one.work for one in batch))
 
     def _report(self) -> None:
         self._instruments.set(GROUPS_WAITING, len(self._waiting))

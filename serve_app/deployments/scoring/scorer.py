@@ -155,10 +155,10 @@ class Scorer:
         observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
         work = sum(waiting.work for waiting in batch)
-        load = self._queue.load = self._queue.load.finish(work, seconds)
+        times = self._queue.times = self._queue.times.finish(work, seconds)
 
         def outcome_of(waiting: WaitingGroup, scores: Scores) -> ScoredGroup:
-            cost = load.cost(waiting.work, work, seconds)
+            cost = times.cost(waiting.work, work, seconds)
             return ScoredGroup(self._replica, checkpoint.digest, scores, seconds, cost)
 
         return {

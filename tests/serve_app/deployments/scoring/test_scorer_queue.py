@@ -11,8 +11,8 @@ import pytest
 from model.mesh_weights import load_weights
 from model.network.autoencoder import Autoencoder
 from serve_app.deployments.scoring import scorer
-from serve_app.deployments.scoring.batching import Load
 from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Scores, WaitingGroup
+from serve_app.deployments.scoring.pass_times import PassTimes
 from serve_app.deployments.scoring.queue import AGEING_SECONDS, GroupQueue
 from serve_app.deployments.scoring.scorer import Scorer, probe, score_groups
 from serve_app.errors import DeadlineExceeded
@@ -46,11 +46,9 @@ class Passes:
 class Queue:
     """A queue, and the groups that were added to it by name."""
 
-    def __init__(self, size: int = 1, wait: float = 0.0) -> None:
+    def __init__(self, size: int = 1) -> None:
         self.passes, self.instruments = Passes(), PrometheusInstruments()
-        self.queue = GroupQueue(
-            "cpu", self.passes, self.instruments, max_groups=size, target_seconds=1e3, max_wait_seconds=wait
-        )
+        self.queue = GroupQueue("cpu", self.passes, self.instruments, max_groups=size)
         self.names: dict[WaitingGroup, str] = {}
 
     async def add(
@@ -144,7 +142,7 @@ async def test_a_batch_is_no_larger_than_its_most_urgent_group_can_wait_for() ->
     first = await queue.begin()
     waiting = [await queue.add("in a hurry", HIGH, seconds=LATER / 2), *[await queue.add(str(i)) for i in range(3)]]
     work = next(iter(queue.names)).work
-    queue.queue.load = Load().finish(work, LATER / 5)
+    queue.queue.times = PassTimes().finish(work, LATER / 5)
     await queue.end(first, *waiting)
     assert queue.order == ["first", "in a hurry+0", "1+2"]
 
@@ -159,7 +157,7 @@ async def test_a_group_whose_deadline_has_passed_is_refused_on_arrival() -> None
 
 async def test_a_group_that_cannot_be_scored_in_time_is_refused_while_a_pass_is_under_way() -> None:
     queue = Queue()
-    queue.queue.load = Load().finish(work_of_group(), 10 * LATER)
+    queue.queue.times = PassTimes().finish(work_of_group(), 10 * LATER)
     first = await queue.begin()
     hopeless = await queue.add("hopeless")
     with pytest.raises(DeadlineExceeded):
@@ -173,7 +171,7 @@ async def test_a_group_that_waits_is_refused_once_it_is_too_late() -> None:
     queue = Queue()
     first = await queue.begin()
     late, in_time = await queue.add("late", HIGH), await queue.add("in time", LOW, seconds=100 * LATER)
-    queue.queue.load = Load().finish(work_of_group(), 10 * LATER)  # passes have become slower
+    queue.queue.times = PassTimes().finish(work_of_group(), 10 * LATER)  # passes have become slower
     _, error, found = await queue.end(first, late, in_time)
     assert isinstance(error, DeadlineExceeded)
     assert isinstance(found, ScoredGroup)
@@ -184,7 +182,7 @@ async def test_an_estimate_that_is_too_high_is_corrected_by_a_group_that_is_trie
     queue = Queue()
     first = await queue.begin()
     waiting = [await queue.add("less urgent", LOW), await queue.add("tried", HIGH)]
-    queue.queue.load = Load().finish(work_of_group(), 10 * LATER)
+    queue.queue.times = PassTimes().finish(work_of_group(), 10 * LATER)
     _, error, found = await queue.end(first, *waiting)
     assert isinstance(error, DeadlineExceeded)
     assert isinstance(found, ScoredGroup)
@@ -225,16 +223,6 @@ async def test_a_pass_that_fails_does_not_end_the_queue() -> None:
     assert isinstance((await queue.end(await queue.add("next")))[0], ScoredGroup)
 
 
-async def test_a_pass_waits_for_a_fuller_batch_while_groups_arrive_fast() -> None:
-    queue = Queue(size=3, wait=1.0)
-    work = work_of_group()
-    for size in [1, 2, 3] * 20:
-        queue.queue.load = queue.queue.load.finish(size * work, LATER + size)
-    queue.queue.load = queue.queue.load.arrive(time.monotonic(), work).arrive(time.monotonic(), work)
-    await queue.end(*[await queue.add(name, seconds=10 * LATER) for name in "abc"])
-    assert queue.order == ["a+b+c"]
-
-
 def work_of_group() -> int:
     return sum(len(task.nodes) + len(task.edges) for task in GROUP)
 
@@ -256,7 +244,7 @@ class ThreadPasses:
 async def test_a_scorer_scores_waiting_groups_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = ThreadPasses()
     monkeypatch.setattr(scorer, "score_groups", passes)
-    monkeypatch.setattr(scorer, "GroupQueue", partial(GroupQueue, max_groups=2, target_seconds=1e3, max_wait_seconds=0))
+    monkeypatch.setattr(scorer, "GroupQueue", partial(GroupQueue, max_groups=2))
     allow_deployments(monkeypatch)
     replica = Scorer(Settings(), "cpu")
     later = Deadline.after(LATER)
