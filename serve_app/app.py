@@ -34,7 +34,7 @@ from serve_app.stores.opening import check_store
 if TYPE_CHECKING:
     from kernels import gpu
 
-__all__ = ["NAME", "Arguments", "application", "build", "roles_on_demand", "start", "stop"]
+__all__ = ["NAME", "Arguments", "application", "build", "start", "stop"]
 
 log = logging.getLogger(__name__)
 NAME = "tagae"  # of the application in Serve
@@ -208,12 +208,6 @@ def _deploy(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
     except RuntimeError as error:
         raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from None
     return list(weights.refused)
-
-
-def roles_on_demand(settings: Settings) -> frozenset[str]:
-    """The roles of processes of a running service that come and go, see ``supervisor.watch``."""
-    names = ("Scorer", "MetaModel") if _place(settings, _device(settings)) == "auto" else ()
-    return frozenset(f"ServeReplica:{NAME}:{name}" for name in names)
 
 
 def stop() -> bool:

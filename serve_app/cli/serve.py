@@ -54,7 +54,7 @@ def serve(
 
     leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
     fork_server.start()  # its imports take as long as ours, on another core
-    from serve_app.app import roles_on_demand, start, stop
+    from serve_app.app import start, stop
     from serve_app.runtime.lifetime import Lifetime
     from serve_app.runtime.supervisor import watch
 
@@ -62,7 +62,7 @@ def serve(
     with spinner("starting"):
         url = lifetime.start()
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
-    if reason := watch(url, chosen.serve.recovery_seconds, lifetime.ended, roles_on_demand(chosen)):
+    if reason := watch(url, lifetime.ended):
         print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
         lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):

@@ -8,9 +8,8 @@ import ctypes
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import httpx
 import psutil
@@ -19,51 +18,9 @@ PERIOD_SECONDS = 0.5
 PROBE_PERIOD_SECONDS = 5.0
 PROBE_SECONDS = 4.0
 IRREPLACEABLE = ("gcs_server", "raylet")
-REPLACED_BY_SERVE = ("ServeController", "ServeReplica", "ProxyActor")
-SILENCE_FACTOR = 3  # times the recovery time: how long the service may be silent while all its processes run
+MAX_SILENCE_SECONDS = 60.0  # Serve replaces a proxy within 20 s
 KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
-
-
-@dataclass(slots=True)
-class Watch:
-    """What is known about the processes of a service.
-
-    Attributes:
-        recovery_seconds: within which a process that ended must be replaced.
-        on_demand: roles whose processes come and go.
-        expected: roles that the running service has, with one process each at least.
-        missing: roles without a process, and since when, s of a monotonic clock.
-        answered: when the service last answered, s of the same clock.
-    """
-
-    recovery_seconds: float
-    answered: float
-    on_demand: frozenset[str] = frozenset()
-    expected: set[str] = field(default_factory=lambda: set(IRREPLACEABLE))
-    missing: dict[str, float] = field(default_factory=dict)
-
-    def reason_to_exit(self, roles: Mapping[str, int], now: float) -> str:
-        """Why the service cannot go on, in words; empty: it can.
-
-        Args:
-            roles: processes that run, by role.
-            now: s of a monotonic clock.
-        """
-        self.expected |= roles.keys() - self.on_demand
-        for role in self.expected:
-            if roles.get(role):
-                self.missing.pop(role, None)
-            else:
-                self.missing.setdefault(role, now)
-        for role, since in sorted(self.missing.items(), key=lambda item: item[1]):
-            if role in IRREPLACEABLE:
-                return f"{role} ended, and only a restart of the service replaces it"
-            if now - since > self.recovery_seconds:
-                return f"{role} ended and was not replaced within {self.recovery_seconds:g} s"
-        if now - self.answered > SILENCE_FACTOR * self.recovery_seconds:
-            return f"the service has not answered for {now - self.answered:.0f} s"
-        return ""
 
 
 def adopt_orphans() -> None:
@@ -72,19 +29,13 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: frozenset[str] = frozenset()) -> str:
+def watch(url: str, stop: threading.Event) -> str:
     """Watch the service of this process until ``stop``, or until it cannot go on.
-
-    Args:
-        recovery_seconds: within which a process that ended must be replaced.
-        on_demand: roles whose processes come and go.
 
     Returns:
         Why the service cannot go on; empty: it was stopped.
     """
-    state = Watch(recovery_seconds, time.monotonic(), on_demand)
-    known: dict[int, str] = {}
-    probed = time.monotonic()
+    answered = probed = time.monotonic()
     # Its own certificate may be of any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
         while not stop.wait(PERIOD_SECONDS):
@@ -92,9 +43,24 @@ def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: f
                 probed = time.monotonic()
                 with suppress(httpx.HTTPError):
                     http.get("/healthz")
-                    state.answered = time.monotonic()
-            if reason := state.reason_to_exit(_running_roles(known), time.monotonic()):
+                    answered = time.monotonic()
+            if reason := reason_to_exit(_running_names(), time.monotonic() - answered):
                 return reason
+    return ""
+
+
+def reason_to_exit(running: Collection[str], silent_seconds: float) -> str:
+    """Why the service cannot go on, in words; empty: it can.
+
+    Args:
+        running: names of the processes that run.
+        silent_seconds: since the service last answered.
+    """
+    for name in IRREPLACEABLE:
+        if name not in running:
+            return f"{name} ended, and only a restart of the service replaces it"
+    if silent_seconds > MAX_SILENCE_SECONDS:
+        return f"the service has not answered for {silent_seconds:.0f} s"
     return ""
 
 
@@ -121,20 +87,14 @@ def kill_all_below() -> None:
         psutil.wait_procs(others, KILL_SECONDS)
 
 
-def _running_roles(known: dict[int, str]) -> dict[str, int]:
-    """Processes below this one, counted by role. ``known`` keeps the role of each, since finding it out costs more."""
-    roles: dict[str, int] = {}
-    found: dict[int, str] = {}
-    for process in psutil.Process().children(recursive=True):
+def _running_names() -> set[str]:
+    """The names of the processes that this one started."""
+    names = set()
+    for process in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
-            if _is_zombie(process):
-                continue
-            if role := known.get(process.pid) or _role(process):
-                found[process.pid] = role
-                roles[role] = roles.get(role, 0) + 1
-    known.clear()
-    known.update(found)
-    return roles
+            if not _is_zombie(process):
+                names.add(process.name())
+    return names
 
 
 def _is_zombie(process: psutil.Process) -> bool:
@@ -143,11 +103,3 @@ def _is_zombie(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def _role(process: psutil.Process) -> str:
-    """Such as ``raylet`` or ``ServeReplica:tagae:Scorer``; empty if it has none, or none yet."""
-    if (name := str(process.name())) in IRREPLACEABLE:
-        return name
-    title = " ".join(process.cmdline()).removeprefix("ray::").split(".")[0].strip()
-    return title if title.startswith(REPLACED_BY_SERVE) else ""

@@ -69,9 +69,6 @@ class ServeSettings(SettingsGroup):
     max_streams: int = Field(
         64, ge=0, description="concurrent streams of verdicts to open pages, per ingress replica; more get 429"
     )
-    recovery_seconds: float = Field(
-        20.0, gt=0, description="time limit for replacing a process that ended; after that `tagae serve` exits"
-    )
     session_memory_bytes: int = Field(
         512 * 2**20,
         ge=0,

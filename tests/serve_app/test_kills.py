@@ -78,7 +78,6 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
     chosen = {
         "store.path": settings.store.path,
         "serve.deadline_seconds": settings.serve.deadline_seconds,
-        "serve.recovery_seconds": settings.serve.recovery_seconds,
         "scorer.device": "cpu",
         "scorer.place": settings.scorer.place,
     }
@@ -261,7 +260,6 @@ def test_sessions_that_are_killed_as_they_start_are_started_again(tmp_path: Path
     settings = Settings(
         store={"path": tmp_path},
         scorer={"place": "session"},
-        serve={"recovery_seconds": 4 * DEADLINE_SECONDS},  # until which the service does not restart as a whole
     )
     first, second = record_simulation(MeshSpec(services=30, seed=3), 2)
     with (

@@ -18,7 +18,7 @@ from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 SMALL, LARGE = MeshSpec(services=60, seed=3), MeshSpec(services=3000, seed=3)
 WARM, MOST = 12, 92  # snapshots before the replicas must run, and at most until they are ready and compared
 PAUSE_SECONDS = 0.5 * TIME_FACTOR
-IDLE_SECONDS, RECOVERY_SECONDS = 20 * TIME_FACTOR, 5 * TIME_FACTOR
+IDLE_SECONDS = 20 * TIME_FACTOR
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.P
         "serve.deadline_seconds": PATIENCE_SECONDS,
         "limits.max_ahead_seconds": "inf",
         "scorer.idle_seconds": IDLE_SECONDS,
-        "serve.recovery_seconds": RECOVERY_SECONDS,
     }
     arguments = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
     with start_service(*arguments, "--port", "0") as found:
@@ -68,7 +67,6 @@ def test_replicas_run_only_for_a_mesh_of_several_parts(service: tuple[psutil.Pro
     assert scoring(url, "small")["place"] == "session"
 
     assert any(eventually(lambda: running(process) == set()) for _ in range(3)), "unused replicas end"
-    time.sleep(2 * RECOVERY_SECONDS)
     assert process.is_running(), "replicas that end on purpose are no failure"
     assert push_all(url, "large", [next(snapshots)])["missing_parts"] == []
     assert scoring(url, "large")["place"] == "session", "until they run again"
