@@ -24,7 +24,6 @@ from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
 from serve_app.runtime.environment import MAX_FAILED_STARTS
 from serve_app.runtime.instruments import RayInstruments
-from serve_app.runtime.progress import report_replicas
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import ScoringPlace, ServeSettings, Settings
 from serve_app.settings.access import serve_rules
@@ -164,9 +163,8 @@ def start(
         if needs_gpu:
             _require_gpu_of_ray()
         report("starting the replicas")
-        with report_replicas(report):
-            refusals = _deploy_in_worker(settings, beside or {})
-            local.wait_until_answered(url)
+        refusals = _deploy_in_worker(settings, beside or {})
+        local.wait_until_answered(url)
     except BaseException:
         local.stop()
         raise

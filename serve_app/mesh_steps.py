@@ -116,7 +116,7 @@ class MeshSteps:
         entry = self._meshes.get_cached(mesh)
         if entry is not None and self._meshes.is_compaction_due(entry, options.window_size):
             await self._compact(mesh)
-            await asyncio.to_thread(self._meshes.tidy)
+            await asyncio.to_thread(self._meshes.store.tidy)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
         """Replace the state of a mesh, and return what else ``change`` returns.
@@ -299,7 +299,7 @@ class MeshSteps:
         """The state before the snapshot, or the verdict if the snapshot was pushed before."""
         known = self._meshes.get(push.mesh)
         if not known.revision:
-            self._meshes.check_room(push.mesh)
+            self._meshes.store.check_room(push.mesh)
         if not push.counted or not _is_repeat(snapshot, known):
             return known
         # Another session may have deleted or evicted the mesh that is in memory here.

@@ -64,7 +64,7 @@ NOT_RUN = {
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
     "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
-    "tagae embeddings export": "a Redis; tests/serve_app/stores/test_redis_embeddings.py, test_embeddings_service.py",
+    "tagae embeddings export": "a service with a mesh; tests/serve_app/test_embeddings_service.py",
     "tagae models": "a registry and a service with one; tests/serve_app/models",
     "tagae incidents show": "an incident; tests/serve_app/cli/test_incidents_command.py",
     "--objectives": "a file of settings; tests/serve_app/test_objectives.py, tests/live/test_objective_rules.py",

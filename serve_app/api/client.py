@@ -12,8 +12,7 @@ import httpx
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import ARROW, JSON, encode_snapshot
-from serve_app.api.codec.arrow_embeddings import decode_embeddings
-from serve_app.api.embeddings import Embeddings
+from serve_app.api.codec.arrow_embeddings import Embeddings, decode_embeddings
 from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
@@ -29,7 +28,6 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
-from serve_app.api.schemas.history import RangeDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
@@ -158,37 +156,13 @@ class Client:
         """
         return self._view(mesh, view, parameters).json()
 
-    def range(
-        self,
-        mesh: str,
-        start: datetime,
-        end: datetime,
-        *,
-        points: int = 600,
-        service: str | None = None,
-        source: str | None = None,
-    ) -> RangeDocument:
-        """A mesh over any period of its history.
-
-        Args:
-            start, end: the period, with time zones.
-            points: maximum number of steps.
-            service: return its metrics too.
-            source: caller; return its calls to the service instead.
-        """
-        view = self._view(
-            mesh, "range", {"start": start, "end": end, "points": str(points), "service": service, "source": source}
-        )
-        return RangeDocument.model_validate_json(view.content)
-
     def graph(self, mesh: str, form: GraphFormat, *, at: datetime | None = None, service: str | None = None) -> bytes:
         """The text of a mesh's graph in one of the forms; with ``service``, only its surroundings."""
         return self._view(mesh, "graph", {"at": at, "service": service, "format": form.value}).content
 
     def embeddings(self, mesh: str) -> Embeddings:
         """The embeddings of the services of the newest snapshot."""
-        response = self._send("GET", f"/v1/meshes/{mesh}/embeddings", accept=ARROW)
-        return decode_embeddings(response.content)
+        return decode_embeddings(self._send("GET", f"/v1/meshes/{mesh}/embeddings").content)
 
     def incidents(
         self,
@@ -299,9 +273,8 @@ class Client:
         content: bytes | None = None,
         media_type: str = ARROW,
         parameters: dict[str, str] | None = None,
-        accept: str = "*/*",
     ) -> httpx.Response:
-        headers = {"accept": accept} | ({"content-type": media_type} if content is not None else {})
+        headers = {"content-type": media_type} if content is not None else {}
         began, is_repeated = time.monotonic(), False
         while True:
             try:

@@ -1,9 +1,8 @@
-"""The graph of a mesh for other programs: as networkx, in GraphML, or as nodes and links.
+"""The graph of a mesh for other programs: as networkx, or in GraphML.
 
 Unknown numbers are omitted, as GraphML has no null. Units are as in the JSON form.
 """
 
-import json
 from enum import StrEnum
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from serve_app.errors import InvalidParameter
 if TYPE_CHECKING:
     import networkx as nx
 
+GRAPHML = "application/xml"
 MAX_ELEMENTS = 25_000  # services and calls; GraphML of so many takes 90 MB and 2 s of one core
 
 
@@ -22,40 +22,31 @@ class GraphFormat(StrEnum):
 
     JSON = "json"
     GRAPHML = "graphml"
-    NODE_LINK = "node-link"
-
-    @property
-    def media_type(self) -> str:
-        """Of its text."""
-        return "application/xml" if self is GraphFormat.GRAPHML else "application/json"
 
 
-def write_graph(document: GraphDocument, form: GraphFormat) -> bytes:
-    """Return the text of a graph in GraphML or as nodes and links.
+def write_graphml(document: GraphDocument) -> bytes:
+    """Return the text of a graph in GraphML.
 
     Raises:
         InvalidParameter: it has too many services and calls.
     """
-    check_size(len(document.services) + len(document.calls), form)
+    check_size(len(document.services) + len(document.calls))
     import networkx as nx
 
-    graph = to_networkx(document)
-    if form is GraphFormat.NODE_LINK:
-        return json.dumps(nx.node_link_data(graph, edges="edges"), ensure_ascii=False).encode()
     text = BytesIO()
-    nx.write_graphml_xml(graph, text, prettyprint=False)
+    nx.write_graphml_xml(to_networkx(document), text, prettyprint=False)
     return text.getvalue()
 
 
-def check_size(count: int, form: GraphFormat) -> None:
+def check_size(count: int) -> None:
     """Check the number of services and calls before a graph of them is in memory.
 
     Raises:
-        InvalidParameter: there are too many for a form that is not written in pieces.
+        InvalidParameter: there are too many for GraphML, which is not written in pieces.
     """
     if count > MAX_ELEMENTS:
         raise InvalidParameter(
-            f"format: {count} services and calls are too many for {form.value}: the limit is {MAX_ELEMENTS}; ask for a "
+            f"format: {count} services and calls are too many for graphml: the limit is {MAX_ELEMENTS}; ask for a "
             "service or for incidents, or use json",
             pointer="/format",
         )

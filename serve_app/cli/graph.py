@@ -23,8 +23,7 @@ def graph(
         "-"
     ),
     format: Annotated[
-        Literal["graphml", "node-link", "json"],
-        typer.Option(help="graphml: for Gephi, yEd, Cytoscape and networkx; node-link: for networkx and D3."),
+        Literal["graphml", "json"], typer.Option(help="graphml: for Gephi, yEd, Cytoscape and networkx.")
     ] = "graphml",
     url: Url = LOCAL,
     mesh: MeshName = None,
@@ -42,7 +41,7 @@ def graph(
     \b
     Example:
       tagae graph -o shop.graphml
-      tagae graph --mesh shop --format node-link -o shop.json
+      tagae graph --mesh shop --format json -o shop.json
       tagae graph --service shop/cart --at 2026-03-01T12:00Z
     """
     from serve_app.api.graph_formats import GraphFormat

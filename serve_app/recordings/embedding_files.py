@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from serve_app.api.codec.arrow_embeddings import embedding_table
-from serve_app.api.embeddings import Embeddings
+from serve_app.api.codec.arrow_embeddings import Embeddings, embedding_table
 
 
 class EmbeddingFiles:
@@ -41,6 +40,3 @@ class EmbeddingFiles:
             os.replace(part, target)
         finally:
             part.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Nothing is open between two meshes."""

@@ -207,7 +207,7 @@ class _SnapshotAndVerdict:
     @classmethod
     def of(cls, scored: KeptSnapshot, incident: str) -> Self:
         found = next((one for one in scored.verdict["incidents"] if one["id"] == incident), None)
-        lost = scored.verdict.get("lost", ())  # absent in verdicts of earlier versions
+        lost = scored.verdict.get("lost", ())
         return cls(incident, scored.snapshot.observed_at, *scored, found, incident in lost)
 
     @property

@@ -4,8 +4,7 @@ LZ4 is fast enough for every push: 0.02 ms for the rows of 60 services, 0.4 ms f
 less space, a snapshot 30 to 40%, a verdict up to 50%. Zstandard (level 1) saves a further 5 to 10% of the space and
 takes two to four times as long; zlib takes ten times as long.
 
-Blobs of earlier versions are not compressed. They lack the mark, since they begin with the length of a safetensors
-header, a digit, or a brace.
+A blob without the mark is not compressed.
 """
 
 from typing import Any

@@ -20,7 +20,6 @@ class CopiedMesh:
     """A mesh that was copied.
 
     Attributes:
-        mesh: name.
         revision: in both stores.
         sequence: number of counted snapshots.
         snapshots: how many are kept.

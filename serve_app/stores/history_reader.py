@@ -89,7 +89,7 @@ class HistoryReader:
 
     def __init__(self, meshes: MeshRepository, mesh: str) -> None:
         self._meshes, self._mesh = meshes, mesh
-        self._sizes = meshes.history_sizes(mesh)
+        self._sizes = meshes.store.history_sizes(mesh)
         self._known: dict[ChunkKey, MeshPart] = {}
         self._starts = {
             step: sorted(key.start for key in self._sizes if key.step == step and not key.part)
@@ -240,7 +240,7 @@ class HistoryReader:
         return self._known[key]
 
     def _read(self, keys: Sequence[ChunkKey]) -> dict[ChunkKey, bytes]:
-        return self._meshes.load_history(self._mesh, [key for key in keys if key in self._sizes])
+        return self._meshes.store.history(self._mesh, [key for key in keys if key in self._sizes])
 
 
 def _places(key: ChunkKey, span: StoredSpan, rows: int) -> IntArray:

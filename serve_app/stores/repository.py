@@ -1,7 +1,7 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,7 +32,6 @@ from serve_app.stores.base import (
     ArchivedIncident,
     ChunkKey,
     HistoryChunk,
-    IncidentFilter,
     NewSnapshot,
     StoredMesh,
 )
@@ -64,6 +63,9 @@ class MeshRepository:
         replay: brings a state up to date, see :func:`~serve_app.pipeline.replayer`.
         instruments: measure reads of the store.
         history: what the history of each mesh keeps; None: no history is written.
+
+    Attributes:
+        store: for what needs no state: incidents, history.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class MeshRepository:
         instruments: Instruments | None = None,
         history: HistoryLimit | None = None,
     ) -> None:
-        self._store = store
+        self.store = store
         self._cache = cache
         self._replay = replay
         self._instruments = instruments
@@ -129,15 +131,11 @@ class MeshRepository:
 
     def has(self, mesh: str) -> bool:
         """Whether anything is stored under this name."""
-        return self._store.load(mesh) is not None
+        return self.store.load(mesh) is not None
 
     def check(self) -> None:
         """Read once, to raise any error of the store such as ``StoreGone``."""
-        self._store.load("tagae-readiness")
-
-    def check_room(self, mesh: str) -> None:
-        """Raise ``TooManyMeshes`` if the mesh is new and there is no room for it."""
-        self._store.check_room(mesh)
+        self.store.load("tagae-readiness")
 
     def load_stored(self, mesh: str) -> StoredMesh:
         """The stored form of a mesh that has a verdict.
@@ -145,7 +143,7 @@ class MeshRepository:
         Raises:
             UnknownMesh: nothing is stored, or only a baseline.
         """
-        stored = self._store.load(mesh)
+        stored = self.store.load(mesh)
         if stored is None:
             raise unknown_mesh(mesh)
         if not stored.verdict:
@@ -161,7 +159,7 @@ class MeshRepository:
 
     def reload(self, mesh: str) -> CachedMesh:
         """The mesh as the store has it now; empty if another session deleted it or made room."""
-        stored = self._store.load(mesh)
+        stored = self.store.load(mesh)
         if stored is None:
             self.evict(mesh)
             return CachedMesh(Mesh(), 0)
@@ -183,7 +181,7 @@ class MeshRepository:
         """
         if at is None:
             return Record.unpack(self.load_stored(mesh).verdict)
-        kept = self._store.verdict_at(mesh, at)
+        kept = self.store.verdict_at(mesh, at)
         if kept is None:
             self.load_stored(mesh)  # raises if the mesh is unknown
             raise unknown_instant(mesh, at)
@@ -207,7 +205,6 @@ class MeshRepository:
         """JSON of the stored verdict of a snapshot that was sent again.
 
         Args:
-            mesh: name.
             snapshot: not after the newest one.
             newest: time of the newest one, for messages.
 
@@ -215,7 +212,7 @@ class MeshRepository:
             StaleSnapshot: no verdict of this time is kept.
             SameTimeOtherContent: a snapshot of this time with other content was scored.
         """
-        judged = self._store.verdict_at(mesh, snapshot.observed_at)
+        judged = self.store.verdict_at(mesh, snapshot.observed_at)
         if judged is None:
             raise StaleSnapshot(
                 f"mesh {mesh!r}: expected a snapshot after the newest one, {newest}, got "
@@ -234,7 +231,6 @@ class MeshRepository:
         """Store a state without counting a snapshot.
 
         Args:
-            mesh: name.
             entry: the new state, and the revision that it was computed from.
 
         Returns:
@@ -243,7 +239,7 @@ class MeshRepository:
         Raises:
             StoreConflict: the store has another revision.
         """
-        revision = self._store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision)
+        revision = self.store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision)
         return _with_full_state(entry.mesh, revision)
 
     def is_compaction_due(self, entry: CachedMesh, keep: int) -> bool:
@@ -261,14 +257,10 @@ class MeshRepository:
         if full is None or full.sequence == state.sequence:
             return None
         packed, now = pack_state(state), FullState(state.sequence, entry.revision)
-        written = self._store.compact(
+        written = self.store.compact(
             mesh, packed, sequence=now.sequence, revision=now.revision, full=(full.sequence, full.revision)
         )
         return now if written else None
-
-    def tidy(self) -> None:
-        """Do the work that writes left for later."""
-        self._store.tidy()
 
     def change_state(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[CachedMesh, T]:
         """Apply a change to a state and store it. If the change returns the same state, nothing is written.
@@ -298,7 +290,6 @@ class MeshRepository:
         is written.
 
         Args:
-            mesh: name.
             incident: id.
             change: returns the new state and the new incident.
             is_open: change an open incident instead.
@@ -311,7 +302,7 @@ class MeshRepository:
             StoreConflict: another session wrote in between.
         """
         entry = self.refresh(self.load_stored(mesh))
-        archived = self._store.incident(mesh, incident)
+        archived = self.store.incident(mesh, incident)
         if archived is None or (archived.until is None) is not is_open:
             return None
         before = unpack_document(archived.document)
@@ -319,7 +310,7 @@ class MeshRepository:
         if state is entry.mesh.state and document == before:
             return entry, document
         written = (replace(archived, document=pack_document(document)),)
-        revision = self._store.replace(mesh, pack_state(state), revision=entry.revision, incidents=written)
+        revision = self.store.replace(mesh, pack_state(state), revision=entry.revision, incidents=written)
         return _with_full_state(replace(entry.mesh, state=state), revision), document
 
     def append(
@@ -338,7 +329,6 @@ class MeshRepository:
         """Store a counted snapshot with its verdict; otherwise as :meth:`replace`.
 
         Args:
-            mesh: name.
             before: the mesh before the snapshot.
             after: the mesh after it.
             snapshot: decoded.
@@ -364,7 +354,7 @@ class MeshRepository:
             is_step,
             *history,
         )
-        revision = self._store.append(mesh, new, keep=keep, revision=before.revision)
+        revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
         if is_step:
             return CachedMesh(after, revision, full)
         return _with_full_state(after, revision)
@@ -375,26 +365,24 @@ class MeshRepository:
         """What the archive has to store with a snapshot.
 
         Args:
-            mesh: name.
             verdict: on the snapshot.
             record: the verdict as it will be stored.
             entry: the new state, and the revision before it.
             window_size: number of snapshots that the store keeps.
         """
-        wanted = due(verdict, self._store.open_incidents(mesh), window_size)
+        wanted = due(verdict, self.store.open_incidents(mesh), window_size)
         if not wanted:
             return ()
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
-        records = [Record.unpack(verdict) for verdict in self._store.verdicts(mesh, None, window_size)]
+        records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, window_size)]
         scored = match(entry.mesh.state.window, [*records, record])
-        found = (archive(one, scored, verdict.sequence, self._store.incident(mesh, one)) for one in wanted)
+        found = (archive(one, scored, verdict.sequence, self.store.incident(mesh, one)) for one in wanted)
         return tuple(one for one in found if one is not None)
 
     def update_history(self, mesh: str, record: Record, entry: CachedMesh, window_size: int) -> HistoryUpdate:
         """The chunks of the history to write and to delete with a snapshot: none, unless it begins a new block.
 
         Args:
-            mesh: name.
             record: the verdict as it will be stored.
             entry: the mesh after the snapshot.
             window_size: number of snapshots that the store keeps.
@@ -412,34 +400,18 @@ class MeshRepository:
         if now // block * block == begin:
             return NO_UPDATE
         self._unfinished[mesh] = {window[-1].observed_at: rows[window[-1].observed_at]}
-        sizes = self._store.history_sizes(mesh)
+        sizes = self.store.history_sizes(mesh)
         # The first time, as after an upgrade, all blocks of the window are written.
         since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
         over = [one for one in window[:-1] if since is None or one.observed_at > since]
         scored = [row for one in over if (row := rows.get(one.observed_at)) is not None and row.snapshot is one]
         if len(scored) < len(over):
-            records = [Record.unpack(verdict) for verdict in self._store.verdicts(mesh, since, window_size)]
+            records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, since, window_size)]
             scored = ScoredRow.match(over, records)
         if not scored:  # another session has deleted the mesh
             return NO_UPDATE
-        writer = HistoryWriter(self._history, sizes, partial(self._store.history, mesh))
+        writer = HistoryWriter(self._history, sizes, partial(self.store.history, mesh))
         return writer.update(scored, window[-1].observed_at, block)
-
-    def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
-        """The chunks of the history of a mesh, each with its bytes."""
-        return self._store.history_sizes(mesh)
-
-    def load_history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
-        """The content of each of these chunks that is stored."""
-        return self._store.history(mesh, keys)
-
-    def load_incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
-        """The archived incidents that match, the newest first, without details."""
-        return self._store.incidents(mesh, wanted)
-
-    def find_incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
-        """An archived incident as it was last written, or None."""
-        return self._store.incident(mesh, incident)
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
         """An archived incident with its details. One that is open is brought up to date.
@@ -448,7 +420,7 @@ class MeshRepository:
             UnknownMesh, UnknownIncident: there is none.
         """
         stored = self.load_stored(mesh)
-        archived = self._store.incident(mesh, incident)
+        archived = self.store.incident(mesh, incident)
         if archived is None or archived.until is None:
             window = self.refresh(stored).mesh.state.window
             scored = match(window, self.load_records(mesh, None, len(window)))
@@ -470,14 +442,14 @@ class MeshRepository:
         Raises:
             UnknownMesh: nothing is stored.
         """
-        kept = self._store.verdicts(mesh, since, limit)
+        kept = self.store.verdicts(mesh, since, limit)
         if not kept and not self.has(mesh):
             raise unknown_mesh(mesh)
         return [Record.unpack(verdict) for verdict in kept]
 
     def gauges(self) -> list[MeshGauges]:
         """The gauges of all stored meshes. It loads no state."""
-        return [gauges(stored) for stored in self._store.meshes()]
+        return [gauges(stored) for stored in self.store.meshes()]
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh from the store.
@@ -485,7 +457,7 @@ class MeshRepository:
         Raises:
             UnknownMesh: nothing is stored.
         """
-        if not self._store.delete(mesh):
+        if not self.store.delete(mesh):
             raise unknown_mesh(mesh)
 
     def _load(self, mesh: str) -> CachedMesh:
@@ -498,22 +470,22 @@ class MeshRepository:
         return entry
 
     def _read(self, mesh: str) -> CachedMesh:
-        stored = self._store.load_state(mesh)
+        stored = self.store.load_state(mesh)
         if stored is None:
             return CachedMesh(Mesh(), 0)
         begin = stored.sequence - len(stored.steps)
         try:
-            window = dict(unpack_window(self._store.window(mesh)))
+            window = dict(unpack_window(self.store.window(mesh)))
             state = unpack_state(stored.state, (window[number] for number in window if number <= begin))
             steps = [unpack_step(step, state.memory) for step in stored.steps]
         except IncompatibleWeights as error:  # the schema of another version
-            if not self._store.set_aside(mesh, str(error), revision=stored.revision):
+            if not self.store.set_aside(mesh, str(error), revision=stored.revision):
                 raise
             return CachedMesh(Mesh(), 0)
         if steps:
             numbers = range(begin + 1, stored.sequence + 1)
             if not window.keys() >= set(numbers):  # deleted, and perhaps created again, in between
-                self._store.verify(mesh)
+                self.store.verify(mesh)
                 raise StoreConflict(
                     f"mesh {mesh!r}: expected snapshots {begin + 1} to {stored.sequence}, got others, because another "
                     "session wrote in between; load the mesh again"

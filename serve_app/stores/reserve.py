@@ -6,15 +6,12 @@ next to the database. A deletion that finds no space removes the file, and creat
 
 import logging
 import os
-import time
 from pathlib import Path
 
 FILE_NAME = "reserve"
 # The log of a deletion holds the pages that change, not those that become free: 0.4 MiB for a mesh of 120 snapshots,
 # 0.6 MiB for one of 10,000. Shrinking the file afterwards needs the same space, in steps of 1 MiB.
 RESERVE_BYTES = 4 * 2**20
-_STEP_BYTES = 2**18
-_RETRY_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
@@ -27,66 +24,44 @@ class Reserve:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
-        self._next_try = 0.0  # time.monotonic()
         self._warned = False
 
-    def size_bytes(self) -> int:
-        """Size of the file; 0 if there is none."""
+    def release(self) -> bool:
+        """Delete the file to free its space. Returns whether there was one."""
         try:
-            return self._path.stat().st_size
+            self._path.unlink()
         except (FileNotFoundError, NotADirectoryError):
-            return 0
-
-    def release(self) -> None:
-        """Delete the file to free its space."""
-        self._path.unlink(missing_ok=True)
-
-    def restore(self) -> bool:
-        """Allocate the file, as large as the disk allows. Returns False if it is smaller than it should be.
-
-        It has priority over snapshots: without it, deleting a mesh could not free a full disk.
-        """
-        size = self.size_bytes()
-        if size >= RESERVE_BYTES:
-            return True
-        try:
-            disk = os.statvfs(self._path.parent)
-            possible = min(RESERVE_BYTES, (size + disk.f_bavail * disk.f_frsize) // _STEP_BYTES * _STEP_BYTES)
-            if possible > size:
-                _allocate(self._path, possible)
-        except OSError as error:  # a quota, a limit of the process, or a missing directory
-            self._warn(str(error))
             return False
-        if possible < RESERVE_BYTES:
-            self._warn(f"expected space for {RESERVE_BYTES >> 20} MiB, got {possible / 2**20:.1f} MiB")
-            return False
-        self._warned = False
         return True
 
-    def restore_if_due(self) -> None:
-        """Call :meth:`restore`, but at most every ten seconds. Meant to be called after each write."""
-        now = time.monotonic()
-        if now >= self._next_try:
-            self._next_try = now + _RETRY_SECONDS
-            self.restore()
-
-    def _warn(self, why: str) -> None:
-        if self._warned:
+    def restore(self) -> None:
+        """Allocate the file if it is not there. Call it after each write: it has priority over snapshots, because
+        without it, deleting a mesh could not free a full disk."""
+        if self._path.exists():
             return
-        self._warned = True
-        log.warning(
-            "state store %s: could not reserve enough disk space (%s); deleting a mesh may fail when the disk is full",
-            self._path.parent,
-            why,
-        )
+        unfinished = self._path.with_suffix(".part")
+        try:
+            _allocate(unfinished)
+            unfinished.replace(self._path)
+        except OSError as error:  # a full disk, a quota, a limit of the process, or a missing directory
+            unfinished.unlink(missing_ok=True)
+            if not self._warned:
+                log.warning(
+                    "state store %s: could not reserve %d MiB on the disk (%s); deleting a mesh may fail when the disk "
+                    "is full",
+                    self._path.parent,
+                    RESERVE_BYTES >> 20,
+                    error,
+                )
+        self._warned = not self._path.exists()
 
 
-def _allocate(path: Path, size_bytes: int) -> None:
+def _allocate(path: Path) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size_bytes)
+            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
         else:  # macOS
-            os.write(descriptor, bytes(size_bytes))
+            os.write(descriptor, bytes(RESERVE_BYTES))
     finally:
         os.close(descriptor)

@@ -121,7 +121,7 @@ class SqliteFile:
                 if not self._space.empty_log(self.connection):  # truncating the log may free enough space
                     raise
                 result = self._commit(change)
-            self._space.reserve.restore_if_due()
+            self._space.reserve.restore()
         return result
 
     def remove(self, change: Callable[[sqlite3.Connection], T]) -> T:

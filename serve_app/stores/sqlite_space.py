@@ -37,9 +37,8 @@ class FileSpace:
         the disk prevent it."""
         if self._truncate_log(db):
             return True
-        if not self.reserve.size_bytes():
+        if not self.reserve.release():
             return False
-        self.reserve.release()
         emptied = self._truncate_log(db)
         self.reserve.restore()
         return emptied

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Lock
 
-from serve_app.errors import CorruptState, StoreConflict
+from serve_app.errors import CorruptState, StoreConflict, TooManyMeshes
 from serve_app.settings.base import check_mesh_name
 from serve_app.stores import rows
 from serve_app.stores.base import (
@@ -47,7 +47,6 @@ from serve_app.stores.incident_rows import (
     read_index,
 )
 from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Row, RowStore, only, under
-from serve_app.stores.refusals import conflict, document_conflict, first_step, require_keep, too_many_meshes
 from serve_app.stores.rows import VerdictKey, sealed, unsealed
 
 log = logging.getLogger(__name__)
@@ -105,7 +104,7 @@ class StateStore:
         if self._max_meshes is None or self._position(mesh)[0]:
             return
         if len(self.database.survey()) >= self._max_meshes:
-            raise too_many_meshes(mesh, self._max_meshes)
+            raise self._too_many_meshes(mesh)
 
     def load(self, mesh: str) -> StoredMesh | None:
         """The mesh with its newest verdict, or None if nothing is stored."""
@@ -143,10 +142,11 @@ class StateStore:
             StoreConflict: the stored revision is another, or the stored sequence is not ``new.sequence - 1``.
             ValueError: ``keep`` is below 1, or a step is the first of a mesh.
         """
-        require_keep(keep)
+        if keep < 1:
+            raise ValueError(f"keep: expected at least 1 snapshot, got {keep}")
         check_mesh_name(mesh)
         if new.is_step and not revision:
-            raise first_step()
+            raise ValueError("is_step: expected the first state of a mesh in full, got a step")
         if new.sequence != 1 and not revision:
             raise self._conflict(mesh, f"snapshot {new.sequence}", revision)
         now = self._draw_revision(revision)
@@ -206,7 +206,6 @@ class StateStore:
         revision does, too.
 
         Args:
-            mesh: name.
             state: after ``sequence`` snapshots, opaque.
             sequence: of a snapshot that was stored as a step.
             revision: of the mesh after that snapshot.
@@ -368,7 +367,12 @@ class StateStore:
         if not self.database.write(SERVICE, change):
             (found,) = self.database.read(SERVICE, only(head))
             if found or content:  # otherwise this call, whose answer was lost, has deleted it
-                raise document_conflict(name, revision, _read_head(found)[0])
+                stored = _read_head(found)[0]
+                raise StoreConflict(
+                    f"document {name!r}: expected the stored revision {stored}, got one made from {revision}; read it "
+                    "again and repeat",
+                    revision=stored,
+                )
         return now
 
     def read_log(self, name: str, *, before: str | None = None, limit: int = -1) -> list[Row]:
@@ -464,7 +468,7 @@ class StateStore:
         try:
             is_done = self.database.write(mesh, change, max_meshes=self._max_meshes)
         except NoRoom:
-            raise too_many_meshes(mesh, self._max_meshes) from None
+            raise self._too_many_meshes(mesh) from None
         if not is_done:
             raise self._conflict(mesh, what, revision)
 
@@ -476,7 +480,18 @@ class StateStore:
                 "after a power failure or a failover; the mesh continues from what is left",
                 self.name, mesh, stored, revision,
             )  # fmt: skip
-        return conflict(mesh, what, revision, sequence, stored)
+        return StoreConflict(
+            f"mesh {mesh!r}: {what} made from revision {revision} does not follow the stored sequence {sequence}, "
+            f"revision {stored}; load the mesh again and repeat",
+            sequence=sequence,
+            revision=stored,
+        )
+
+    def _too_many_meshes(self, mesh: str) -> TooManyMeshes:
+        return TooManyMeshes(
+            f"mesh {mesh!r}: expected at most {self._max_meshes} meshes in the store, got one more; nothing was "
+            "changed; delete unused meshes (DELETE /v1/meshes/NAME), or raise limits.max_meshes"
+        )
 
     def _archive_changes(
         self, mesh: str, incidents: tuple[ArchivedIncident, ...], now: datetime

@@ -132,7 +132,7 @@ class IncidentViews:
         """The incidents that ended before one began and resemble it: the same first suspect and kind, or mostly the
         same suspects. Notices only resemble notices: the notice of an incident is not an incident of its own."""
         suspects = likely_suspects(incident.suspects)
-        near = self._meshes.load_incidents(mesh, IncidentFilter(until=incident.since, suspects=suspects))
+        near = self._meshes.store.incidents(mesh, IncidentFilter(until=incident.since, suspects=suspects))
         same = [
             one
             for one in near
@@ -188,11 +188,11 @@ class IncidentViews:
     def _load(self, mesh: str, wanted: IncidentFilter, team: str | None) -> list[ArchivedIncident]:
         """The archived incidents that match. The team is in their documents only, so they are read block by block."""
         if team is None:
-            return self._meshes.load_incidents(mesh, wanted)
+            return self._meshes.store.incidents(mesh, wanted)
         found: list[ArchivedIncident] = []
         before = wanted.before
         while len(found) < wanted.limit:
-            block = self._meshes.load_incidents(mesh, replace(wanted, before=before, limit=BLOCK))
+            block = self._meshes.store.incidents(mesh, replace(wanted, before=before, limit=BLOCK))
             if not block:
                 break
             found += [one for one in block if unpack_document(one.document).team == team]
@@ -200,7 +200,7 @@ class IncidentViews:
         return found[: wanted.limit]
 
     def _read_archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
-        archived = self._meshes.find_incident(mesh, incident)
+        archived = self._meshes.store.incident(mesh, incident)
         return None if archived is None else unpack_document(archived.document)
 
     def _feedback(self, mesh: str) -> dict[str, KeptFeedbackDocument]:

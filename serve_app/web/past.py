@@ -83,7 +83,7 @@ class PastQueries:
             longest = max(TEN_MINUTES if of_calls else span.step for span in spans)
             steps = RangeSteps.of_rows(begin, end, longest, period.points)
         wanted = IncidentFilter(since=period.start, until=period.end, limit=MAX_INCIDENTS)
-        incidents = self._meshes.load_incidents(mesh, wanted)
+        incidents = self._meshes.store.incidents(mesh, wanted)
         series, expected = None, None
         if subject is not None and table is not None:
             series = _series_of(table, subject)
@@ -196,7 +196,7 @@ class PastQueries:
         """What is known of the verdicts of a row: its score and status, and the incidents of its time."""
         until = begin + max(timedelta(seconds=seconds), ONE_STEP)
         wanted = IncidentFilter(since=begin, until=until, limit=MAX_INCIDENTS)
-        archived = self._meshes.load_incidents(mesh, wanted)
+        archived = self._meshes.store.incidents(mesh, wanted)
         worst_first = sorted(archived, key=lambda one: -one.severity)
         documents = [unpack_document(one.document) for one in worst_first]
         incidents = [

@@ -118,7 +118,7 @@ class PageQueries:
         shown = span(state.window, at)
         records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
         wanted = IncidentFilter(until=shown[0].observed_at, services=subject.ends, limit=MAX_LISTED)
-        archived = self._meshes.load_incidents(mesh, wanted)
+        archived = self._meshes.store.incidents(mesh, wanted)
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
         return details(subject, state, moment, shown, records, archived, mesh, links, owner)
 

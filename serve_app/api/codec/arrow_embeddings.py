@@ -1,15 +1,41 @@
 """Embeddings as an Arrow table: one row for each service. What belongs to the whole mesh is metadata of the schema."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
-from serve_app.api.embeddings import Embeddings
+from model.features import Array
 from serve_app.errors import MalformedDocument
 
 COLUMNS = ("service", "deviation", "embedding")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embeddings:
+    """The embeddings of one mesh.
+
+    Attributes:
+        observed_at: time of the snapshot that they belong to.
+        model: digest of the weights that made them. Embeddings of different weights cannot be compared.
+        status: of the verdict on that snapshot.
+        mesh_score: of the same.
+        services: N node ids.
+        deviations: float32 ``[N]``, how unusual each service is in that snapshot, in decades; NaN if not scored.
+        vectors: float32 ``[N, D]``.
+    """
+
+    mesh: str
+    observed_at: datetime
+    model: str
+    status: str
+    mesh_score: float
+    _: KW_ONLY
+    services: Sequence[str]
+    deviations: Array
+    vectors: Array
 
 
 def embedding_table(embeddings: Embeddings) -> pa.Table:

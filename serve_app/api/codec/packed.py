@@ -36,7 +36,11 @@ def pack_snapshot(snapshot: MeshSnapshot) -> bytes:
         "changes": json.dumps(changes, ensure_ascii=False),
     }
     if snapshot.policies:
-        metadata["policies"] = json.dumps([_policy_row(one) for one in snapshot.policies], ensure_ascii=False)
+        rows = [
+            [one.service, one.sensitivity, one.mute, *([one.owner.team, one.owner.contact] if one.owner else ())]
+            for one in snapshot.policies
+        ]
+        metadata["policies"] = json.dumps(rows, ensure_ascii=False)
     if snapshot.signals:
         metadata["signals"] = json.dumps([kind.value for kind in SignalKind])
         row, kinds = {name: i for i, name in enumerate(snapshot.node_ids)}, list(SignalKind)
@@ -86,12 +90,6 @@ def unpack_snapshot(packed: bytes, last: MeshSnapshot | None = None) -> MeshSnap
             f"packed snapshot of {len(packed)} bytes: expected {PACKED_FORMAT}, got {error!r}; delete the mesh; "
             "new snapshots rebuild its state"
         ) from error
-
-
-def _policy_row(one: ServicePolicy) -> list[str | None]:
-    """The values of a policy; without an owner, those that earlier versions read."""
-    owner = [one.owner.team, one.owner.contact] if one.owner else []
-    return [one.service, one.sensitivity, one.mute, *owner]
 
 
 @lru_cache(32)

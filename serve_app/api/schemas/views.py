@@ -64,18 +64,6 @@ class GraphDocument(Document):
     vanished: list[ServiceKey] = Field(description="suspect or affected services that are not in the snapshot")
 
 
-class NodeLinkDocument(Document):
-    """A graph as networkx writes it: nodes and links with attributes, named as in the other form of the graph."""
-
-    directed: bool
-    multigraph: bool
-    graph: dict[str, str] = Field(description="`observed_at` and `status`")
-    nodes: list[dict[str, str | bool | float]] = Field(
-        description="`id`, and what is known of its metrics, signals and results"
-    )
-    edges: list[dict[str, str | float]] = Field(description="`source`, `target`, and what is known of its metrics")
-
-
 class ChannelDocument(Document):
     """One input of the network for a service or a call."""
 

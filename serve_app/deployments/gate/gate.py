@@ -20,7 +20,6 @@ Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_P
 """
 
 import asyncio
-import json
 import logging
 import random
 import re
@@ -82,19 +81,6 @@ MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 POSTS = {"snapshots": RequestKind.PUSH, "baseline": RequestKind.BASELINE, "otlp/v1/metrics": RequestKind.PUSH}
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
 SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
-ROUTES = "/-/routes"  # of Serve: its applications by prefix, and 503 while it starts
-OWN_REQUEST = {
-    "type": "http",
-    "asgi": {"version": "3.0", "spec_version": "2.3"},
-    "http_version": "1.1",
-    "method": "GET",
-    "scheme": "http",
-    "query_string": b"",
-    "root_path": "",
-    "headers": [(b"host", b"localhost")],
-    "client": ("127.0.0.1", 0),
-    "server": ("127.0.0.1", 0),
-}
 log = logging.getLogger(__name__)
 
 
@@ -198,24 +184,6 @@ class Gate:
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
         return not self._has_answered and time.monotonic() - self._began < START_SECONDS
-
-    async def _ask(self, path: str) -> tuple[int, bytes]:
-        """Status and body of the answer to the gate's own request."""
-        scope = {**OWN_REQUEST, "path": path, "raw_path": path.encode(), "state": {}}
-        body = bytearray()
-
-        async def collect(message: Message) -> None:
-            body.extend(message.get("body", b""))
-
-        answered = TrackedSend(collect)
-        await self._app(hand_principal(scope, Principal()), replay_body(b"", _never), answered)
-        return answered.status, bytes(body)
-
-    async def _has_application(self, path: str) -> bool:
-        """Whether Serve has an application for a path. Its table is empty while the service starts."""
-        status, body = await self._ask(ROUTES)
-        prefixes = [one.rstrip("/") for one in json.loads(body)] if status == 200 else []
-        return any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes)
 
     def _check_headers(self, scope: Scope) -> None:
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
@@ -366,7 +334,6 @@ class Gate:
         scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
         try:
             async with asyncio.timeout(until - time.monotonic()):
-                has_application = False
                 while True:
                     attempt, watched = Attempt(send), send.watch(receive)
                     if is_handed:
@@ -375,11 +342,9 @@ class Gate:
                         await self._app(dict(scope), replay_body(body, watched), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
-                    if attempt.is_not_found:
-                        if has_application:  # so this 404 is its own
-                            await attempt.release()
-                            return
-                        has_application = await self._has_application(scope["path"])
+                    if attempt.is_not_found and self._has_answered:  # Serve knows the applications, so it is their own
+                        await attempt.release()
+                        return
                     if time.monotonic() + PAUSE_SECONDS >= until:
                         break
                     await asyncio.sleep(PAUSE_SECONDS)
@@ -449,7 +414,7 @@ class Attempt:
 
     @property
     def is_not_found(self) -> bool:
-        """Whether the answer is a 404, of an application that is not ours or of Serve, which has no application yet."""
+        """Whether the answer is a 404, of an application that is not ours or of Serve, which knows none yet."""
         return bool(self._held) and self._held[0]["status"] == 404
 
     async def __call__(self, message: Message) -> None:
@@ -486,12 +451,6 @@ def middlewares_for(settings: Settings) -> list[Middleware]:
 
 def _is_problem(start: Message) -> bool:
     return any(name == b"content-type" and value.startswith(MEDIA_TYPE.encode()) for name, value in start["headers"])
-
-
-async def _never() -> Message:
-    """A ``receive`` without a client, which never leaves."""
-    await asyncio.Event().wait()
-    raise AssertionError
 
 
 async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:

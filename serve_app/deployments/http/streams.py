@@ -77,7 +77,6 @@ class VerdictStreams:
         """Open a stream.
 
         Args:
-            mesh: name.
             seen: time of the last verdict that the reader has; None: begin with the newest.
             is_valid: whether the reader may still read; the stream ends when it returns False.
 

@@ -49,7 +49,6 @@ class MetaModel:
         Args:
             meta_input: the evidence.
             policy: when to alert.
-            mesh: name.
             trace: ``traceparent`` of the caller.
             pin: model of the mesh; None: the weights of the settings.
 

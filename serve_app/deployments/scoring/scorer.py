@@ -109,7 +109,6 @@ class Scorer:
         Args:
             group: the parts.
             deadline: after which they are not scored.
-            mesh: name.
             trace: ``traceparent`` of the caller.
             pin: model of the mesh, which is loaded if it is not in memory; None: the weights of the settings.
             weight: of the priority of the mesh. More urgent groups go first.

@@ -42,7 +42,6 @@ class ScoringBackend(Protocol):
         """A runner for one snapshot of a mesh.
 
         Args:
-            mesh: name.
             deadline: after which no stage begins.
             model: that scores it.
             weight: of its priority; snapshots with more go first where some wait.

@@ -8,10 +8,8 @@ from datetime import datetime
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
 from serve_app.alerts.links import Links
-from serve_app.api.codec import ARROW
-from serve_app.api.codec.arrow_embeddings import encode_embeddings
+from serve_app.api.codec.arrow_embeddings import Embeddings, encode_embeddings
 from serve_app.api.drift import drift_document
-from serve_app.api.embeddings import Embeddings
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
@@ -111,42 +109,26 @@ class Reader:
             )
         return self._meshes.load_snapshot(mesh, at)
 
-    def embeddings(self, mesh: str) -> Embeddings:
-        """The embeddings of the services of the newest snapshot."""
+    def embeddings(self, mesh: str) -> bytes:
+        """The embeddings of the services of the newest snapshot, as an Arrow IPC stream."""
         stored = self._meshes.load_stored(mesh)
         record, state = Record.unpack(stored.verdict), self._meshes.refresh(stored).mesh.state
         checkpoint = self._models.checkpoint(mesh)
         newest, vectors = embed(checkpoint, state, self._options)
         verdict = VerdictDocument.model_validate_json(record.document)
         deviations = Deviations.unpack(record.deviations, newest).services
-        return Embeddings(
-            mesh,
-            newest.observed_at,
-            checkpoint.digest,
-            verdict.status,
-            verdict.mesh_score,
-            services=newest.node_ids,
-            deviations=deviations,
-            vectors=vectors,
-        )
-
-    def embeddings_json(self, mesh: str) -> bytes:
-        """The embeddings as JSON.
-
-        Raises:
-            InvalidParameter: JSON would be too large.
-        """
-        services = self._meshes.load_record(mesh).services
-        if services > MAX_IN_GRAPH:
-            raise InvalidParameter(
-                f"embeddings: expected at most {MAX_IN_GRAPH} services in JSON, got {services}; ask for Arrow with "
-                f"the header Accept: {ARROW}",
+        return encode_embeddings(
+            Embeddings(
+                mesh,
+                newest.observed_at,
+                checkpoint.digest,
+                verdict.status,
+                verdict.mesh_score,
+                services=newest.node_ids,
+                deviations=deviations,
+                vectors=vectors,
             )
-        return self.embeddings(mesh).document().model_dump_json().encode()
-
-    def embeddings_arrow(self, mesh: str) -> bytes:
-        """The embeddings as an Arrow IPC stream."""
-        return encode_embeddings(self.embeddings(mesh))
+        )
 
     def drift(self, mesh: str) -> DriftDocument:
         """How far a mesh is from training and from its own last week."""

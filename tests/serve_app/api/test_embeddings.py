@@ -1,4 +1,4 @@
-"""Embeddings as documents, as Arrow and Parquet."""
+"""Embeddings as Arrow and Parquet."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from serve_app.api.codec.arrow_embeddings import decode_embeddings, encode_embeddings
-from serve_app.api.embeddings import Embeddings
+from serve_app.api.codec.arrow_embeddings import Embeddings, decode_embeddings, encode_embeddings
 from serve_app.errors import MalformedDocument
 from serve_app.recordings.embedding_files import EmbeddingFiles
 from tests.model.model_cases import START
@@ -18,14 +17,6 @@ COMMON = 5.0  # part of every embedding of a mesh
 VECTORS = COMMON + np.array([[1, 0, 0], [0, 1, 0], [0.9, 0.1, 0], [-1, -1, 0]], np.float32)
 DEVIATIONS = np.array([0.5, np.nan, 4.0, 0.0], np.float32)
 FOUND = Embeddings("prod", START, "a1b2", "normal", 1.25, services=NAMES, deviations=DEVIATIONS, vectors=VECTORS)
-
-
-def test_a_document_has_the_services_in_order_and_null_for_unknown_deviations() -> None:
-    document = FOUND.document()
-    assert (document.model, document.status, document.mesh_score, document.dimensions) == ("a1b2", "normal", 1.25, 3)
-    assert [one.service for one in document.services] == list(NAMES)
-    assert [one.deviation for one in document.services] == [0.5, None, 4.0, 0.0]
-    np.testing.assert_allclose([one.embedding for one in document.services], VECTORS)
 
 
 def test_arrow_keeps_everything() -> None:
@@ -48,7 +39,6 @@ def test_files_of_several_meshes_are_one_table_and_are_replaced_as_a_whole(tmp_p
     target.write(FOUND)
     target.write(replace(FOUND, mesh="test", services=NAMES[:2], deviations=FOUND.deviations[:2], vectors=VECTORS[:2]))
     target.write(replace(FOUND, model="c3d4"))
-    target.close()
     table = pq.read_table(tmp_path / "new")
     assert table.column_names[:5] == ["mesh", "observed_at", "model", "status", "mesh_score"]
     rows = {(row["mesh"], row["service"]): row for row in table.to_pylist()}

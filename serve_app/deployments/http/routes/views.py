@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from model.verdict import Status
 from serve_app.alerts.links import Links
 from serve_app.api.codec import JSON, unpack_snapshot
-from serve_app.api.graph_formats import GraphFormat, check_size, write_graph
+from serve_app.api.graph_formats import GRAPHML, GraphFormat, check_size, write_graphml
 from serve_app.api.schemas.base import MAX_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
@@ -21,7 +21,6 @@ from serve_app.api.schemas.views import (
     GraphDocument,
     MeshDocument,
     ModelDocument,
-    NodeLinkDocument,
     OneMeshDocument,
     PlanDocument,
     ScoringDocument,
@@ -82,8 +81,8 @@ async def plan(
 
 @router.get(
     "/v1/meshes/{mesh}/graph",
-    response_model=GraphDocument | NodeLinkDocument,
-    responses=errors_of_mesh(UnknownInstant) | describe_text(GraphFormat.GRAPHML.media_type),
+    response_model=GraphDocument,
+    responses=errors_of_mesh(UnknownInstant) | describe_text(GRAPHML),
 )
 async def graph(
     mesh: MeshName,
@@ -95,9 +94,7 @@ async def graph(
     incidents: Annotated[
         bool, Query(description="only the services of open incidents, their callers and the services that they call")
     ] = False,
-    format: Annotated[
-        GraphFormat, Query(description="json, or what graph programs read: GraphML, or nodes and links of networkx")
-    ] = GraphFormat.JSON,
+    format: Annotated[GraphFormat, Query(description="json, or GraphML for graph programs")] = GraphFormat.JSON,
 ) -> Response:
     """The services and calls of the newest or a kept snapshot, with their metrics and how unusual each one is. Of more
     than 20,000 services, only the surroundings of a service or of the open incidents."""
@@ -110,10 +107,10 @@ async def graph(
         if format is GraphFormat.JSON:
             return json_response(near)
         document = await asyncio.to_thread(GraphDocument.model_validate_json, near)
-        return Response(await asyncio.to_thread(write_graph, document, format), media_type=format.media_type)
+        return Response(await asyncio.to_thread(write_graphml, document), media_type=GRAPHML)
     whole = await backend.ask(backend.of(mesh).meshes.graph, mesh, at)
     if format is not GraphFormat.JSON:
-        return Response(await asyncio.to_thread(_write_whole, whole, format), media_type=format.media_type)
+        return Response(await asyncio.to_thread(_write_whole, whole), media_type=GRAPHML)
     return StreamingResponse(await asyncio.to_thread(_graph, whole), media_type=JSON)
 
 
@@ -238,11 +235,11 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     )
 
 
-def _write_whole(seen: StoredSnapshot, form: GraphFormat) -> bytes:
+def _write_whole(seen: StoredSnapshot) -> bytes:
     snapshot = unpack_snapshot(seen.snapshot)
-    check_size(snapshot.num_nodes + snapshot.num_edges, form)
+    check_size(snapshot.num_nodes + snapshot.num_edges)
     verdict = VerdictDocument.model_validate_json(seen.verdict)
-    return write_graph(graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict), form)
+    return write_graphml(graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict))
 
 
 def _graph(seen: StoredSnapshot) -> Iterator[bytes]:
