@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.schemas.drift import ConstantDocument, DataQualityDocument, DriftAdviceDocument, DriftDocument
 from tests.page.browsing import IN_BROWSER, Tab
-from tests.page.test_sla_in_browser import row
 from tests.serve_app.running import record_simulation
 
 pytestmark = IN_BROWSER
@@ -30,6 +29,15 @@ DRIFTED = DriftDocument(
     quality=DataQualityDocument(missing=[], stale=["shop/cart"], constant=CONSTANT),
 )
 PUSHED = {"shop": record_simulation(MeshSpec(services=30, seed=3), 14)}
+
+
+def row(one: Tab, name: str) -> tuple[str, str]:
+    """Return the text of a row, and its class; empty if there is none."""
+    rows: list[list[str]] = one.page.evaluate(
+        "() => [...document.querySelectorAll('#facts div')].map((div) =>"
+        " [div.querySelector('dt').textContent, div.querySelector('dd').textContent, div.className])"
+    )
+    return next(((text, looks) for found, text, looks in rows if found == name), ("", ""))
 
 
 def test_the_drift_of_a_young_mesh_is_not_known(one: Tab) -> None:
