@@ -333,6 +333,11 @@ class VerdictDocument(Document):
         description="ids of incidents that this verdict closed because nothing was seen of them for too long; how they "
         "ended is unknown",
     )
+    replayed: bool = Field(
+        False,
+        description="true: of the past, which the service read from Prometheus when the mesh was new to it; nobody was "
+        "notified",
+    )
 
     @property
     def alerts(self) -> list[IncidentDocument]:
