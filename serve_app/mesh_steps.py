@@ -49,7 +49,7 @@ class NextSnapshot:
         packed: the snapshot as the store keeps it.
         counted: False for a baseline.
         events: recent Kubernetes events of the mesh, newest first.
-        replayed: True for the past of a mesh that is new; nobody is notified of it.
+        replayed: True for the past of a mesh that is new; no notification is sent.
     """
 
     mesh: str

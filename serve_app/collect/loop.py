@@ -117,7 +117,7 @@ class CollectorState:
         problem: what went wrong in the newest poll or push; empty if nothing did.
         remarks: what is unusual about how the mesh's series arrive and where they come from.
         events: state of the watch on Kubernetes Events; None if there is no watch.
-        replayed: how much of the mesh's past has been read, from 0 to 1; None unless that goes on.
+        replayed: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """
 
     mesh: str

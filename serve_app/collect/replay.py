@@ -2,7 +2,7 @@
 
 The snapshots of the past go through the same pipeline as live ones, so the first live snapshot meets baselines with a
 time of day, a history, and incidents that people can compare with what they know of that day. Their verdicts are marked
-as replayed, and nobody is notified of them.
+as replayed, and no notification is sent.
 
 Prometheus answers one range at a time, and has a pause while the snapshots of a range are scored. How long a range is
 depends on the number of its samples. After a restart, the replay continues behind the newest replayed verdict.
@@ -37,7 +37,7 @@ class Replay:
         open_past: opens its past, with this time between two instants, s, and deadline of a range, s.
         push: hands a snapshot to the service; raises the service's error if it is refused.
         newest: Unix time of the newest instant that can be polled.
-        note: is told how much of the past has its verdict, from 0 to 1.
+        note: takes how much of the past has its verdict, from 0 to 1.
         is_owner: whether this process collects the mesh now; another one may.
         step_seconds: time between two snapshots.
     """

@@ -225,7 +225,7 @@ class MeshSession:
             deadline: after which nothing is stored.
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.
             trace: ``traceparent`` of the caller; so in all methods.
-            replayed: True for the past of a mesh that is new; nobody is notified of it.
+            replayed: True for the past of a mesh that is new; no notification is sent.
 
         Raises:
             SameTimeOtherContent: another snapshot of this instant has a verdict.

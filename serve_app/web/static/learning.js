@@ -20,7 +20,7 @@ export function learning(now) {
   if (verdict.replayed) {
     return {
       head: `Reading the past of this mesh: now at ${timeOrDateTime(verdict.observed_at, new Date().toISOString())}`,
-      story: "Live verdicts follow. Nobody is notified of what was in the past; it is in the history.",
+      story: "Live verdicts follow. No notification is sent of what was in the past; it is in the history.",
       done: now.source?.replayed ?? 0,
     };
   }
