@@ -63,6 +63,7 @@ class Replay:
         if first is None:
             return None
         done: float | None = None
+        logged = 0  # quarters
         log.info("mesh %s: its last %s are read from Prometheus", self.mesh, _hours(self.newest() - first))
         async with aclosing(self._ranges(first)) as ranges:
             async for polls in ranges:
@@ -71,7 +72,11 @@ class Replay:
                         return done
                     at = poll.at.timestamp()
                     done = at if poll.snapshot is not None else done
-                    self.note(min((at - first) / max(self.newest() - first, self.step_seconds), 1.0))
+                    share = min((at - first) / max(self.newest() - first, self.step_seconds), 1.0)
+                    self.note(share)
+                if (quarters := int(4 * share)) > logged:
+                    logged = quarters
+                    log.info("mesh %s: %d%% of its past has been read", self.mesh, 25 * quarters)
         log.info("mesh %s: its past has been read; live snapshots follow", self.mesh)
         return done
 
