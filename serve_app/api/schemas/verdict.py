@@ -335,8 +335,8 @@ class VerdictDocument(Document):
     )
     replayed: bool = Field(
         False,
-        description="true: of the past, which the service read from Prometheus when the mesh was new to it; no notification "
-        "was sent",
+        description="true: of the past, which the service read from Prometheus when the mesh was new; no notification was "
+        "sent",
     )
 
     @property
