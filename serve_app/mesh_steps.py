@@ -49,12 +49,14 @@ class NextSnapshot:
         packed: the snapshot as the store keeps it.
         counted: False for a baseline.
         events: recent Kubernetes events of the mesh, newest first.
+        replayed: True for the past of a mesh that is new; no notification is sent.
     """
 
     mesh: str
     packed: bytes
     counted: bool = True
     events: tuple[ClusterEvent, ...] = ()
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,7 @@ class MeshSteps:
         spans.annotate(sequence=sequence, services=snapshot.num_nodes, calls=snapshot.num_edges)
         with set_log_context(push.mesh, sequence):
             advanced = await run_stages(runner, known.mesh, snapshot, options, counted=push.counted, events=push.events)
-            verdict = encode_verdict(advanced.verdict)
+            verdict = encode_verdict(advanced.verdict).model_copy(update={"replayed": push.replayed})
             spans.annotate(status=verdict.status)
             document = verdict.model_dump_json().encode()
             seconds = time.perf_counter() - started

@@ -90,6 +90,8 @@ def _hand_on(mesh: str, records: Iterable[Record], to: AlertDelivery) -> None:
         if now - made_at > FORGET_AFTER:
             continue
         try:
-            to.accept_verdict(mesh, VerdictDocument.model_validate_json(record.document), made_at)
+            verdict = VerdictDocument.model_validate_json(record.document)
+            if not verdict.replayed:
+                to.accept_verdict(mesh, verdict, made_at)
         except Exception:  # one verdict must not hold up those behind it
             log.exception("mesh %s: unexpected error; no one is notified of this verdict", mesh)

@@ -226,6 +226,8 @@ def _course(incident: "ArchivedIncidentDocument") -> str:
     from serve_app.web.report.sentences import span
 
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
+    if incident.replayed:
+        alert = "replayed, no notification was sent"
     return "; ".join(
         filter(None, ((f"lasted {incident.lasted}" if incident.lasted else "open"), alert, _feedback(incident)))
     )

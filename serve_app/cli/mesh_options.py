@@ -1,6 +1,6 @@
 """Options of the commands that query a Prometheus: the mesh and the time."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from serve_app.settings import MeshSettings, Settings
 
+UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 UNNAMED = "mesh"  # name of a mesh that is not in the settings
 PrometheusUrl = Annotated[
     str | None,
@@ -36,6 +37,18 @@ def parse_time(text: str) -> datetime:
     except ValueError:
         raise typer.BadParameter(f"expected a time such as 2026-03-01T12:00:00Z, got {text!r}") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def parse_span(text: str) -> timedelta:
+    """Parse a span of time such as ``90m``.
+
+    Raises:
+        typer.BadParameter: it is not a span above 0.
+    """
+    number, unit = text[:-1], UNITS.get(text[-1:])
+    if unit is None or not number.isascii() or not number.isdigit() or not int(number):
+        raise typer.BadParameter(f"expected a span such as 24h, 90m or 2d, got {text!r}")
+    return int(number) * unit
 
 
 def select_mesh(settings: "Settings", url: str | None, name: str | None) -> tuple[str, "MeshSettings"]:

@@ -13,10 +13,11 @@ import typer
 from serve_app.cli.client_options import CaFile, TokenFile, read_token
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, print_note, spinner
-from serve_app.cli.mesh_options import PrometheusUrl, parse_time, select_mesh
+from serve_app.cli.mesh_options import PrometheusUrl, parse_span, parse_time, select_mesh
 from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
 
 REACH_SECONDS = 5.0  # in which something has to answer at the URL
+SINCE_STEP_SECONDS = 60.0  # as the service reads the past of a new mesh
 PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must not fail because of a pause
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def score(
     ] = None,
     prometheus: PrometheusUrl = None,
     begin: Annotated[str | None, typer.Option("--from", metavar="TIME", help="Start of a past period; UTC.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="Like --from so long ago, such as 24h or 2d, with a snapshot each minute."),
+    ] = None,
     end: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="End of a past period; UTC. Default: now.")
     ] = None,
@@ -73,15 +78,21 @@ def score(
       tagae score out/shop -o verdicts.jsonl
       tagae score out/shop --warmup out/quiet | jq -c '[.observed_at, .status, .suspects[0].service]'
       tagae score out/shop --url http://127.0.0.1:8000
-      tagae score --prometheus http://127.0.0.1:9090 --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
+      tagae score --prometheus http://127.0.0.1:9090 --since 24h
+      tagae score --mesh shop --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
       tagae score out/mon out/tue out/wed --jobs 4 -o verdicts
     """
     from serve_app.recordings.segments import open_recording
 
     meshes = mesh or []
+    if since is not None:
+        if begin is not None:
+            raise typer.BadParameter("expected --from or --since, got both; leave one out", param_hint="--since")
+        begin = (datetime.now(UTC) - parse_span(since)).isoformat()
+    step_seconds = 0.0 if since is None else SINCE_STEP_SECONDS
     _check_options(recordings, meshes, url=url, begin=begin, local=weights or config or settings)
     chosen = _read_settings(config, settings, weights)
-    period = _parse_period(begin, end) if begin else None
+    period = (*_parse_period(begin, end), step_seconds) if begin else None
     series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
     if url and (len(series) > 1 or len(meshes) > 1 or (jobs or 1) > 1):
         raise typer.BadParameter("expected one series and one mesh, without --jobs", param_hint="--url")
@@ -108,7 +119,7 @@ def _check_options(
         )
     if bool(recordings) == (begin is not None):
         raise typer.BadParameter(
-            "expected a recording, or a past period (--from) of a live mesh", param_hint="RECORDING"
+            "expected a recording, or a past period (--since, --from) of a live mesh", param_hint="RECORDING"
         )
     if meshes and not (url or begin):
         raise typer.BadParameter(
@@ -136,7 +147,7 @@ def _select_series(
     recordings: Sequence[Path],
     prometheus: str | None,
     meshes: Sequence[str | None] | None,
-    period: tuple[datetime, datetime] | None,
+    period: tuple[datetime, datetime, float] | None,
 ) -> "list[SnapshotSeries]":
     """The series to score: recordings, or a period of live meshes. ``meshes`` is None if --mesh names one of a
     service."""

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A past period of a live mesh."""
+    """A past period of a live mesh, with a snapshot each ``step_seconds``, or each interval of the settings if that is
+    longer."""
 
     polled: "MeshSettings"
     first: datetime
     last: datetime
+    step_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,16 @@ class SnapshotSeries:
             BadRecording: it is not a complete recording.
             NoTelemetry: the period ends before it begins.
         """
-        from serve_app.collect.opening import open_source
+        from serve_app.collect.opening import open_past
         from serve_app.collect.prometheus.history import PastPeriod
         from serve_app.recordings.segments import open_recording
 
         if isinstance(self.source, Path):
             return open_recording(self.source)
-        period, collector = self.source, settings.collector
-        source = open_source(period.polled, collector)
-        return PastPeriod(source, period.first, period.last, collector.interval_seconds)
+        period = self.source
+        step = max(period.step_seconds, settings.collector.interval_seconds)
+        source = open_past(period.polled, settings.collector, step)
+        return PastPeriod(source, period.first, period.last, step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded, StoreGone, StoreFull, Sto
 ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 
 Push = Callable[[MeshSnapshot], Awaitable[None]]
+ReadPast = Callable[[], Awaitable[float | None]]  # returns Unix time of the newest instant that it pushed; None: none
 
 
 class PollSource(Protocol):
@@ -116,6 +117,7 @@ class CollectorState:
         problem: what went wrong in the newest poll or push; empty if nothing did.
         remarks: what is unusual about how the mesh's series arrive and where they come from.
         events: state of the watch on Kubernetes Events; None if there is no watch.
+        replayed: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """
 
     mesh: str
@@ -133,6 +135,7 @@ class CollectorState:
     problem: str = ""
     remarks: tuple[str, ...] = ()
     events: WatchState | None = None
+    replayed: float | None = None
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
@@ -194,11 +197,13 @@ class MeshCollector:
         self._source, self._push, self.schedule, self._is_owner = source, push, schedule, is_owner
         self._behind_seconds = schedule.behind_seconds  # while data arrive in time
         self._pending: MeshSnapshot | None = None  # not accepted yet
+        self._read_past: ReadPast | None = None  # before the first snapshot
         self.state = CollectorState(mesh)
 
-    def begin(self, done: float | None) -> None:
-        """Continue after the instant ``done``, Unix time; None starts with the newest instant."""
-        self._pending = None
+    def begin(self, done: float | None, read_past: ReadPast | None = None) -> None:
+        """Continue after the instant ``done``, Unix time; None starts with the newest instant. With ``read_past``, the
+        past comes first, as soon as the source answers."""
+        self._pending, self._read_past = None, read_past
         self.state = replace(self.state, done=done)
 
     async def run(self) -> None:
@@ -243,6 +248,11 @@ class MeshCollector:
                 if not failed:  # Prometheus has no services at that instant, and will not have any later
                     self.state = replace(self.state, done=at)
                 return not failed
+            if self._read_past is not None:
+                read_past, self._read_past = self._read_past, None
+                done = await read_past()
+                self.state = replace(self.state, done=at - self.schedule.interval_seconds if done is None else done)
+                return False
             if self._pending is not None:  # that snapshot was given up, but its planned changes still count
                 snapshot = replace(snapshot, changes=(*self._pending.changes, *snapshot.changes))
         return await self._push_snapshot(snapshot, at)

@@ -1,11 +1,13 @@
 """Opens the source of a mesh: its Prometheus, or what another package reads."""
 
-from datetime import datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from serve_app.collect.base import LiveSource, SourcePlugin
-from serve_app.collect.prometheus.client import QueryAnswer
+from serve_app.collect.prometheus.client import Instants, QueryAnswer
 from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource
 from serve_app.collect.prometheus.source import Poll
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
@@ -35,6 +37,11 @@ class OtherSource:
             return Poll(at, None, {ROLE: QueryAnswer(failed="unreadable", detail=why)}, why=why)
         return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
 
+    def read(self, instants: Instants) -> Iterator[Poll]:
+        """Poll the snapshots of a range of instants."""
+        for number in range(instants.count):
+            yield self.poll(datetime.fromtimestamp(instants.begin + number * instants.step, UTC))
+
     def close(self) -> None:
         """Close the source."""
         self._source.close()
@@ -49,9 +56,19 @@ def open_source(mesh: MeshSettings, collector: CollectorSettings) -> OpenedSourc
     Raises:
         BadSettings: the kind of source does not exist, or its package is broken.
     """
+    return MeshSource(mesh, collector) if mesh.other_source is None else _open_other(mesh.other_source, mesh, collector)
+
+
+def open_past(mesh: MeshSettings, collector: CollectorSettings, step: float) -> PastSource | OtherSource:
+    """Open the past of a collected mesh, with so many seconds between two snapshots. Errors as of
+    :func:`open_source`."""
     if mesh.other_source is None:
-        return MeshSource(mesh, collector)
-    plugin: SourcePlugin[Any] = SOURCES.load(mesh.other_source, SourcePlugin)
+        return PastSource(mesh, collector, step, RANGE_WITHIN_SECONDS)
+    return _open_other(mesh.other_source, mesh, collector)
+
+
+def _open_other(kind: str, mesh: MeshSettings, collector: CollectorSettings) -> OtherSource:
+    plugin: SourcePlugin[Any] = SOURCES.load(kind, SourcePlugin)
     try:
         options = plugin.check_options(mesh.source_options)
     except ValueError as error:

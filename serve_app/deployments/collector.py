@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
 from serve_app.collect.kubernetes.watch import EventWatch, WatchState
-from serve_app.collect.loop import CollectorState, MeshCollector, Push, poll_schedule
+from serve_app.collect.loop import CollectorState, MeshCollector, Push, ReadPast, poll_schedule
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
-from serve_app.collect.prometheus.past import PastReader
+from serve_app.collect.prometheus.past import PastReader, PastSource
+from serve_app.collect.replay import STEP_SECONDS, Replay
 from serve_app.deployments.outcomes import outcome_of
 from serve_app.deployments.session.doors import doors_of
 from serve_app.errors import ServeError, UnknownMesh, answer
@@ -36,6 +38,13 @@ if TYPE_CHECKING:  # the collector needs no torch
 
 PAST_SHARE = 0.7  # of the deadline of a request, within which Prometheus has to answer about the past
 log = logging.getLogger(__name__)
+
+
+class NewestVerdict(NamedTuple):
+    """Unix time of the newest snapshot with a verdict, and whether it is of the mesh's past."""
+
+    at: float
+    is_replayed: bool
 
 
 class Collector:
@@ -59,6 +68,7 @@ class Collector:
         }
         self._ownership = Ownership(collected, open_leases(settings.store), self._note)
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
+        self._meshes, self._collector = collected, settings.collector
         self._past = PastReader(collected, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
         self._tasks: set[asyncio.Task[None]] = set()
         self._instruments = open_instruments()
@@ -150,11 +160,56 @@ class Collector:
         while True:
             with set_log_context(mesh):
                 await self._ownership.wait_for(mesh)
-                one.begin(await self._newest(mesh))
+                newest = await self._newest(mesh)
+                if newest is None:
+                    one.begin(None, self._past_of(one, 0.0))
+                else:
+                    one.begin(newest.at, self._past_of(one, newest.at) if newest.is_replayed else None)
                 await one.run()
 
-    async def _newest(self, mesh: str) -> float | None:
-        """Unix time of the newest snapshot of the service; None if there is none. Waits until a session answers:
+    def _past_of(self, one: MeshCollector, after: float) -> ReadPast | None:
+        """Reads the past of a mesh after a Unix time; None if its source has none, or the settings want none."""
+        mesh, hours = one.state.mesh, self._collector.replay_hours
+        settings = self._meshes[mesh]
+        if settings.other_source is not None or not hours:
+            return None
+        step = max(STEP_SECONDS, self._collector.interval_seconds)
+
+        def note(share: float | None) -> None:
+            one.state = replace(one.state, replayed=share)
+
+        replay = Replay(
+            mesh,
+            lambda step, within: PastSource(settings, self._collector, step, within),
+            self._push_past(mesh),
+            lambda: one.schedule.newest(time.time()),
+            note,
+            lambda: self._ownership.is_owner(mesh),
+            step,
+        )
+
+        async def read() -> float | None:
+            try:
+                return await replay.run(max(time.time() - 3600 * hours, after + step))
+            except Exception:  # without its past, a mesh is watched as well
+                log.exception("mesh %s: its past could not be read", mesh)
+                return None
+            finally:
+                note(None)
+
+        return read
+
+    def _push_past(self, mesh: str) -> Push:
+        session = with_session(self._sessions, mesh)
+
+        async def push(snapshot: MeshSnapshot) -> None:
+            caller = Caller(Deadline.after(self._deadline_seconds))
+            await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, replayed=True)
+
+        return push
+
+    async def _newest(self, mesh: str) -> NewestVerdict | None:
+        """The newest verdict of the service; None if there is none. Waits until a session answers:
         before that no snapshot could be pushed, and the missed ones would not be known."""
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
@@ -166,4 +221,6 @@ class Collector:
                 log.warning("mesh %s: its newest snapshot is not known yet: %s", mesh, error)
                 await asyncio.sleep(PAUSE_SECONDS)
             else:
-                return datetime.fromisoformat(json.loads(verdict)["observed_at"]).timestamp()
+                newest = json.loads(verdict)
+                at = datetime.fromisoformat(newest["observed_at"]).timestamp()
+                return NewestVerdict(at, bool(newest.get("replayed")))

@@ -30,3 +30,9 @@ class CollectorSettings(SettingsGroup):
     catch_up_snapshots: int = Field(
         20, ge=1, description="maximum number of missed snapshots collected after an outage"
     )
+    replay_hours: float = Field(
+        24.0,
+        ge=0,
+        description="how much of a new mesh's past is read from its Prometheus at the start, without notifications; 0: "
+        "none",
+    )

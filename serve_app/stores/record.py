@@ -108,7 +108,7 @@ def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Me
 
 
 def gauges(stored: MeshSummary) -> MeshGauges:
-    """The gauges of a stored mesh. Before its first verdict it is warming up."""
+    """The gauges of a stored mesh. Before its first live verdict it is warming up."""
     if not stored.verdict:
         return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
     record = Record.unpack(stored.verdict)
@@ -123,7 +123,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         record.services,
         stored.sequence,
         stored.observed_at,
-        verdict["status"],
+        Status.WARMING_UP.value if verdict.get("replayed") else verdict["status"],
         score=verdict["mesh_score"],
         threshold=verdict["threshold"],
         probability=verdict["probability"],

@@ -294,6 +294,7 @@ def run_campaign(folder: Path, kills: int, seconds: float, seed: int) -> tuple[l
                 "interval_seconds": COLLECT_SECONDS,
                 "behind_seconds": COLLECT_SECONDS,
                 "catch_up_snapshots": 600,
+                "replay_hours": 0,
             },
         }
         with run_under_load(

@@ -66,6 +66,7 @@ def settings(folder: Path, metrics_port: int, **urls: str) -> str:
         interval_seconds = 1
         behind_seconds = 1
         deadline_seconds = 60
+        replay_hours = 0
         [meshes.shop]
         prometheus = "{urls["prometheus"]}"
         [notify]

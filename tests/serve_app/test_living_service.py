@@ -33,6 +33,7 @@ def settings(prometheus: ThreadingHTTPServer, api: ApiServer, alertmanager: Thre
         interval_seconds = 1
         behind_seconds = 1
         deadline_seconds = 60
+        replay_hours = 0
         [meshes.shop]
         prometheus = "{standin.url_of(prometheus)}"
         kubernetes = {{ url = "{api.url}", bearer_token_file = "{folder / "token"}" }}

@@ -32,6 +32,10 @@ class ArchivedIncidentDocument(IncidentDocument):
         description="whether it was closed because no data was received for too long; its outcome is unknown, and "
         "`until` is the last snapshot with it",
     )
+    replayed: bool = Field(
+        False,
+        description="true: it began in the past that the service read when the mesh was new; no notification was sent",
+    )
     feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")
     accepted: KeptAcceptanceDocument | None = Field(
         None, description="by whom its level was accepted as normal, which ended it; null: it was not"

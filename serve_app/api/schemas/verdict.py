@@ -324,6 +324,11 @@ class VerdictDocument(Document):
         description="ids of incidents that this verdict closed because nothing was seen of them for too long; how they "
         "ended is unknown",
     )
+    replayed: bool = Field(
+        False,
+        description="true: of the past, which the service read from Prometheus when the mesh was new; no notification "
+        "was sent",
+    )
 
     @property
     def alerts(self) -> list[IncidentDocument]:

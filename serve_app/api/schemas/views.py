@@ -144,6 +144,9 @@ class SourceDocument(Document):
     remarks: list[str] = Field(
         [], description="what is unusual about its series: rare scrapes, data that arrive late, several clusters"
     )
+    replayed: float | None = Field(
+        None, ge=0, le=1, description="how much of the mesh's past has been read; null: that is over, or was not needed"
+    )
 
 
 class OneMeshDocument(MeshDocument):

@@ -7,7 +7,8 @@ two snapshots, so that nothing between them is left out.
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor
@@ -16,11 +17,14 @@ from threading import Lock
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.client import Instants, Prometheus, QueryAnswer, RangeAnswer
 from serve_app.collect.prometheus.detect import MeshSource, open_prometheus
+from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import NoTelemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 
 MAX_SAMPLES = 1_000_000  # of all queries of a period together
 MAX_INSTANTS, MIN_INSTANTS = 600, 12  # of a period
+MAX_RANGE_SECONDS = 3600.0  # of a long period that is read in ranges
+RANGE_WITHIN_SECONDS = 60.0  # deadline of the queries of such a range
 MAX_PERIODS = 4  # in memory
 RECENT_SECONDS = 300.0  # before the present, in which the data of a period may still change
 
@@ -50,6 +54,50 @@ class RangePrometheus(Prometheus):
         if left <= 0:
             return RangeAnswer(QueryAnswer(failed="late", detail="still queued at the deadline"))
         return self.ask_range(text, self._instants, left)
+
+
+class PastSource:
+    """Polls instants of the past of one mesh from range queries. What it learns about the mesh stays from one range to
+    the next.
+
+    Args:
+        mesh, collector: their settings.
+        step: time between two instants, s; their rates are over at least that.
+        within: deadline of the queries of a range, s.
+    """
+
+    def __init__(self, mesh: MeshSettings, collector: CollectorSettings, step: float, within: float) -> None:
+        chosen: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
+        if step > collector.window_seconds:
+            chosen["window_seconds"] = step
+        self._prometheus = open_prometheus(RangePrometheus, mesh)
+        self._source = MeshSource(mesh, collector.model_copy(update=chosen), prometheus=self._prometheus)
+
+    def read(self, instants: Instants) -> Iterator[Poll]:
+        """Poll the instants of a range, in order. The first one waits for the queries."""
+        self._prometheus.evaluate_over(instants)
+        for number in range(instants.count):
+            yield self._source.poll(_time(instants.begin + number * instants.step))
+
+    def close(self) -> None:
+        """Cancel running queries and close the connections."""
+        self._source.close()
+
+
+def count_samples(poll: Poll) -> int:
+    """The samples in the answers for one instant."""
+    return sum(len(answer.samples) for answer in poll.answers.values())
+
+
+def range_length(polls: Sequence[Poll], step: float) -> int:
+    """How many instants the next range of a long period may have: an hour of them, unless their samples are too many.
+
+    Args:
+        polls: of the range before it.
+        step: time between two instants, s.
+    """
+    largest = max(map(count_samples, polls))
+    return max(1, min(round(MAX_RANGE_SECONDS / step), MAX_SAMPLES // max(largest, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +169,12 @@ class PastReader:
         first = begin.timestamp() // step * step
         instants = Instants(first, step, max(1, floor((end.timestamp() - first) / step) + 1))
         instants = self._limit(mesh, settings, instants, until)
-        source = self._open(settings, instants, until)
         snapshots, why = [], ""
-        try:
-            for number in range(instants.count):
-                poll = source.poll(_time(instants.begin + number * instants.step))
+        with closing(self._open(settings, instants.step, until)) as source:
+            for poll in source.read(instants):
                 if poll.snapshot is not None:
                     snapshots.append(poll.snapshot)
                 why = why or poll.why
-        finally:
-            source.close()
         if not snapshots:
             raise NoTelemetry(
                 f"mesh {mesh!r}: its Prometheus has no data from {begin.isoformat()} to {end.isoformat()}: {why}; "
@@ -140,12 +184,9 @@ class PastReader:
 
     def _limit(self, mesh: str, settings: MeshSettings, instants: Instants, until: float) -> Instants:
         """Fewer instants if the answers would be too large, judged by the answers for the last instant."""
-        source = self._open(settings, Instants(instants.end, instants.step, 1), until)
-        try:
-            poll = source.poll(_time(instants.end))
-        finally:
-            source.close()
-        size = sum(len(answer.samples) for answer in poll.answers.values())
+        with closing(self._open(settings, instants.step, until)) as source:
+            (poll,) = source.read(Instants(instants.end, instants.step, 1))
+        size = count_samples(poll)
         if size * MIN_INSTANTS > MAX_SAMPLES:
             raise NoTelemetry(
                 f"mesh {mesh!r}: expected at most {MAX_SAMPLES} samples of its past, got {size} for each instant; "
@@ -156,15 +197,8 @@ class PastReader:
         begin = instants.begin // step * step
         return Instants(begin, step, floor((instants.end - begin) / step) + 1)
 
-    def _open(self, settings: MeshSettings, instants: Instants, until: float) -> MeshSource:
-        window = max(self._collector.window_seconds, instants.step)
-        within = max(until - time.monotonic(), 0.001)
-        chosen = self._collector.model_copy(
-            update={"interval_seconds": instants.step, "window_seconds": window, "deadline_seconds": within}
-        )
-        prometheus = open_prometheus(RangePrometheus, settings)
-        prometheus.evaluate_over(instants)
-        return MeshSource(settings, chosen, prometheus=prometheus)
+    def _open(self, settings: MeshSettings, step: float, until: float) -> PastSource:
+        return PastSource(settings, self._collector, step, until - time.monotonic())
 
 
 def _time(at: float) -> datetime:

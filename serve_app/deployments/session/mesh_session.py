@@ -193,7 +193,14 @@ class MeshSession:
         return await self.doors.call(door, method, *args, **kwargs)
 
     async def push(
-        self, mesh: str, packed: bytes, deadline: Deadline, events: tuple[ClusterEvent, ...] = (), trace: str = ""
+        self,
+        mesh: str,
+        packed: bytes,
+        deadline: Deadline,
+        events: tuple[ClusterEvent, ...] = (),
+        trace: str = "",
+        *,
+        replayed: bool = False,
     ) -> SnapshotAnswer:
         """Compute the verdict of a snapshot and store both. A failed push changes nothing.
 
@@ -202,6 +209,7 @@ class MeshSession:
             deadline: after which nothing is stored.
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.
             trace: ``traceparent`` of the caller; so in all methods.
+            replayed: True for the past of a mesh that is new; no notification is sent.
 
         Raises:
             SameTimeOtherContent: another snapshot of this instant has a verdict.
@@ -211,7 +219,7 @@ class MeshSession:
         runner = await self._runner(mesh, deadline)
         with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):
             try:
-                stored = await self._push(mesh, packed, runner, events=events)
+                stored = await self._push(mesh, packed, runner, events=events, replayed=replayed)
             except Exception as error:
                 self._count_failure(mesh, runner.checkpoint.digest, error)
                 raise
@@ -288,8 +296,9 @@ class MeshSession:
         *,
         counted: bool = True,
         events: tuple[ClusterEvent, ...] = (),
+        replayed: bool = False,
     ) -> PushResult:
-        push = NextSnapshot(mesh, packed, counted, events)
+        push = NextSnapshot(mesh, packed, counted, events, replayed)
         with self._load.work():
             stored = await self._steps.push(push, options(self._settings, mesh), runner)
         if stored.advanced is not None:

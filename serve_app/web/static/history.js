@@ -145,6 +145,7 @@ export function historyView(on) {
         `${date(one.since)} ${time(one.since)}${drawn.newest ? ` (${ago(one.since, drawn.newest)})` : ""}, ${one.severity}, ${kind(one.kind)}; ${duration}${alerted}`,
       ),
       owner(one) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
+      one.replayed ? el("p", { class: "said" }, "Found in the past of the mesh, when it was new; no notification was sent.") : null,
       one.feedback ? el("p", { class: "said" }, one.feedback.text) : null,
       one.accepted ? el("p", { class: "said" }, one.accepted.text) : null,
       el(

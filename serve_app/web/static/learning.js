@@ -1,11 +1,12 @@
 // The first snapshots of a mesh, from which it is learned: how many there are, and when the first verdict comes.
 import { interval, isSimulated } from "./state.js";
-import { span } from "./words.js";
+import { span, timeOrDateTime } from "./words.js";
 
 const USUAL_NEEDED = 10; // snapshots, until the service has said how many
 
 /** "4 of 10 snapshots". @param {any} mesh a line of the list of meshes, or `{sequence}`. */
-export const progressText = ({ sequence, warm_up_snapshots: needed }) => `${sequence} of ${needed ?? USUAL_NEEDED} snapshots`;
+export const progressText = ({ sequence, warm_up_snapshots: needed = USUAL_NEEDED }) =>
+  sequence < needed ? `${sequence} of ${needed} snapshots` : "its past is read";
 
 /**
  * The headline and the sentence below it, and how much of the warm-up is done.
@@ -16,6 +17,13 @@ export const progressText = ({ sequence, warm_up_snapshots: needed }) => `${sequ
 export function learning(now) {
   const { verdict, needed = USUAL_NEEDED } = now;
   if (verdict.archived) return { head: "This mesh was still being learned", story: "Nothing was judged at this moment.", done: 1 };
+  if (verdict.replayed) {
+    return {
+      head: `Reading the past of this mesh: now at ${timeOrDateTime(verdict.observed_at, new Date().toISOString())}`,
+      story: "Live verdicts follow. No notification is sent of what was in the past; it is in the history.",
+      done: now.source?.replayed ?? 0,
+    };
+  }
   return {
     head: `Learning this mesh: ${progressText({ sequence: verdict.sequence, warm_up_snapshots: needed })} received`,
     story: nextStep(now, needed),

@@ -35,6 +35,7 @@ export function stateOf(verdict, data) {
   const open = alerts(verdict.incidents),
     state = { name: "unknown", why: "", stopped: false, isOpen: open.length > 0, isUnusual: isUnusual(verdict) },
     why = data ? obstacle(data) : "";
+  if (data && verdict.replayed && (!why || why === "asking")) return { ...state, name: "learning", why };
   if (verdict.status === "warming_up" && (!why || isPushPaused(why, data))) return { ...state, name: "learning", why };
   if (why && why !== "asking") return { ...state, why, stopped: true };
   if (open.length) return { ...state, ...openState(open) };

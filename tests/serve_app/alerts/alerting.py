@@ -95,11 +95,20 @@ def accept(notifier: AlertDelivery, mesh: str, one: Verdict, now: datetime) -> N
     notifier.accept_verdict(mesh, encode_verdict(one), now)
 
 
-def store_verdict(store: StateStore, mesh: str, one: Verdict, sequence: int, *, made_at: datetime | None = None) -> int:
+def store_verdict(
+    store: StateStore,
+    mesh: str,
+    one: Verdict,
+    sequence: int,
+    *,
+    made_at: datetime | None = None,
+    replayed: bool = False,
+) -> int:
     """Store the verdict of a mesh's next snapshot, as a session does. Returns the revision of the mesh."""
     at = one.observed_at + sequence * timedelta(seconds=15)
-    document = encode_verdict(replace(one, observed_at=at, sequence=sequence)).model_dump_json().encode()
-    record = Record(2, document, made_at=made_at.timestamp() if made_at else time.time())
+    document = encode_verdict(replace(one, observed_at=at, sequence=sequence)).model_copy(update={"replayed": replayed})
+    packed = document.model_dump_json().encode()
+    record = Record(2, packed, made_at=made_at.timestamp() if made_at else time.time())
     new = NewSnapshot(sequence, at, b"snapshot", "digest", b"state", record.pack())
     before = store.load(mesh)
     return store.append(mesh, new, keep=20, revision=before.revision if before else 0)

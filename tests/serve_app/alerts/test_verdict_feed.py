@@ -96,6 +96,17 @@ async def test_no_one_is_notified_of_yesterday(store: StateStore, reading: State
     assert memory.had == []
 
 
+async def test_no_one_is_notified_of_the_past_of_a_mesh_that_is_new(store: StateStore, reading: StateStore) -> None:
+    feed, memory = VerdictFeed(reading), Memory(reading)
+    for sequence in (1, 2):
+        store_verdict(store, "shop", verdict(), sequence, replayed=True)
+        await feed.hand_on(memory)
+    assert memory.had == []
+    store_verdict(store, "shop", verdict(), 3)
+    await feed.hand_on(memory)
+    assert memory.had == [("shop", 3)]
+
+
 async def test_a_change_without_a_snapshot_is_no_verdict(store: StateStore, reading: StateStore) -> None:
     feed, memory = VerdictFeed(reading), Memory(reading)
     revision = store_verdict(store, "shop", verdict(), 1)

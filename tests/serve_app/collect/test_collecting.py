@@ -358,3 +358,33 @@ def test_remarks_are_in_the_state_and_logged_once(caplog: pytest.LogCaptureFixtu
     assert collector.state.remarks == ("2 clusters in this Prometheus; set match",)
     assert collector.state.problem == ""
     assert caplog.text.count("2 clusters in this Prometheus; set match") == 1
+
+
+async def test_the_past_of_a_new_mesh_comes_before_its_first_live_snapshot() -> None:
+    source, service, read = Scripted(failed_poll), Service(), list[float]()
+
+    async def read_past() -> float:
+        read.append(len(service.taken))
+        return newest() - 2 * RHYTHM.interval_seconds
+
+    one = MeshCollector("shop", source, service.push, RHYTHM)
+    one.begin(None, read_past)
+    await one.tick(NOW)
+    assert not read  # a source that does not answer now has no past, either
+    source.says = good_poll
+    await one.tick(NOW)
+    await one.tick(NOW)
+    assert read == [0]
+    assert service.times == [newest() - RHYTHM.interval_seconds, newest()]
+
+
+async def test_a_mesh_whose_past_cannot_be_read_begins_with_the_present() -> None:
+    async def read_past() -> None:
+        return None
+
+    service = Service()
+    one = MeshCollector("shop", Scripted(), service.push, RHYTHM)
+    one.begin(None, read_past)
+    await one.tick(NOW)
+    await one.tick(NOW)
+    assert service.times == [newest()]

@@ -23,6 +23,7 @@ FAST = {  # one second stands for fifteen
     "collector.interval_seconds": "1",
     "collector.behind_seconds": "0",
     "collector.deadline_seconds": "60",
+    "collector.replay_hours": "0",
 }
 READY = r"(?s)Page: (https?://\S+)/\s.*gRPC: (127\.0\.0\.1:\d+).*Stop with Ctrl-C"
 

@@ -30,7 +30,8 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, options, prepare, replayer, run_now
 from serve_app.settings import ModelSettings, Settings, StoreSettings
-from serve_app.stores.base import StoredState
+from serve_app.stores.archive import unpack_document
+from serve_app.stores.base import IncidentFilter, StoredState
 from serve_app.stores.cache import CachedMesh, MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import FEW_STEPS, MAX_STEPS, MeshRepository
@@ -60,9 +61,9 @@ class Session:
         self.meshes = MeshRepository(store, cache, replayer(Weights(CHECKPOINT).of, settings), instruments)
         self.steps = MeshSteps(self.meshes)
 
-    def push(self, snapshot: MeshSnapshot, *, counted: bool = True) -> bytes:
+    def push(self, snapshot: MeshSnapshot, *, counted: bool = True, replayed: bool = False) -> bytes:
         packed = pack_snapshot(snapshot)
-        push = NextSnapshot(self.mesh, packed, counted)
+        push = NextSnapshot(self.mesh, packed, counted, replayed=replayed)
         return run_now(self.steps.push(push, self._options, LocalRunner(CHECKPOINT))).document
 
     def tidy(self) -> None:
@@ -167,6 +168,23 @@ def test_a_mesh_that_another_session_deleted_during_an_incident_starts_again(pla
         other.meshes.delete("prod")
         sequences = [json.loads(session.push(snapshot))["sequence"] for snapshot in islice(snapshots, 3)]
         assert sequences == [1, 2, 3]
+
+
+@locally
+def test_an_incident_of_the_replayed_past_says_so_in_the_archive_and_a_live_one_does_not(place: StoreSettings) -> None:
+    spec = MeshSpec(services=24, calls_per_service=3, seed=3)
+    faults, changes = plan_scenario(
+        spec, ("error_burst",), 2, snapshots=130, first=30, duration=(16, 20), quiet=(24, 28), churn_per_hour=0
+    )
+    with closing(open_store(place)) as store:
+        session, first_end = Session(store, Settings()), max(faults[0].end, 30) + 12
+        for i, snapshot in enumerate(Simulator(spec, faults, changes, 130).snapshots()):
+            verdict = json.loads(session.push(snapshot, replayed=i < first_end))
+            assert verdict["replayed"] == (i < first_end)
+            (gauge,) = session.meshes.gauges()
+            assert (gauge.status == "warming_up") == (i < first_end)
+        found = store.incidents("prod", IncidentFilter())
+    assert [unpack_document(one.document).replayed for one in found] == [False, True]  # the newest first
 
 
 @locally

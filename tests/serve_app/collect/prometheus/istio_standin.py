@@ -22,7 +22,7 @@ from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Role
 from serve_app.settings import MeshSettings
-from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, vector
+from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, matrix, range_of, vector
 
 ISTIO = KNOWN["istio"]
 REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls share
@@ -94,19 +94,24 @@ class IstioMesh:
     def __call__(self, request: Request) -> None:
         text = request.query["query"]
         role = texts().get(text) or _signal_role(text)
-        if text == RULES.calls.at(0):
-            request.send(200, vector([({}, str(self.recorded))] if self.recorded is not None else []))
-            return
-        if role is None:  # detection of the kind of mesh
-            request.send(200, vector([({}, "7")] if 'reporter="destination"' in text else []))
-            return
-        self.asked.append(role)
+        if role is not None:
+            self.asked.append(role)
         if role in self.broken:
             fails(503, "overloaded")(request)
-            return
-        snapshot = self.at(float(request.query["time"]))
+        elif "time" in request.query:
+            request.send(200, vector(self._answer(text, role, float(request.query["time"]))))
+        else:
+            times = range_of(request.query)
+            request.send(200, matrix({at: self._answer(text, role, at) for at in times}))
+
+    def _answer(self, text: str, role: Role | None, at: float) -> Samples:
+        if text == RULES.calls.at(0):
+            return [({}, str(self.recorded))] if self.recorded is not None else []
+        if role is None:  # detection of the kind of mesh
+            return [({}, "7")] if 'reporter="destination"' in text else []
+        snapshot = self.at(at)
         samples = list(self.samples(snapshot, role)) if snapshot else []
-        request.send(200, vector(self.altered.get(role, lambda s: s)(samples)))
+        return self.altered.get(role, lambda s: s)(samples)
 
     def signal_samples(self, role: Role) -> Samples:
         if role == SEARCH:

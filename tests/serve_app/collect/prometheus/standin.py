@@ -56,6 +56,22 @@ def vector(samples: Samples, **more: Any) -> bytes:
     return json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}, **more}).encode()
 
 
+def range_of(query: Mapping[str, str]) -> list[float]:
+    """Return the instants of a range query."""
+    start, end, step = (float(query[key]) for key in ("start", "end", "step"))
+    return [start + number * step for number in range(round((end - start) / step) + 1)]
+
+
+def matrix(answers: Mapping[float, Samples]) -> bytes:
+    """Return a successful answer with a range vector: of each instant, what an instant query would return."""
+    series: dict[str, list[tuple[float, str]]] = {}
+    for at, samples in answers.items():
+        for labels, value in samples:
+            series.setdefault(json.dumps(labels), []).append((at, value))
+    result = [{"metric": json.loads(labels), "values": values} for labels, values in series.items()]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+
+
 def respond_with(samples: Samples, **more: Any) -> Behaviour:
     return lambda request: request.send(200, vector(samples, **more))
 

@@ -1,0 +1,132 @@
+"""Day zero: the last hours of a mesh that the service sees for the first time, from its Prometheus.
+
+The snapshots of the past go through the same pipeline as live ones, so the first live snapshot meets baselines with a
+time of day, a history, and incidents that people can compare with what they know of that day. Their verdicts are marked
+as replayed, and no notification is sent.
+
+Prometheus answers one range at a time, and has a pause while the snapshots of a range are scored. How long a range is
+depends on the number of its samples. After a restart, the replay continues behind the newest replayed verdict.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass
+from math import floor
+
+from model.snapshot import MeshSnapshot
+from serve_app.collect.loop import ALREADY_PUSHED, RETRYABLE, Push
+from serve_app.collect.prometheus.client import Instants
+from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource, range_length
+from serve_app.collect.prometheus.source import Poll
+from serve_app.errors import ServeError
+
+STEP_SECONDS = 60.0  # between two replayed snapshots, at least
+PROBE_SECONDS = 3600.0  # between the instants at which the replay looks whether there are data
+ATTEMPTS, PAUSE_SECONDS = 5, 10.0  # for a range, or a snapshot, and the time between two
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Replays the past of one mesh.
+
+    Attributes:
+        mesh: its name.
+        open_past: opens its past, with this time between two instants, s, and deadline of a range, s.
+        push: hands a snapshot to the service; raises the service's error if it is refused.
+        newest: Unix time of the newest instant that can be polled.
+        note: takes how much of the past has its verdict, from 0 to 1.
+        is_owner: whether this process collects the mesh now; another one may.
+        step_seconds: time between two snapshots.
+    """
+
+    mesh: str
+    open_past: Callable[[float, float], PastSource]
+    push: Push
+    newest: Callable[[], float]
+    note: Callable[[float], None]
+    is_owner: Callable[[], bool]
+    step_seconds: float = STEP_SECONDS
+
+    async def run(self, begin: float) -> float | None:
+        """Push the snapshots from ``begin`` to the present.
+
+        Args:
+            begin: Unix time.
+
+        Returns:
+            Unix time of the newest pushed snapshot; None: there was none.
+        """
+        first = await self._find_first(begin)
+        if first is None:
+            return None
+        done: float | None = None
+        logged = 0  # quarters
+        log.info("mesh %s: its last %s are read from Prometheus", self.mesh, _hours(self.newest() - first))
+        async with aclosing(self._ranges(first)) as ranges:
+            async for polls in ranges:
+                for poll in polls:
+                    if poll.snapshot is not None and not await self._push(poll.snapshot):
+                        return done
+                    at = poll.at.timestamp()
+                    done = at if poll.snapshot is not None else done
+                    share = min((at - first) / max(self.newest() - first, self.step_seconds), 1.0)
+                    self.note(share)
+                if (quarters := int(4 * share)) > logged:
+                    logged = quarters
+                    log.info("mesh %s: %d%% of its past has been read", self.mesh, 25 * quarters)
+        log.info("mesh %s: its past has been read; live snapshots follow", self.mesh)
+        return done
+
+    async def _find_first(self, begin: float) -> float | None:
+        """Unix time from which Prometheus has data, to the hour; None: it has none before the present."""
+        step = PROBE_SECONDS
+        last = self.newest() // self.step_seconds * self.step_seconds
+        probes = Instants(last - floor((last - begin) / step) * step, step, floor((last - begin) / step) + 1)
+        with closing(self.open_past(step, RANGE_WITHIN_SECONDS)) as source:
+            polls = await asyncio.to_thread(list, source.read(probes))
+        found = [poll.at.timestamp() for poll in polls if poll.snapshot is not None]
+        return max(begin // self.step_seconds * self.step_seconds, found[0] - step) if found else None
+
+    async def _ranges(self, begin: float) -> AsyncGenerator[Sequence[Poll], None]:
+        """Yield the polls of one range after the other, up to the present."""
+        step, count, failures = self.step_seconds, 1, 0
+        with closing(self.open_past(step, RANGE_WITHIN_SECONDS)) as source:
+            while self.is_owner() and begin <= self.newest():
+                left = floor((self.newest() - begin) / step) + 1
+                polls = await asyncio.to_thread(list, source.read(Instants(begin, step, min(count, left))))
+                failed = [a for poll in polls for a in poll.answers.values() if a.failed and poll.snapshot is None]
+                if failed and failures < ATTEMPTS:
+                    failures += 1
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    continue
+                if failed:
+                    log.warning("mesh %s: its past cannot be read any further: %s", self.mesh, failed[0].detail)
+                    return
+                yield polls
+                begin, failures = begin + len(polls) * step, 0
+                count = range_length(polls, step)
+
+    async def _push(self, snapshot: MeshSnapshot) -> bool:
+        """Push one snapshot. Returns whether the replay can go on."""
+        for _ in range(ATTEMPTS):
+            try:
+                await self.push(snapshot)
+            except ALREADY_PUSHED:
+                return True
+            except RETRYABLE as error:
+                log.warning("mesh %s: a snapshot of its past waits: %s", self.mesh, error)
+                await asyncio.sleep(PAUSE_SECONDS)
+            except ServeError as error:
+                log.warning("mesh %s: a snapshot of its past is left out: %s", self.mesh, error)
+                return True
+            else:
+                return True
+        log.warning("mesh %s: its past is left out from %s on", self.mesh, snapshot.observed_at.isoformat())
+        return False
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours"
