@@ -8,6 +8,6 @@ ranking     the rank of the root cause among the suspects
 located     alerts compared with faults whose location is known
 thresholds  the same alerts with higher thresholds
 recording   all results of one detector on one recording
-metrics     metrics over one recording or several, and the difference between two detectors
+metrics     metrics over one recording or several
 intervals   95% intervals
 """

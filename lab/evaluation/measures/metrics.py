@@ -1,7 +1,4 @@
-"""Metrics of one detector over one recording or several of a form, and the difference between two detectors.
-
-The JSON of ``tagae evaluate`` uses the names of the fields.
-"""
+"""Metrics of one detector over one recording or several of a form."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,9 +8,9 @@ import numpy as np
 
 from lab.evaluation.measures.alarms import BUDGETS, AlarmCount
 from lab.evaluation.measures.curves import Forecast, forecast
-from lab.evaluation.measures.intervals import Difference, Estimate, differences, rate, share
+from lab.evaluation.measures.intervals import Estimate, rate, share
 from lab.evaluation.measures.located import LocatedMetrics, located_metrics
-from lab.evaluation.measures.ranking import PLACES, Ranking, ranking, within
+from lab.evaluation.measures.ranking import Ranking, ranking
 from lab.evaluation.measures.recording import FaultFree, IncidentOutcome, RecordingResult, SilentTime
 from lab.evaluation.measures.truth import Form
 
@@ -48,11 +45,10 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class SilenceMetrics:
-    """Alerts and notices that match no fault and begin while telemetry is missing, or until ``GRACE`` after it."""
+    """Alerts that match no fault and begin while telemetry is missing, or until ``GRACE`` after it."""
 
     hours: float
     false_pages: int
-    false_notices: int
     false_pages_an_hour: Estimate
 
 
@@ -141,26 +137,6 @@ def compute_metrics(results: Sequence[RecordingResult]) -> DetectorMetrics:
     )
 
 
-def compare_detectors(first: Sequence[RecordingResult], second: Sequence[RecordingResult]) -> dict[str, Difference]:
-    """Compare two detectors on the same recordings, incident by incident: first minus second, for recall, top-1
-    and top-3.
-
-    For located incidents, the root cause counts as named if a true alert names it.
-    """
-    if first[0].form is Form.LOCATED:
-        pages, others = (
-            located_metrics([one.run for one in results if one.run is not None]) for results in (first, second)
-        )
-        found = [[o.page is not None for o in metrics.outcomes] for metrics in (pages, others)]
-        places = [[o.place for o in metrics.outcomes] for metrics in (pages, others)]
-    else:
-        both = [[outcome for one in results for outcome in one.outcomes] for results in (first, second)]
-        found = [[o.found for o in outcomes] for outcomes in both]
-        places = [[o.place for o in outcomes] for outcomes in both]
-    top = {f"top{k}": tuple([within(p, k) for p in named] for named in places) for k in PLACES}
-    return differences({"recall": (found[0], found[1]), **{name: (a, b) for name, (a, b) in top.items()}})
-
-
 def _recall(outcomes: Sequence[IncidentOutcome]) -> Estimate | None:
     return share([o.found for o in outcomes], [o.cluster for o in outcomes]) if outcomes else None
 
@@ -204,7 +180,7 @@ def _silence(times: Sequence[SilentTime]) -> SilenceMetrics | None:
     if not times:
         return None
     hours, pages = sum(one.hours for one in times), sum(one.false_pages for one in times)
-    return SilenceMetrics(hours, pages, sum(one.false_notices for one in times), rate(pages, hours))
+    return SilenceMetrics(hours, pages, rate(pages, hours))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

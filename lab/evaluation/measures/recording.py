@@ -58,11 +58,10 @@ class FaultFree:
 
 @dataclass(frozen=True, slots=True)
 class SilentTime:
-    """Time in which telemetry was missing by plan: hours, and the alerts and notices in it that match no fault."""
+    """Time in which telemetry was missing by plan: hours, and the alerts in it that match no fault."""
 
     hours: float
     false_pages: int
-    false_notices: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +184,8 @@ def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float)
 def _silent_time(truth: GroundTruth, series: VerdictSeries, run: LocatedRun) -> SilentTime:
     judged = truth.silent & series.on_duty & (truth.times >= microseconds(run.begin))
     times = set(truth.times[judged].tolist())
-    pages, notices = (
-        sum(microseconds(record.begin) in times for record in false_pages(of)) for of in (run, run.with_notices_alone())
-    )
-    return SilentTime(float(judged.sum()) * truth.step.total_seconds() / 3600, pages, notices)
+    pages = sum(microseconds(record.begin) in times for record in false_pages(run))
+    return SilentTime(float(judged.sum()) * truth.step.total_seconds() / 3600, pages)
 
 
 def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:

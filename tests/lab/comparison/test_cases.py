@@ -83,7 +83,7 @@ def test_both_parts_are_reported_from_the_same_lines(tmp_path: Path, monkeypatch
     begin, step = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=15)
     faults = [LabelledIncident(begin + i * step, begin + (i + 4) * step, "delay", "web-1") for i in (20, 40)]
     path = recording(tmp_path / "shop" / "day", 50, faults)
-    job = Job("shared", (OURS, "guarded"), (path,))
+    job = Job("shared", OURS, (path,))
     score(job, tmp_path / "verdicts")
     tasks = recording_tasks([job], tmp_path / "verdicts")
     parts = group_parts(tasks, [evaluate_task(one) for one in tasks])
