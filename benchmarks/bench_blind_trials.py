@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.blind_trials.score import Marked, score_trial
 from benchmarks.blind_trials.trials import BEGIN, LASTS, TRIALS
-from serve_app.cli.workers import start_workers
+from benchmarks.workers import start_workers
 
 LEAST_RIGHT = 11 / 12  # of the services and of the next steps
 BENIGN = ("scale-out", "deploy")

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.workers import report_steps, start_workers
 from lab.comparison.lines import missing_work, score
 from lab.comparison.parts import RecordingTask, evaluate_task, group_parts, recording_tasks
 from lab.comparison.plan import PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
@@ -22,7 +23,6 @@ from lab.comparison.rows import rows
 from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs, silent_runs
 from lab.evaluation.run import Sheet
 from serve_app.cli.console import stderr_console
-from serve_app.cli.workers import report_steps, start_workers
 
 VERDICTS, RESULTS = Path("out/evaluate/verdicts"), Path("benchmarks/results")
 

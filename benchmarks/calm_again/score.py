@@ -7,10 +7,10 @@ import torch
 from benchmarks.calm_again.cases import Case, scenario
 from benchmarks.calm_again.judge import Alert, Line, Mark, decision, judge
 from benchmarks.calm_again.mesh import Scenario, snapshots
+from benchmarks.workers import report_steps
 from model.checkpoint import load
 from model.verdict import Status, Verdict
 from serve_app.api.headline import headline
-from serve_app.cli.workers import report_steps
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.settings import Settings
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.gate.measured import Measured
 from benchmarks.gate.other_simulator import other_recording
+from benchmarks.workers import report_steps
 from lab.comparison.cases import EVEN
 from lab.comparison.lines import missing_work, score, verdict_path
 from lab.comparison.parts import evaluate_task, recording_tasks
@@ -21,7 +22,6 @@ from lab.evaluation.measures.metrics import DetectorMetrics
 from lab.evaluation.measures.recording import evaluate_recording
 from lab.evaluation.measures.truth import UNSCORED, Flags, Ints, microseconds
 from model.snapshot import MeshSnapshot, NodeMetric
-from serve_app.cli.workers import report_steps
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings
 

@@ -323,6 +323,7 @@ def test_probabilities_are_judged_against_the_base_rate() -> None:
 
 
 def test_intervals() -> None:
+    assert share([]).value is None
     sure = share([True] * 10, range(10))
     assert (sure.value, sure.low, sure.high) == (1.0, pytest.approx(0.722, abs=0.001), 1.0)
     hits = [True] * 20 + [False] * 20
