@@ -43,19 +43,19 @@ def tally(state: DemoState) -> str:
 
 
 def conclude(state: DemoState) -> DemoState:
-    """Judge the chapter that ends with the newest snapshot, if one does: right if its fault raised an alert, and no
-    alert since the chapter before was false."""
+    """Judge the story if it ends with the newest snapshot: right if its fault raised an alert, and no alert was
+    false."""
     chapter = state.chapter
     if chapter is None or state.next_index != chapter.end:
         return state
-    run, found = state.run([chapter.fault], chapter.since), outcome(state, chapter.fault)
+    run, found = state.run([chapter.fault]), outcome(state, chapter.fault)
     if false := false_pages(run):
         found = EventOutcome(f"false alert, {_suspects(false[0])}", False)
     elif not run.pages:
         found = EventOutcome("no alert", False)
     found = replace(found, text=f"{event_text(chapter.fault)}: {found.text}")
     entry = LogEntry(state.snapshots[-1], "PASS" if found.right else "FAIL", found.text)
-    return replace(state, passed=bool(found.right), log=(*state.log, entry))
+    return replace(state, passed=bool(found.right), chapter=None, log=(*state.log, entry))
 
 
 def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:

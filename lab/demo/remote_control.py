@@ -27,8 +27,8 @@ from serve_app.web.assets import HEADERS, page
 
 NAME = "demo"  # of the application, and the first word of its paths
 LIGHT_CPUS = 0.1
-MOST_KEYS = 32  # that can wait; no one presses more between two calls
-MOST_BODY_BYTES = 1024
+MAX_KEYS = 32  # that can wait; no one presses more between two calls
+MAX_BODY_BYTES = 1024
 WAIT_SECONDS = 0.25  # that a call of the show waits for a key, so the state can be this old
 ADDED = (  # to the page's head
     '<script type="module" src="/demo/controls.js"></script>',
@@ -40,7 +40,7 @@ PANEL = Path(__file__).parent / "web"
 class WaitingKeys:
     """Keys that were pressed and not yet collected, a bounded number."""
 
-    def __init__(self, known: Collection[str], most: int = MOST_KEYS) -> None:
+    def __init__(self, known: Collection[str], most: int = MAX_KEYS) -> None:
         self._known = frozenset(known)
         self._most = most
         self._waiting: deque[str] = deque()
@@ -120,7 +120,7 @@ class RemoteControl:
     @http.post("/keys", status_code=202)
     async def press(self, request: Request) -> Response:
         """Press a key, as at the terminal: ``{"key": "l"}``."""
-        document = await read_json(request, MOST_BODY_BYTES)
+        document = await read_json(request, MAX_BODY_BYTES)
         self._keys.press(document.get("key") if isinstance(document, dict) else None)
         return Response(status_code=202)
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from lab.demo.controls import Controls, Option, apply_key, build_menu
 from lab.demo.story import (
-    PAUSE,
     Chapter,
     MeshEvent,
+    chapter_of,
     event_text,
     name_suspects,
     start_of,
@@ -61,12 +61,12 @@ class DemoState:
         interval_seconds: between snapshots.
         menu: the faults and changes that the buttons start.
         controls: what the buttons have set.
-        chapter: the current chapter of the story; None while auto-play is off.
+        chapter: the story; None after its end, or a button.
         snapshots, log: the newest last.
         events: all faults and changes so far, in the order of starting them.
         raised: all alerts so far, by incident.
         noticed: all notices so far; they raise no alert.
-        passed: whether the detector passed the last chapter that has ended; None: none has.
+        passed: whether the detector passed the story; None: it has not ended.
         notice: answer to the last button.
     """
 
@@ -92,12 +92,12 @@ class DemoState:
         newest = self.snapshots[-1]
         return newest.verdict.observed_at + timedelta(seconds=(index - newest.index) * self.interval_seconds)
 
-    def run(self, faults: Sequence[Fault], since: int = 0) -> LocatedRun:
-        """Return the alerts and notices since a snapshot, and these faults, as the evaluation judges them.
+    def run(self, faults: Sequence[Fault]) -> LocatedRun:
+        """Return the alerts and notices so far, and these faults, as the evaluation judges them.
 
         A fault shows at its culprit and ends at once: unlike a recording, the demo has no second run without faults.
         """
-        begin = self.time_of(since) if self.snapshots else datetime.min.replace(tzinfo=UTC)
+        begin = self.time_of(0) if self.snapshots else datetime.min.replace(tzinfo=UTC)
         alerts, notices = (
             tuple(one.record for one in known.values() if one.begin >= begin) for known in (self.raised, self.noticed)
         )
@@ -145,20 +145,15 @@ def begin(simulator: Simulator, seed: int, controls: Controls) -> DemoState:
         f"{spec.services:,} services in {namespaces} namespaces, {calls:,} calls, "
         f"a snapshot every {spec.interval_seconds:.0f} s (seed {seed})"
     )
-    return DemoState(title, spec.interval_seconds, build_menu(simulator.mesh, seed), controls)
+    chapter = chapter_of(simulator.mesh, seed, WARM_UP)
+    return DemoState(title, spec.interval_seconds, build_menu(simulator.mesh, seed), controls, chapter)
 
 
-def advance_story(state: DemoState, plan: Iterator[Chapter]) -> DemoState:
+def advance_story(state: DemoState) -> DemoState:
     """Return the state with the events that the story starts in the next snapshot."""
-    if not state.controls.story:
-        return replace(state, chapter=None)
-    chapter = state.chapter
-    if chapter is None or state.next_index == chapter.end:
-        start = chapter.end + PAUSE if chapter else max(WARM_UP, state.next_index)
-        possible = (new for new in plan if state.used_up.isdisjoint(event.service for event in new.events))
-        chapter = next(possible).shift(start, since=state.next_index)
-    due = (event for event in chapter.events if start_of(event) == state.next_index and event not in state.events)
-    return replace(state, chapter=chapter, events=(*state.events, *due))
+    events = state.chapter.events if state.chapter else ()
+    due = (event for event in events if start_of(event) == state.next_index and event not in state.events)
+    return replace(state, events=(*state.events, *due))
 
 
 def press(state: DemoState, key: str) -> DemoState:

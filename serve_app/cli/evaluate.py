@@ -20,8 +20,8 @@ def evaluate(
             "--verdicts",
             "-v",
             metavar="NAME=FILE",
-            help="Verdicts of a detector, as `tagae score` writes them. Give it once for each recording, in their "
-            "order, or once with a folder of files named after the recordings (RECORDING.jsonl); repeat for several.",
+            help="Verdicts of a detector, as `tagae score` writes them: a file, or for several recordings a folder of "
+            "files named after them (RECORDING.jsonl). Repeat it for several detectors.",
         ),
     ],
     as_json: Annotated[

@@ -23,7 +23,6 @@ def main(folder: Path) -> None:
     """Write ``overview``, ``incident``, ``panel``, ``history``, ``timeline``, ``dark`` and ``phone``, all PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     with start_demo(*DEMO) as base, chromium() as browser:
-        press_key(base, "story")  # switch auto-play off at once, because on a slow machine it would start an event
         with open_page(browser, base, "/demo/#mesh=demo") as one:
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
             press(one, "Pause")

@@ -145,8 +145,8 @@ def test_the_budget_of_the_settings_is_shown(meshes: Path) -> None:
     ("arguments", "words"),
     [
         (["one", "-v", "{m}/right/one.jsonl"], "expected NAME=FILE or NAME=FOLDER"),
-        (["one", "-v", "a={m}/right/one.jsonl", "-v", "a={m}/wrong/one.jsonl"], "a: expected 1 files for 1 recordings"),
-        (["one", "two", "-v", "a={m}/right/one.jsonl"], "a: expected 2 files for 2 recordings, got 1"),
+        (["one", "-v", "a={m}/right/one.jsonl", "-v", "a={m}/wrong/one.jsonl"], "each name once"),
+        (["one", "two", "-v", "a={m}/right/one.jsonl"], "a: expected a folder for 2 recordings"),
         (["one", "one", "-v", "a={m}/right"], "recordings: expected each once"),
         (["one", "-v", "a={m}/nowhere"], "expected a readable file of verdict lines"),
         (["one", "two", "-v", "a={m}/two"], "a: expected {m}/two/"),
