@@ -88,7 +88,7 @@ def _by_time(one: DetectorMetrics) -> Iterator[Figure]:
         yield "strict_false_alarms_per_day", one.false_alarms.strict_per_day
         yield "alarm_share", plain(one.false_alarms.alarm_share)
     if one.silence is not None:
-        yield "false_pages_per_hour_of_silence", one.silence.false_pages_an_hour
+        yield "false_pages_per_hour_of_silence", one.silence
 
 
 def _by_place(one: DetectorMetrics) -> Iterator[Figure]:

@@ -27,14 +27,12 @@ class IncidentOutcome:
     Attributes:
         delay: snapshots until it was found; None: not found.
         place: rank of the root cause among the suspects, from 1; None: not named.
-        scores: in it, ``[K]``.
         at_budget: whether it is found with at most this many strict false-alarm events.
     """
 
     span: Span
     delay: int | None
     place: int | None
-    scores: Floats
     at_budget: Mapping[int, bool] = field(default_factory=dict)
 
     @property
@@ -151,7 +149,6 @@ def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcom
             span=window.span,
             delay=late[i],
             place=place(window.span.culprit, series.suspects_in(window)),
-            scores=series.score[window.inside],
             at_budget={budget: found[i] for budget, found in budgets.items()},
         )
         for i, window in enumerate(truth.windows)

@@ -102,12 +102,12 @@ def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[
     """Compare every figure that both have."""
     found = compute_metrics([judged])
     plain = {
-        "recording": found.recordings[0],
+        "recording": judged.recording,
         "form": found.form.value,
         "snapshots": found.snapshots,
-        "services": found.services[0],
+        "services": judged.services,
         "incidents": found.incidents,
-        "status": found.status,
+        "status": dict(judged.status),
         "auroc": found.auroc,
     }
     for key in (key for key in plain if key in reference):

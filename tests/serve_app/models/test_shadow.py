@@ -348,7 +348,7 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
         if not session.models.has_trial:
             break
     history = session.models.rollout.history
-    assert [one.action.value for one in history] == ["promote", "rollback"]
+    assert [one.action.value for one in history] == ["canary", "rollback"]
     assert history[-1].by == ""
     assert "budget" in history[-1].reason or "agrees" in history[-1].reason
     verdict = await session.push("shop", snapshots[-1])

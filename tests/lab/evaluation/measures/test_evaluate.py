@@ -154,7 +154,7 @@ def test_normal_recordings_count_the_time_on_duty() -> None:
     assert found.false_alarms is not None
     assert (found.false_alarms.count.events, found.false_alarms.count.days) == (1, 0.5)
     assert found.promise is not None
-    assert (found.promise.days, found.promise.promised_per_day) == (0.5, 1.0)
+    assert (found.promise.observed_per_day.n, found.promise.promised_per_day) == (0.5, 1.0)
 
 
 def test_segments() -> None:
@@ -299,8 +299,7 @@ def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
     result = evaluate_recording(truth, align_verdicts(lines, truth), 1.0)
     found = compute_metrics([result])
     assert found.silence is not None
-    assert (found.silence.hours, found.silence.false_pages) == (4 / 60, 2)
-    assert found.silence.false_pages_an_hour.value == pytest.approx(30.0)
+    assert (found.silence.n, found.silence.value) == (4 / 60, pytest.approx(30.0))
     assert found.notices is not None
     assert found.notices.false_pages == 1
     assert (found.pages, found.pages_and_notices) == (None, None), "the recording has no fault"
