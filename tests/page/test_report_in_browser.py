@@ -30,13 +30,16 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("view", list(VIEWS))
-def test_the_pictures_can_be_read_and_scroll_by_themselves(browser: Any, address: str, view: str) -> None:
+def test_the_whole_time_of_the_incident_is_in_view(browser: Any, address: str, view: str) -> None:
     with tab(browser, address, **VIEWS[view]) as opened:
         page = opened.page
         page.goto(address)
         assert FAILING.split("/")[1] in page.inner_text("h1")
         shaded = page.locator("figure svg .incident:visible")
         assert shaded.count() == 1
+        box = shaded.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= VIEWS[view]["viewport"]["width"]
         names = page.locator("svg .name.first:visible")
         assert names.count() == 1
         size = page.evaluate("e => e.getBoundingClientRect().height", names.element_handle())

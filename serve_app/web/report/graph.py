@@ -14,6 +14,7 @@ WIDTH, COLUMN, ROW = 820.0, 250.0, 34.0  # pixels; a picture of many columns is 
 SIDE, HEAD = 26.0, 44.0  # left of the first column, and above its first service
 RADIUS, FIRST_RADIUS = 8.0, 13.0
 LONGEST = 30  # letters in a label
+LETTER, FIRST_LETTER = 6.6, 8.8  # pixels of one
 
 
 def shade(deviation: float) -> str:
@@ -83,11 +84,13 @@ def _hops(case: ReportedIncident, at: dict[str, tuple[float, float]], name: str)
         if hop.near not in at or hop.far not in at:
             continue
         (x1, y1), (x2, y2) = at[hop.near], at[hop.far]
-        begin, end = x2 - 46, x2 - RADIUS - 4
+        is_first = hop.near == case.first
+        wide = len(_label(hop.near)) * (FIRST_LETTER if is_first else LETTER)
+        begin = min(x1 + (FIRST_RADIUS if is_first else RADIUS) + 12 + wide, x2 - 60)
+        end = x2 - RADIUS - 4
+        middle = (begin + end) / 2
+        path = f"M{begin:.1f} {y1:.1f}C{middle:.1f} {y1:.1f} {middle:.1f} {y2:.1f} {end:.1f} {y2:.1f}"
         caller, callee = hop.call
-        path = (
-            f"M{x1:.1f} {y1 + 9:.1f}H{x1 + 60:.1f}C{begin:.1f} {y1 + 9:.1f} {x1 + 90:.1f} {y2:.1f} {end:.1f} {y2:.1f}"
-        )
         text = hint(f"{caller} calls {callee}")
         marks.append(tag("path", text, d=path, class_="hop", marker_end=f"url(#{name}-head)"))
     return marks
@@ -100,13 +103,12 @@ def _service(case: ReportedIncident, name: str, scores: dict[str, float], x: flo
     text = "disappeared" if is_gone else score
     class_ = f"service {'culprit' if is_first else 'affected'} {'gone' if is_gone else shade(deviation)}"
     circle = tag("circle", hint(f"{name}: {text}"), cx=x, cy=y, r=FIRST_RADIUS if is_first else RADIUS, class_=class_)
-    label = _truncate(readable(name.split("/", 1)[1]))
     return circle + words(
-        label, x + (FIRST_RADIUS if is_first else RADIUS) + 6, y + 4, "name first" if is_first else "name"
+        _label(name), x + (FIRST_RADIUS if is_first else RADIUS) + 6, y + 4, "name first" if is_first else "name"
     )
 
 
-def _truncate(name: str) -> str:
-    """Leave out the middle of a long name."""
-    half = LONGEST // 2 - 1
+def _label(service: str) -> str:
+    """The name of a service without its namespace, and without the middle of a long one."""
+    name, half = readable(service.split("/", 1)[1]), LONGEST // 2 - 1
     return name if len(name) <= LONGEST else f"{name[:half]}…{name[-half:]}"
