@@ -20,7 +20,7 @@ from lab.comparison.lines import missing_work, score
 from lab.comparison.parts import RecordingTask, evaluate_task, group_parts, recording_tasks
 from lab.comparison.plan import PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
 from lab.comparison.rows import rows
-from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs, silent_runs
+from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
 from lab.evaluation.run import Sheet
 from serve_app.cli.console import stderr_console
 
@@ -37,8 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes = [part for part in SIMULATED if part in arguments.parts]
     with start_workers(arguments.processes) as workers:
-        chosen = [int(size) for size in sizes]
-        simulated = [*runs(chosen), *silent_runs(chosen)]
+        simulated = runs([int(size) for size in sizes])
         workers.each("recordings", _record, simulated, [WARM_UP + JUDGED] * len(simulated))
         jobs = _jobs(arguments.parts, sizes, arguments.datasets)
         due = [job for one in jobs if (job := missing_work(one, arguments.verdicts)) is not None]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from lab.comparison.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs, silent_runs
+from lab.comparison.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings
 
@@ -62,7 +62,7 @@ def simulated_jobs(size: int, folder: Path = FOLDER) -> list[Job]:
     """Return jobs for the simulated set of one size, one for each recording and detector."""
     return [
         Job(str(size), name, (folder / run.name,), judged_after=WARM_UP * timedelta(seconds=15))
-        for run in [*runs([size]), *silent_runs([size])]
+        for run in runs([size])
         for name in (DETECTORS if size == LOUD_SIZE else (OURS,))
     ]
 

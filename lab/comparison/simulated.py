@@ -55,16 +55,12 @@ class Run:
         return f"{self.services}-{self.seed}-{'silence' if self.silent else 'churn'}"
 
 
-def runs(sizes: Sequence[int] = tuple(SEEDS)) -> list[Run]:
-    """Return every run with faults of these sizes, the largest first."""
+def runs(sizes: Sequence[int]) -> list[Run]:
+    """Return every run of these sizes, the largest first: with faults, and with silences."""
     made = [Run(n, seed) for n in sorted(sizes, reverse=True) for seed in SEEDS[n]]
+    made += [Run(n, seed, silent=True) for n in sorted(sizes, reverse=True) for seed in SILENT_SEEDS[n]]
     assert all(run.seed < FIRST_SEED for run in made), "training uses these seeds"
     return made
-
-
-def silent_runs(sizes: Sequence[int] = tuple(SILENT_SEEDS)) -> list[Run]:
-    """Return every run with silences of these sizes, the largest first."""
-    return [Run(n, seed, silent=True) for n in sorted(sizes, reverse=True) for seed in SILENT_SEEDS[n]]
 
 
 def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Path:

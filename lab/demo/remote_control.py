@@ -5,7 +5,6 @@ in a browser (:class:`Line`). HTTP requests are answered from the newest state.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 from time import sleep
@@ -40,11 +39,9 @@ PANEL = Path(__file__).parent / "web"
 class WaitingKeys:
     """Keys that were pressed and not yet collected, a bounded number."""
 
-    def __init__(self, known: Collection[str], most: int = MAX_KEYS) -> None:
+    def __init__(self, known: Collection[str], limit: int = MAX_KEYS) -> None:
         self._known = frozenset(known)
-        self._most = most
-        self._waiting: deque[str] = deque()
-        self._came = asyncio.Event()
+        self._waiting = asyncio.Queue[str](limit)
 
     def press(self, key: object) -> None:
         """Add a key.
@@ -59,24 +56,23 @@ class WaitingKeys:
                 "GET /demo/show lists what each begins",
                 pointer="/key",
             )
-        if len(self._waiting) >= self._most:
+        try:
+            self._waiting.put_nowait(key)
+        except asyncio.QueueFull:
             raise Overloaded(
-                f"keys: expected at most {self._most} waiting keys, got one more; wait until the show has read them",
+                f"keys: expected at most {self._waiting.maxsize} waiting keys, got one more; wait until the show has "
+                "read them",
                 retry_after_seconds=1.0,
-            )
-        self._waiting.append(key)
-        self._came.set()
+            ) from None
 
     async def take(self, seconds: float) -> list[str]:
         """Remove and return the waiting keys in order; an empty list if none is pressed within that time."""
-        if not self._waiting:
-            self._came.clear()
-            try:
-                await asyncio.wait_for(self._came.wait(), seconds)
-            except TimeoutError:
-                return []
-        keys = list(self._waiting)
-        self._waiting.clear()
+        try:
+            keys = [await asyncio.wait_for(self._waiting.get(), seconds)]
+        except TimeoutError:
+            return []
+        while not self._waiting.empty():
+            keys.append(self._waiting.get_nowait())
         return keys
 
 

@@ -22,7 +22,7 @@ from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 MESH = "demo"
 WARM_UP = 70  # normal snapshots before the first event
-KEPT = 400  # verdicts and log entries
+KEPT = 400  # verdicts
 CHANGE_SNAPSHOTS = 20  # for which a change counts as under way
 
 
@@ -36,23 +36,6 @@ class ScoredSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One line of progress.
-
-    Attributes:
-        snapshot: when it happened.
-        label: kind of line, one of ``lab.demo.lines.STYLES``.
-        text: for people.
-        event: that begins or ends, if one does.
-    """
-
-    snapshot: ScoredSnapshot
-    label: str
-    text: str
-    event: MeshEvent | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DemoState:
     """All that can be seen of the demo.
 
@@ -62,7 +45,8 @@ class DemoState:
         menu: the faults and changes that the buttons start.
         controls: what the buttons have set.
         chapter: the story; None after its end, or a button.
-        snapshots, log: the newest last.
+        snapshots: the newest last.
+        news: label, one of ``lab.demo.lines.STYLES``, and text of each line about the newest snapshot.
         events: all faults and changes so far, in the order of starting them.
         raised: all alerts so far, by incident.
         noticed: all notices so far; they raise no alert.
@@ -76,7 +60,7 @@ class DemoState:
     controls: Controls = field(default_factory=Controls)
     chapter: Chapter | None = None
     snapshots: tuple[ScoredSnapshot, ...] = ()
-    log: tuple[LogEntry, ...] = ()
+    news: tuple[tuple[str, str], ...] = ()
     events: tuple[MeshEvent, ...] = ()
     raised: Mapping[str, Followed] = field(default_factory=dict)
     noticed: Mapping[str, Followed] = field(default_factory=dict)
@@ -177,27 +161,24 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
     follow(noticed, verdict.observed_at, verdict.notices)
     new = [one for one in verdict.alerts if one.id not in state.raised]
     new += [one for one in verdict.notices if one.id not in state.noticed]
-    log = [*_log_events(state, snapshot), *(_log_incident(one, snapshot) for one in new)]
+    news = (*_news_of_events(state, snapshot), *map(_news_of_incident, new))
     snapshots = (*state.snapshots, snapshot)[-KEPT:]
-    return replace(state, snapshots=snapshots, raised=raised, noticed=noticed, log=(*state.log, *log)[-KEPT:])
+    return replace(state, snapshots=snapshots, raised=raised, noticed=noticed, news=news)
 
 
-def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry]:
-    """Faults and changes that begin or end in this snapshot."""
+def _news_of_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[tuple[str, str]]:
+    """Faults and changes that begin in this snapshot."""
     if snapshot.index == 0:
-        yield LogEntry(snapshot, "learning", f"TAGAE learns this mesh from {WARM_UP} normal snapshots")
+        yield "learning", f"TAGAE learns this mesh from {WARM_UP} normal snapshots"
     for event in state.events:
         if start_of(event) == snapshot.index:
-            label, expected = (
-                ("fault", "must raise an alert") if isinstance(event, Fault) else ("change", "must not raise an alert")
-            )
-            yield LogEntry(snapshot, label, f"{event_text(event)}: {expected}", event)
-        if isinstance(event, Fault) and event.end == snapshot.index:
-            yield LogEntry(snapshot, "ended", event_text(event), event)
+            is_fault = isinstance(event, Fault)
+            expected = "must raise an alert" if is_fault else "must not raise an alert"
+            yield "fault" if is_fault else "change", f"{event_text(event)}: {expected}"
 
 
-def _log_incident(incident: IncidentDocument, snapshot: ScoredSnapshot) -> LogEntry:
+def _news_of_incident(incident: IncidentDocument) -> tuple[str, str]:
     if incident.is_notice:
-        return LogEntry(snapshot, "notice", incident.headline)
+        return "notice", incident.headline
     suspects = name_suspects([suspect.service for suspect in incident.suspects])
-    return LogEntry(snapshot, "ALERT", f"{incident.severity} incident, suspects {suspects}. {incident.headline}")
+    return "ALERT", f"{incident.severity} incident, suspects {suspects}. {incident.headline}"

@@ -66,6 +66,7 @@ def score(
 
     _check_options(recording, mesh, url=url, begin=begin, local=weights or config or settings)
     chosen = _read_settings(config, settings, weights)
+    source: Source
     if recording is not None:
         name, source = "", open_recording(recording)
     else:

@@ -90,7 +90,9 @@ def signal_values(snapshots: Iterable[MeshSnapshot], service: str, kind: SignalK
 def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray | None:
     """Return the metrics of the subject, ``[T, C]``, NaN if not observed; None if no snapshot has it."""
     table = np.full((len(window), len(subject.metrics)), np.nan, np.float32)
-    row, last, is_known = None, None, False
+    row: int | None = None
+    last: MeshSnapshot | None = None
+    is_known = False
     for t, snapshot in enumerate(window):
         # Most snapshots share names and topology, so that one search is enough.
         if last is None or snapshot.node_ids is not last.node_ids or snapshot.edge_index is not last.edge_index:
