@@ -67,10 +67,12 @@ class WaitingKeys:
 
     async def take(self, seconds: float) -> list[str]:
         """Remove and return the waiting keys in order; an empty list if none is pressed within that time."""
-        try:
-            keys = [await asyncio.wait_for(self._waiting.get(), seconds)]
-        except TimeoutError:
-            return []
+        keys: list[str] = []
+        if self._waiting.empty():
+            try:
+                keys.append(await asyncio.wait_for(self._waiting.get(), seconds))
+            except TimeoutError:
+                return keys
         while not self._waiting.empty():
             keys.append(self._waiting.get_nowait())
         return keys
