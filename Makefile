@@ -85,7 +85,7 @@ manifests: .venv/.stamp $(HELM)  ## write cluster.yaml and the manifests of depl
 fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to a running service; SECONDS=600
 	FUZZ_SECONDS=$(or $(SECONDS),600) $(BIN)/pytest tests/serve_app/deployments/http/test_openapi.py
 
-evaluate: .venv/.stamp  ## score all recordings with the detector and its contenders, into benchmarks/results and README
+evaluate: .venv/.stamp  ## score all recordings with the detector, into benchmarks/results and README
 	$(BIN)/python -m benchmarks.evaluate $(ARGS) && $(BIN)/python -m benchmarks.figures
 
 gate: .venv/.stamp  ## compare the detector with its recorded figures, and fail if one fell; six minutes at most; ARGS="--parts quiet" or --record

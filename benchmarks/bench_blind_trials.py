@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks.blind_trials.score import Marked, score_trial
 from benchmarks.blind_trials.trials import BEGIN, LASTS, TRIALS
-from serve_app.cli.workers import start_workers
+from benchmarks.workers import start_workers
 
-LEAST_RIGHT = 11 / 12  # of the services and of the next steps
+MIN_RIGHT = 11 / 12  # of the services and of the next steps
 BENIGN = ("scale-out", "deploy")
 
 
@@ -59,7 +59,7 @@ def is_good(marked: Sequence[Marked]) -> bool:
     """Whether enough answers are right."""
     calm = all(one.is_found for one in marked if one.trial in BENIGN)
     return calm and all(
-        sum(getattr(one, what) for one in marked) >= LEAST_RIGHT * len(marked) for what in ("is_service", "is_action")
+        sum(getattr(one, what) for one in marked) >= MIN_RIGHT * len(marked) for what in ("is_service", "is_action")
     )
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.calm_again.cases import SCENARIOS, Case, cases
 from benchmarks.calm_again.judge import Line
 from benchmarks.calm_again.score import score_case
-from serve_app.cli.workers import start_workers
+from benchmarks.workers import start_workers
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ from typing import Any
 from benchmarks.false_green.cases import GROUPS, Case, Size, cases
 from benchmarks.false_green.judge import summarize
 from benchmarks.false_green.score import score_case
-from serve_app.cli.workers import start_workers
+from benchmarks.workers import start_workers
 
 
 def main() -> int:

@@ -1,12 +1,11 @@
-"""The shipped detector and every contender on all recordings: verdicts, judgements, results.
+"""The shipped detector on all recordings: verdicts, judgements, results.
 
-    python -m benchmarks.evaluate [--parts shared 300 3000] [--datasets petshop ...] [--detectors tagae n_sigma ...]
-                                  [--processes 2]
+    python -m benchmarks.evaluate [--parts shared 300 3000] [--datasets petshop ...] [--processes 2]
 
 Public recordings are read from ../shared/recordings. If they are missing, a message says so and they are skipped.
 Simulated recordings are generated (``lab.comparison.simulated``). Verdict lines are cached in out/evaluate/verdicts
-until a detector's code or weights or a recording changes, so a second run only judges. Replaces the rows of these
-parts and detectors in ``detection.jsonl``, and keeps the others, also the rows of contenders that are no longer here.
+until the detector's code or weights or a recording changes, so a second run only judges. Replaces our rows of these
+parts in ``detection.jsonl``, and keeps the others, such as the rows of contenders, which were measured once.
 """
 
 import argparse
@@ -16,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.workers import report_steps, start_workers
 from lab.comparison.lines import missing_work, score
 from lab.comparison.parts import RecordingTask, evaluate_task, group_parts, recording_tasks
-from lab.comparison.plan import DETECTORS, PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
+from lab.comparison.plan import PARTS, SHARED, SIMULATED, Job, shared_jobs, simulated_jobs
 from lab.comparison.rows import rows
-from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs, silent_runs
+from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
 from lab.evaluation.run import Sheet
 from serve_app.cli.console import stderr_console
-from serve_app.cli.workers import report_steps, start_workers
 
 VERDICTS, RESULTS = Path("out/evaluate/verdicts"), Path("benchmarks/results")
 
@@ -32,44 +31,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--datasets", nargs="*", help="data sets of the part shared; by default all")
-    parser.add_argument("--detectors", nargs="*", choices=DETECTORS, default=list(DETECTORS))
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--verdicts", type=Path, default=VERDICTS)
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    sizes, detectors = [part for part in SIMULATED if part in arguments.parts], tuple(arguments.detectors)
+    sizes = [part for part in SIMULATED if part in arguments.parts]
     with start_workers(arguments.processes) as workers:
-        chosen = [int(size) for size in sizes]
-        simulated = [*runs(chosen), *silent_runs(chosen)]
+        simulated = runs([int(size) for size in sizes])
         workers.each("recordings", _record, simulated, [WARM_UP + JUDGED] * len(simulated))
-        jobs = _jobs(arguments.parts, sizes, detectors, arguments.datasets)
+        jobs = _jobs(arguments.parts, sizes, arguments.datasets)
         due = [job for one in jobs if (job := missing_work(one, arguments.verdicts)) is not None]
         steps = [job.snapshots() for job in due]
         workers.each("verdicts", _score_job, [(job, arguments.verdicts) for job in due], steps)
         tasks = recording_tasks(jobs, arguments.verdicts)
         found = group_parts(tasks, workers.each("evaluation", _evaluate, tasks, [1] * len(tasks)))
-    lines = [row for part in found for row in rows(part)]
-    update_rows(arguments.results / "detection.jsonl", lines)
+    path = arguments.results / "detection.jsonl"
+    known = _read(path)
+    update_rows(path, [row for part in found for row in rows(part, known)])
 
 
 def update_rows(path: Path, measured: Sequence[dict[str, Any]]) -> None:
     """Replace the rows of the parts and detectors that were measured, and keep all others."""
     replaced = {(row["part"], row["detector"]) for row in measured}
-    before = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    kept = [row for row in before if (row["part"], row["detector"]) not in replaced]
+    kept = [row for row in _read(path) if (row["part"], row["detector"]) not in replaced]
     path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *measured)))
     print(f"{path}: {len(measured)} rows replaced or added, {len(kept)} kept")
 
 
-def _jobs(
-    chosen: Sequence[str], sizes: Sequence[str], detectors: tuple[str, ...], datasets: Sequence[str] | None
-) -> list[Job]:
+def _read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _jobs(chosen: Sequence[str], sizes: Sequence[str], datasets: Sequence[str] | None) -> list[Job]:
     """Return the jobs, the longest first."""
-    jobs = [job for size in sizes for job in simulated_jobs(int(size), detectors)]
+    jobs = [job for size in sizes for job in simulated_jobs(int(size))]
     if "shared" in chosen and not SHARED.is_dir():
         stderr_console().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
     elif "shared" in chosen:
-        jobs += [job for job in shared_jobs(detectors) if datasets is None or job.recordings[0].parent.name in datasets]
+        jobs += [job for job in shared_jobs() if datasets is None or job.recordings[0].parent.name in datasets]
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
 
 

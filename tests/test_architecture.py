@@ -64,7 +64,7 @@ DOORS = {  # modules of each room of the deployments that others may import
 }
 # The same within lab.
 LAB = (
-    ("simulator", "contenders", "evaluation"),
+    ("simulator", "evaluation"),
     ("contracts", "training", "demo", "export", "datasets"),
     ("comparison",),
 )

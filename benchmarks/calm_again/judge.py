@@ -7,10 +7,10 @@ from benchmarks.calm_again.cases import BEGIN, LATER, NIGHT_FAULTS, NIGHT_LASTS,
 
 CAUSE = "web"  # of the cases ``network`` and ``cpu``
 MINUTES = 4  # snapshots of a minute
-MOST_QUIET, LEAST_OPENED, LEAST_RIGHT = 0.03, 36, 32  # of the night: share of time, faults, faults
+MAX_QUIET, MIN_OPENED, MIN_RIGHT = 0.03, 36, 32  # of the night: share of time, faults, faults
 SETTLED = 60  # first snapshot at which the threshold may be expected to stay
 CLEARLY, FOR = 1.2, 5  # a normal verdict whose score is that much above the threshold, for that many snapshots
-MOST_MOVED = 1.5  # factor between the highest and the lowest threshold
+MAX_MOVED = 1.5  # factor between the highest and the lowest threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,13 @@ def _night(case: Case, marks: Marks) -> tuple[Line, ...]:
                 right += any(alert.suspect == fault.service for alert in fresh)
     of = f"of {NIGHT_FAULTS} faults"
     return (
-        Line(case.name, "share of quiet time in alarm", share, MOST_QUIET, f"{share:.1%} of the quiet time in alarm"),
-        Line(case.name, "new alerts", opened, LEAST_OPENED, f"a new alert in {opened} {of}", is_higher_better=True),
+        Line(case.name, "share of quiet time in alarm", share, MAX_QUIET, f"{share:.1%} of the quiet time in alarm"),
+        Line(case.name, "new alerts", opened, MIN_OPENED, f"a new alert in {opened} {of}", is_higher_better=True),
         Line(
             case.name,
             "new alerts that name the service first",
             right,
-            LEAST_RIGHT,
+            MIN_RIGHT,
             f"it names the service first in {right} {of}",
             is_higher_better=True,
         ),
@@ -160,7 +160,7 @@ def decision(case: Case, marks: Marks) -> tuple[Line, ...]:
     return (
         Line(name, BELOW, below, 0, under),
         Line(name, ABOVE, above, 0, over),
-        Line(name, MOVED, moved, MOST_MOVED, spread),
+        Line(name, MOVED, moved, MAX_MOVED, spread),
     )
 
 

@@ -6,11 +6,13 @@ import torch
 
 from benchmarks.calm_again.cases import Case, scenario
 from benchmarks.calm_again.judge import Alert, Line, Mark, decision, judge
-from benchmarks.calm_again.mesh import STEP_SECONDS, Scenario, snapshots
-from lab.comparison.lines import Tagae
+from benchmarks.calm_again.mesh import Scenario, snapshots
+from benchmarks.workers import report_steps
+from model.checkpoint import load
 from model.verdict import Status, Verdict
 from serve_app.api.headline import headline
-from serve_app.cli.workers import report_steps
+from serve_app.pipeline import Mesh, advance, options
+from serve_app.settings import Settings
 
 EVERY = 16  # snapshots between two reports of progress
 
@@ -29,10 +31,9 @@ def score_case(case: Case) -> tuple[Line, ...]:
 
 def verdicts(scenario: Scenario, count: int, seed: int, homes: Mapping[str, str] | None = None) -> Iterator[Verdict]:
     """Yield the verdicts from an empty state with the default settings. Arguments as of ``snapshots``."""
-    detector = Tagae()
-    mesh = detector.start(STEP_SECONDS, 1)
+    checkpoint, chosen, mesh = load(), options(Settings()), Mesh()
     for snapshot in snapshots(scenario, count, seed, homes):
-        verdict, mesh = detector.advance(mesh, snapshot)
+        verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
         yield verdict
 
 

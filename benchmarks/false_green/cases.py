@@ -36,8 +36,8 @@ DEPLOYS = 40
 SECOND = 8  # snapshots after the fault, of a deploy that does not help
 SLOWER, FAILING = (2.5, 4.0), (0.2, 0.6)  # factor on the latency, share of requests
 OWN_SHARE = 0.5  # of the latency, from which a service's own time shows in it
-LEAST_RATE = 5.0  # 1/s
-LEAST_DELAY = 0.06  # s that a slow service adds to a request at least: no user notices less, so less is no harm
+MIN_RATE = 5.0  # 1/s
+MIN_DELAY = 0.06  # s that a slow service adds to a request at least: no user notices less, so less is no harm
 HARMLESS, HARMLESS_PER_MESH, SPACING = 200, 50, 24  # changes, changes of one mesh, snapshots between two of them
 GAPS, BEFORE_GAP, AFTER_GAP = range(1, 21), 20, 40  # missing snapshots, snapshots of the incident before and after
 LONG_GAP = 160  # snapshots, 40 minutes
@@ -276,13 +276,13 @@ def _deploy_events(way: Way, name: str, harm: float, interval: float, *, is_slow
 
 def services_with_own_time(mesh: MeshPhysics) -> Ints:
     """Positions of busy services whose latency is mostly their own time, so that slower code shows in it."""
-    able = candidates(mesh, "latency_injection", LEAST_RATE)
+    able = candidates(mesh, "latency_injection", MIN_RATE)
     own = (mesh.services.cpu_time + mesh.services.delay)[able] / np.maximum(mesh.usual_p50[able], 1e-9)
     return able[own >= OWN_SHARE] if (own >= OWN_SHARE).any() else able
 
 
 def harmful_services(mesh: MeshPhysics, slower: float, *, of_own_time: bool) -> tuple[Ints, float]:
-    """Such services that delay a request by ``LEAST_DELAY`` if they get slower, and how much slower they get: more than
+    """Such services that delay a request by ``MIN_DELAY`` if they get slower, and how much slower they get: more than
     asked for if otherwise none did.
 
     Args:
@@ -292,8 +292,8 @@ def harmful_services(mesh: MeshPhysics, slower: float, *, of_own_time: bool) -> 
     """
     able = services_with_own_time(mesh)
     latency = (mesh.services.cpu_time + mesh.services.delay if of_own_time else mesh.usual_p50)[able]
-    slower = max(slower, 1.001 * LEAST_DELAY / float(latency.max()))
-    return able[slower * latency >= LEAST_DELAY], slower
+    slower = max(slower, 1.001 * MIN_DELAY / float(latency.max()))
+    return able[slower * latency >= MIN_DELAY], slower
 
 
 def callers(mesh: MeshPhysics, name: str) -> frozenset[str]:

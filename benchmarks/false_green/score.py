@@ -8,6 +8,7 @@ import torch
 
 from benchmarks.false_green.cases import Case
 from benchmarks.false_green.judge import Mark, Outcome, judge, mark
+from benchmarks.workers import report_steps
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.events.traffic import TrafficShift
@@ -15,7 +16,6 @@ from lab.simulator.events.work import Work
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint, load
-from serve_app.cli.workers import report_steps
 from serve_app.pipeline import Mesh, Options, advance
 
 EVERY = 16  # snapshots between two reports of progress

@@ -29,9 +29,9 @@ from benchmarks.gate.comparison import compare, has_fallen, table
 from benchmarks.gate.measured import Measured, join
 from benchmarks.gate.pieces import SIMULATED, TITLES, Piece, missing, pieces, run_piece
 from benchmarks.gate.recorded import RESULTS, Recorded, read, record, record_noise, write
+from benchmarks.workers import Workers, start_workers
 from lab.comparison.digest import SHORT, detector_digest
 from serve_app.cli.console import print_note
-from serve_app.cli.workers import Workers, start_workers
 
 
 def main() -> int:

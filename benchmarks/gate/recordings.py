@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.gate.measured import Measured
 from benchmarks.gate.other_simulator import other_recording
+from benchmarks.workers import report_steps
 from lab.comparison.cases import EVEN
 from lab.comparison.lines import missing_work, score, verdict_path
 from lab.comparison.parts import evaluate_task, recording_tasks
@@ -21,7 +22,6 @@ from lab.evaluation.measures.metrics import DetectorMetrics
 from lab.evaluation.measures.recording import evaluate_recording
 from lab.evaluation.measures.truth import UNSCORED, Flags, Ints, microseconds
 from model.snapshot import MeshSnapshot, NodeMetric
-from serve_app.cli.workers import report_steps
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import AlertSettings
 
@@ -42,7 +42,7 @@ def snapshot_count(recording: Path) -> int:
 
 def measure_stream(part: str, recording: Path) -> list[Measured]:
     """Recall, false alarms and ranking on a recording from a cold start. Even cases of a split one do not count."""
-    found = _metrics(Job("shared", (OURS,), (recording,)))
+    found = _metrics(Job("shared", OURS, (recording,)))
     alarms, ranking = found.false_alarms, found.ranking
     assert alarms is not None  # a stream has all three
     assert ranking is not None
@@ -59,7 +59,7 @@ def measure_stream(part: str, recording: Path) -> list[Measured]:
 
 def measure_calm(part: str, recording: Path) -> list[Measured]:
     """Share of time in alarm on a recording without faults, outside the time in which the front end is slow."""
-    job = Job("shared", (OURS,), (recording,))
+    job = Job("shared", OURS, (recording,))
     _score(job)
     truth = read_truth(recording)
     harmed = harmed_times(truth.times, slow_times(recording))
@@ -75,7 +75,7 @@ def measure_other(part: str, seed: int) -> list[Measured]:
     path = other_recording(seed, OTHER_OPTIONS, OTHER_FOLDER)
     reader = RecordingReader(path)
     warm_up = datetime.fromisoformat(reader.meta["warmup_end"]) - next(reader.snapshots()).observed_at
-    found = _metrics(Job("shared", (OURS,), (path,), judged_after=warm_up)).pages
+    found = _metrics(Job("shared", OURS, (path,), judged_after=warm_up)).pages
     assert found is not None  # its incidents are located
     return [
         Measured(f"{part}: recall", found.overall.recall.value or 0.0, True, join="mean"),

@@ -59,7 +59,7 @@ def recording_tasks(jobs: Iterable[Job], folder: Path) -> list[RecordingTask]:
             part = path.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
             part = f"{part}, {cases} cases" if cases else part
             task = tasks.setdefault((path, cases), RecordingTask(part, path, options, cases=cases))
-            task.files.update({name: verdict_path(folder, name, path) for name in job.detectors})
+            task.files[job.detector] = verdict_path(folder, job.detector, path)
     return [replace(one, files={n: one.files[n] for n in DETECTORS if n in one.files}) for one in tasks.values()]
 
 
@@ -75,7 +75,7 @@ def evaluate_task(task: RecordingTask) -> Sheet:
     name = f"{task.recording.parent.name}/{task.recording.name}"
     if task.cases:
         name = f"{name}, {task.cases} cases"
-    truth = read_truth(task.recording, guard=task.options.guard, begin_after=task.options.begin_after, name=name)
+    truth = read_truth(task.recording, begin_after=task.options.begin_after, name=name)
     return evaluate_sheet(keep_cases(truth, task.cases) if task.cases else truth, task.files, task.options)
 
 

@@ -4,52 +4,46 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from lab.comparison.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs, silent_runs
-from lab.contenders import NAMES
+from lab.comparison.simulated import FOLDER, JUDGED, SEEDS, WARM_UP, runs
 from serve_app.recordings.reader import RecordingReader
-from serve_app.settings import AlertSettings, ModelSettings
+from serve_app.settings import AlertSettings
 
 OURS = "tagae"
 LOUD, LOUD_SIZE = "tagae_loud", 300  # ours with a larger budget of alerts, on simulated meshes of one size
 ALERTS = {LOUD: AlertSettings(false_pages_per_day=24 * 20)}
-DETECTORS = (OURS, LOUD, *NAMES)
+DETECTORS = (OURS, LOUD)
 SHARED = Path("../shared/recordings")
 SIMULATED = tuple(str(size) for size in SEEDS)
 PARTS = ("shared", *SIMULATED)
-COLD = ModelSettings().warm_up_snapshots  # first snapshot to judge without a warm-up recording
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The work of one process: some detectors, a warm-up, and recordings that all start from the warmed-up state.
+    """The work of one process: a detector, a warm-up, and recordings that all start from the warmed-up state.
 
     Attributes:
         part: one of ``PARTS``.
-        detectors: names of the detectors.
+        detector: one of ``DETECTORS``.
         recordings: folders of the recordings.
         warm_up: a recording of normal operation, or None to start without state.
-        first: number of the first snapshot that contenders judge.
         judged_after: time at the start of a recording that is not judged.
     """
 
     part: str
-    detectors: tuple[str, ...]
+    detector: str
     recordings: tuple[Path, ...]
     warm_up: Path | None = None
-    first: int = COLD
     judged_after: timedelta = timedelta(0)
 
     def snapshots(self) -> int:
         if self.part != "shared":
-            each = (WARM_UP + JUDGED) * len(self.recordings)
-        else:
-            paths = (*self.recordings, self.warm_up) if self.warm_up else self.recordings
-            each = sum(RecordingReader(path).meta.get("counts", {}).get("snapshots", 0) for path in paths)
-        return each * len(self.detectors)
+            return (WARM_UP + JUDGED) * len(self.recordings)
+        paths = (*self.recordings, self.warm_up) if self.warm_up else self.recordings
+        return sum(RecordingReader(path).meta.get("counts", {}).get("snapshots", 0) for path in paths)
 
 
-def shared_jobs(detectors: tuple[str, ...], root: Path = SHARED) -> list[Job]:
-    """Return jobs for every recording below a folder.
+def shared_jobs(root: Path = SHARED) -> list[Job]:
+    """Return the jobs of our detector for every recording below a folder.
 
     PetShop's issues follow its normal traffic, or its low traffic if the load has no recording of normal traffic. All
     other recordings start without state.
@@ -60,30 +54,17 @@ def shared_jobs(detectors: tuple[str, ...], root: Path = SHARED) -> list[Job]:
         warmed: dict[Path | None, list[Path]] = {}
         for path in recordings:
             warmed.setdefault(_warm_up(path), []).append(path)
-        for warm_up, paths in warmed.items():
-            first = 1 if warm_up else COLD
-            jobs += [Job("shared", (name,), tuple(paths), warm_up, first) for name in detectors if name != LOUD]
+        jobs += [Job("shared", OURS, tuple(paths), warm_up) for warm_up, paths in warmed.items()]
     return jobs
 
 
-def simulated_jobs(size: int, detectors: tuple[str, ...], folder: Path = FOLDER) -> list[Job]:
-    """Return jobs for the simulated set of one size: on each recording one for our detector, one for all contenders."""
-    jobs = []
-    for run in [*runs([size]), *silent_runs([size])]:
-        alone = [(name,) for name in detectors if name == OURS or (name == LOUD and size == LOUD_SIZE)]
-        groups = (*alone, tuple(name for name in detectors if name not in (OURS, LOUD)))
-        jobs += [
-            Job(
-                part=str(size),
-                detectors=together,
-                recordings=(folder / run.name,),
-                first=WARM_UP + 1,
-                judged_after=WARM_UP * timedelta(seconds=15),
-            )
-            for together in groups
-            if together
-        ]
-    return jobs
+def simulated_jobs(size: int, folder: Path = FOLDER) -> list[Job]:
+    """Return jobs for the simulated set of one size, one for each recording and detector."""
+    return [
+        Job(str(size), name, (folder / run.name,), judged_after=WARM_UP * timedelta(seconds=15))
+        for run in runs([size])
+        for name in (DETECTORS if size == LOUD_SIZE else (OURS,))
+    ]
 
 
 def _warm_up(path: Path) -> Path | None:

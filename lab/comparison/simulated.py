@@ -32,7 +32,7 @@ SILENCES_PER_HOUR = 12.0
 WARM_UP, JUDGED = 240, 480  # snapshots of 15 s
 HIGH_CHURN_PER_SERVICE_HOUR = 0.2
 LEVELS: tuple[Level, ...] = ("minor", "minor", "major", "critical")
-LEAST_RATE = 1.0  # 1/s; least traffic of a root cause, so that faults affect quiet services too
+MIN_RATE = 1.0  # 1/s; least traffic of a root cause, so that faults affect quiet services too
 LIVELY: dict[str, Any] = {
     "hiccups_per_hour": 0.1,
     "crowds_per_day": 12.0,
@@ -55,16 +55,12 @@ class Run:
         return f"{self.services}-{self.seed}-{'silence' if self.silent else 'churn'}"
 
 
-def runs(sizes: Sequence[int] = tuple(SEEDS)) -> list[Run]:
-    """Return every run with faults of these sizes, the largest first."""
+def runs(sizes: Sequence[int]) -> list[Run]:
+    """Return every run of these sizes, the largest first: with faults, and with silences."""
     made = [Run(n, seed) for n in sorted(sizes, reverse=True) for seed in SEEDS[n]]
+    made += [Run(n, seed, silent=True) for n in sorted(sizes, reverse=True) for seed in SILENT_SEEDS[n]]
     assert all(run.seed < FIRST_SEED for run in made), "training uses these seeds"
     return made
-
-
-def silent_runs(sizes: Sequence[int] = tuple(SILENT_SEEDS)) -> list[Run]:
-    """Return every run with silences of these sizes, the largest first."""
-    return [Run(n, seed, silent=True) for n in sorted(sizes, reverse=True) for seed in SILENT_SEEDS[n]]
 
 
 def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Path:
@@ -88,7 +84,7 @@ def record(run: Run, folder: Path, tick: Callable[[], Any] = lambda: None) -> Pa
         duration=(16, 32),
         quiet=(16, 32),
         levels=LEVELS,
-        minimum_rate=LEAST_RATE,
+        minimum_rate=MIN_RATE,
         churn_per_hour=HIGH_CHURN_PER_SERVICE_HOUR * spec.services,
     )
     simulator = Simulator(spec, faults, changes, WARM_UP + JUDGED)

@@ -1,6 +1,6 @@
 """The controls of the demo: what each button of its page does."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,27 +61,22 @@ class Controls:
     Attributes:
         speed: times real time; 0 is as fast as possible.
         paused: no snapshot is sent.
-        story: auto-play: deploys, scalings and faults start by themselves.
         turn: advances the services that the options offer.
     """
 
     speed: float = 60.0
     paused: bool = False
-    story: bool = True
     turn: int = 0
 
 
-CONTROLS: Mapping[str, Callable[[Controls], Controls]] = {  # by the key that the button sends
-    "story": lambda c: replace(c, story=not c.story),
-    "pause": lambda c: replace(c, paused=not c.paused),
-}
+PAUSE = "pause"  # the key of the other button
 
 
 def apply_key(controls: Controls, key: str, menu: Sequence[Option]) -> tuple[Controls, Option | None]:
-    if key in CONTROLS:
-        return CONTROLS[key](controls), None
+    if key == PAUSE:
+        return replace(controls, paused=not controls.paused), None
     chosen = next((option for option in menu if option.kind == key), None)
-    return (replace(controls, turn=controls.turn + 1, story=False) if chosen else controls), chosen
+    return (replace(controls, turn=controls.turn + 1) if chosen else controls), chosen
 
 
 def build_menu(mesh: MeshPhysics, seed: int) -> tuple[Option, ...]:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from lab.demo.controls import CONTROLS, Option
+from lab.demo.controls import PAUSE, Option
 from lab.demo.outcomes import outcome, tally
 from lab.demo.state import WARM_UP, DemoState
 from lab.demo.story import MeshEvent, event_text, start_of
@@ -13,7 +13,7 @@ MAX_EVENTS = 12  # the newest ones
 
 
 def keys(state: DemoState) -> tuple[str, ...]:
-    return (*(option.kind for option in state.menu), *CONTROLS)
+    return (*(option.kind for option in state.menu), PAUSE)
 
 
 def encode(state: DemoState) -> bytes:
@@ -24,7 +24,7 @@ def encode(state: DemoState) -> bytes:
         "warming_up": state.next_index < WARM_UP,
         "warm_up_snapshots": WARM_UP,
         "menu": [_option(state, option) for option in state.menu],
-        "controls": {"speed": controls.speed, "paused": controls.paused, "story": controls.story},
+        "controls": {"speed": controls.speed, "paused": controls.paused},
         "deeds": [_event(state, event) for event in events],
         "tally": tally(state),
         "notice": state.notice,

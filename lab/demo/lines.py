@@ -3,8 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from lab.demo.outcomes import outcome
-from lab.demo.state import DemoState, LogEntry, ScoredSnapshot
+from lab.demo.state import DemoState, ScoredSnapshot
 
 EVERY = 10  # snapshots between two verdicts that are printed although the status is the same
 STYLES = {
@@ -27,9 +26,8 @@ def print_progress(console: Console, before: DemoState, state: DemoState) -> Non
     if before.snapshots[-1:] == state.snapshots[-1:]:
         return
     newest = state.snapshots[-1]
-    for entry in state.log:
-        if entry.snapshot.index == newest.index:
-            _print(console, newest, entry.label, _text(state, entry))
+    for label, text in state.news:
+        _print(console, newest, label, text)
     status = before.snapshots[-1].verdict.status if before.snapshots else ""
     if newest.verdict.status != status or newest.index % EVERY == 0:
         _print(console, newest, newest.verdict.status, describe(newest))
@@ -45,13 +43,6 @@ def describe(snapshot: ScoredSnapshot) -> str:
         f"snapshot {snapshot.index}: score {verdict.mesh_score:.1f}, "
         f"verdict in {snapshot.milliseconds:.0f} ms{suspects}"
     )
-
-
-def _text(state: DemoState, entry: LogEntry) -> str:
-    """Add the outcome to a fault that ends, except in the story, which judges each chapter."""
-    if entry.label != "ended" or entry.event is None or state.chapter:
-        return entry.text
-    return f"{entry.text}: {outcome(state, entry.event).text}"
 
 
 def _print(console: Console, snapshot: ScoredSnapshot, label: str, text: str) -> None:

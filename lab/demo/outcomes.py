@@ -6,7 +6,7 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from lab.demo.state import CHANGE_SNAPSHOTS, DemoState, LogEntry
+from lab.demo.state import CHANGE_SNAPSHOTS, DemoState
 from lab.demo.story import FIRST_SUSPECTS, MeshEvent, event_text, name_suspects
 from lab.evaluation.measures.located import AlertRecord, FaultOutcome, LocatedRun, false_pages, fault_outcomes
 from lab.evaluation.measures.ranking import place, within
@@ -43,19 +43,20 @@ def tally(state: DemoState) -> str:
 
 
 def conclude(state: DemoState) -> DemoState:
-    """Judge the chapter that ends with the newest snapshot, if one does: right if its fault raised an alert, and no
-    alert since the chapter before was false."""
-    chapter = state.chapter
+    """Add the outcome of each fault that ends with the newest snapshot, and judge the story if it does: right if its
+    fault raised an alert, and no alert was false."""
+    chapter, newest = state.chapter, state.snapshots[-1].index
+    ended = [fault for fault in state.faults if fault.end == newest and chapter is None]
+    news = (*state.news, *(("ended", f"{event_text(fault)}: {outcome(state, fault).text}") for fault in ended))
     if chapter is None or state.next_index != chapter.end:
-        return state
-    run, found = state.run([chapter.fault], chapter.since), outcome(state, chapter.fault)
+        return replace(state, news=news)
+    run, found = state.run([chapter.fault]), outcome(state, chapter.fault)
     if false := false_pages(run):
         found = EventOutcome(f"false alert, {_suspects(false[0])}", False)
     elif not run.pages:
         found = EventOutcome("no alert", False)
-    found = replace(found, text=f"{event_text(chapter.fault)}: {found.text}")
-    entry = LogEntry(state.snapshots[-1], "PASS" if found.right else "FAIL", found.text)
-    return replace(state, passed=bool(found.right), log=(*state.log, entry))
+    judged = "PASS" if found.right else "FAIL", f"{event_text(chapter.fault)}: {found.text}"
+    return replace(state, passed=bool(found.right), chapter=None, news=(*news, judged))
 
 
 def _fault_outcome(state: DemoState, fault: Fault) -> EventOutcome:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 
 from lab.demo.outcomes import conclude
 from lab.demo.state import MESH, WARM_UP, DemoState, ScoredSnapshot, add_verdict, advance_story, press
-from lab.demo.story import chapters
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.api.client import Client
@@ -15,16 +14,16 @@ TICK_SECONDS = 0.1  # longest wait for a button
 ReadKey = Callable[[float], str]  # seconds to wait -> the key of a button, or ""
 
 
-def play(client: Client, simulator: Simulator, state: DemoState, seed: int, read: ReadKey) -> Iterator[DemoState]:
+def play(client: Client, simulator: Simulator, state: DemoState, read: ReadKey) -> Iterator[DemoState]:
     """Yield the state after each button and each snapshot, scored by the service, without end.
 
     ``read`` waits; it is called between any two snapshots, and at least once in ``TICK_SECONDS``.
     """
-    snapshots, plan = simulator.snapshots(), chapters(simulator.mesh, seed)
+    snapshots = simulator.snapshots()
     sent = -float("inf")
     while True:
         before = state.events
-        state = advance_story(state, plan)
+        state = advance_story(state)
         left = sent + _seconds_between(state) - time.perf_counter()
         if key := read(max(0.0, min(left, TICK_SECONDS))):
             state = press(state, key)

@@ -5,7 +5,6 @@ in a browser (:class:`Line`). HTTP requests are answered from the newest state.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 from time import sleep
@@ -27,8 +26,8 @@ from serve_app.web.assets import HEADERS, page
 
 NAME = "demo"  # of the application, and the first word of its paths
 LIGHT_CPUS = 0.1
-MOST_KEYS = 32  # that can wait; no one presses more between two calls
-MOST_BODY_BYTES = 1024
+MAX_KEYS = 32  # that can wait; no one presses more between two calls
+MAX_BODY_BYTES = 1024
 WAIT_SECONDS = 0.25  # that a call of the show waits for a key, so the state can be this old
 ADDED = (  # to the page's head
     '<script type="module" src="/demo/controls.js"></script>',
@@ -40,11 +39,9 @@ PANEL = Path(__file__).parent / "web"
 class WaitingKeys:
     """Keys that were pressed and not yet collected, a bounded number."""
 
-    def __init__(self, known: Collection[str], most: int = MOST_KEYS) -> None:
+    def __init__(self, known: Collection[str], limit: int = MAX_KEYS) -> None:
         self._known = frozenset(known)
-        self._most = most
-        self._waiting: deque[str] = deque()
-        self._came = asyncio.Event()
+        self._waiting = asyncio.Queue[str](limit)
 
     def press(self, key: object) -> None:
         """Add a key.
@@ -59,24 +56,25 @@ class WaitingKeys:
                 "GET /demo/show lists what each begins",
                 pointer="/key",
             )
-        if len(self._waiting) >= self._most:
+        try:
+            self._waiting.put_nowait(key)
+        except asyncio.QueueFull:
             raise Overloaded(
-                f"keys: expected at most {self._most} waiting keys, got one more; wait until the show has read them",
+                f"keys: expected at most {self._waiting.maxsize} waiting keys, got one more; wait until the show has "
+                "read them",
                 retry_after_seconds=1.0,
-            )
-        self._waiting.append(key)
-        self._came.set()
+            ) from None
 
     async def take(self, seconds: float) -> list[str]:
         """Remove and return the waiting keys in order; an empty list if none is pressed within that time."""
-        if not self._waiting:
-            self._came.clear()
+        keys: list[str] = []
+        if self._waiting.empty():
             try:
-                await asyncio.wait_for(self._came.wait(), seconds)
+                keys.append(await asyncio.wait_for(self._waiting.get(), seconds))
             except TimeoutError:
-                return []
-        keys = list(self._waiting)
-        self._waiting.clear()
+                return keys
+        while not self._waiting.empty():
+            keys.append(self._waiting.get_nowait())
         return keys
 
 
@@ -120,7 +118,7 @@ class RemoteControl:
     @http.post("/keys", status_code=202)
     async def press(self, request: Request) -> Response:
         """Press a key, as at the terminal: ``{"key": "l"}``."""
-        document = await read_json(request, MOST_BODY_BYTES)
+        document = await read_json(request, MAX_BODY_BYTES)
         self._keys.press(document.get("key") if isinstance(document, dict) else None)
         return Response(status_code=202)
 

@@ -58,7 +58,7 @@ def demonstrate(
         token: of the service, if the settings have a tokens file.
 
     Returns:
-        Whether the detector passed the last chapter of the story that has ended.
+        Whether the detector passed the story.
     """
     from lab.demo.remote_control import Line, remote_control
     from serve_app.app import start, stop  # imports Ray
@@ -91,7 +91,7 @@ def demonstrate(
             with Client(
                 url, timeout_seconds=2 * DEADLINE_SECONDS, patience_seconds=PATIENCE_SECONDS, token=token
             ) as client:
-                states = play(client, simulator, state, seed, line.read if line else _wait)
+                states = play(client, simulator, state, line.read if line else _wait)
                 passed = _follow(console, state, _publish(states, line), once, lifetime.ended)
             status = int(once and not passed)
         finally:
@@ -133,8 +133,7 @@ def _wait(seconds: float) -> str:
 
 
 def _follow(console: Console, state: DemoState, states: Iterator[DemoState], once: bool, ended: Event) -> bool:
-    """Print the progress until ``ended``; with ``once``, until the first chapter has ended. Return whether the last one
-    passed."""
+    """Print the progress until ``ended``; with ``once``, until the story has ended. Return whether it passed."""
     for newer in states:
         print_progress(console, state, newer)
         state = newer

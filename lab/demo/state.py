@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from lab.demo.controls import Controls, Option, apply_key, build_menu
 from lab.demo.story import (
-    PAUSE,
     Chapter,
     MeshEvent,
+    chapter_of,
     event_text,
     name_suspects,
     start_of,
@@ -22,7 +22,7 @@ from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 MESH = "demo"
 WARM_UP = 70  # normal snapshots before the first event
-KEPT = 400  # verdicts and log entries
+KEPT = 400  # verdicts
 CHANGE_SNAPSHOTS = 20  # for which a change counts as under way
 
 
@@ -36,23 +36,6 @@ class ScoredSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEntry:
-    """One line of progress.
-
-    Attributes:
-        snapshot: when it happened.
-        label: kind of line, one of ``lab.demo.lines.STYLES``.
-        text: for people.
-        event: that begins or ends, if one does.
-    """
-
-    snapshot: ScoredSnapshot
-    label: str
-    text: str
-    event: MeshEvent | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DemoState:
     """All that can be seen of the demo.
 
@@ -61,12 +44,13 @@ class DemoState:
         interval_seconds: between snapshots.
         menu: the faults and changes that the buttons start.
         controls: what the buttons have set.
-        chapter: the current chapter of the story; None while auto-play is off.
-        snapshots, log: the newest last.
+        chapter: the story; None after its end, or a button.
+        snapshots: the newest last.
+        news: label, one of ``lab.demo.lines.STYLES``, and text of each line about the newest snapshot.
         events: all faults and changes so far, in the order of starting them.
         raised: all alerts so far, by incident.
         noticed: all notices so far; they raise no alert.
-        passed: whether the detector passed the last chapter that has ended; None: none has.
+        passed: whether the detector passed the story; None: it has not ended.
         notice: answer to the last button.
     """
 
@@ -76,7 +60,7 @@ class DemoState:
     controls: Controls = field(default_factory=Controls)
     chapter: Chapter | None = None
     snapshots: tuple[ScoredSnapshot, ...] = ()
-    log: tuple[LogEntry, ...] = ()
+    news: tuple[tuple[str, str], ...] = ()
     events: tuple[MeshEvent, ...] = ()
     raised: Mapping[str, Followed] = field(default_factory=dict)
     noticed: Mapping[str, Followed] = field(default_factory=dict)
@@ -92,12 +76,12 @@ class DemoState:
         newest = self.snapshots[-1]
         return newest.verdict.observed_at + timedelta(seconds=(index - newest.index) * self.interval_seconds)
 
-    def run(self, faults: Sequence[Fault], since: int = 0) -> LocatedRun:
-        """Return the alerts and notices since a snapshot, and these faults, as the evaluation judges them.
+    def run(self, faults: Sequence[Fault]) -> LocatedRun:
+        """Return the alerts and notices so far, and these faults, as the evaluation judges them.
 
         A fault shows at its culprit and ends at once: unlike a recording, the demo has no second run without faults.
         """
-        begin = self.time_of(since) if self.snapshots else datetime.min.replace(tzinfo=UTC)
+        begin = self.time_of(0) if self.snapshots else datetime.min.replace(tzinfo=UTC)
         alerts, notices = (
             tuple(one.record for one in known.values() if one.begin >= begin) for known in (self.raised, self.noticed)
         )
@@ -145,20 +129,15 @@ def begin(simulator: Simulator, seed: int, controls: Controls) -> DemoState:
         f"{spec.services:,} services in {namespaces} namespaces, {calls:,} calls, "
         f"a snapshot every {spec.interval_seconds:.0f} s (seed {seed})"
     )
-    return DemoState(title, spec.interval_seconds, build_menu(simulator.mesh, seed), controls)
+    chapter = chapter_of(simulator.mesh, seed, WARM_UP)
+    return DemoState(title, spec.interval_seconds, build_menu(simulator.mesh, seed), controls, chapter)
 
 
-def advance_story(state: DemoState, plan: Iterator[Chapter]) -> DemoState:
+def advance_story(state: DemoState) -> DemoState:
     """Return the state with the events that the story starts in the next snapshot."""
-    if not state.controls.story:
-        return replace(state, chapter=None)
-    chapter = state.chapter
-    if chapter is None or state.next_index == chapter.end:
-        start = chapter.end + PAUSE if chapter else max(WARM_UP, state.next_index)
-        possible = (new for new in plan if state.used_up.isdisjoint(event.service for event in new.events))
-        chapter = next(possible).shift(start, since=state.next_index)
-    due = (event for event in chapter.events if start_of(event) == state.next_index and event not in state.events)
-    return replace(state, chapter=chapter, events=(*state.events, *due))
+    events = state.chapter.events if state.chapter else ()
+    due = (event for event in events if start_of(event) == state.next_index and event not in state.events)
+    return replace(state, events=(*state.events, *due))
 
 
 def press(state: DemoState, key: str) -> DemoState:
@@ -182,27 +161,24 @@ def add_verdict(state: DemoState, snapshot: ScoredSnapshot) -> DemoState:
     follow(noticed, verdict.observed_at, verdict.notices)
     new = [one for one in verdict.alerts if one.id not in state.raised]
     new += [one for one in verdict.notices if one.id not in state.noticed]
-    log = [*_log_events(state, snapshot), *(_log_incident(one, snapshot) for one in new)]
+    news = (*_news_of_events(state, snapshot), *map(_news_of_incident, new))
     snapshots = (*state.snapshots, snapshot)[-KEPT:]
-    return replace(state, snapshots=snapshots, raised=raised, noticed=noticed, log=(*state.log, *log)[-KEPT:])
+    return replace(state, snapshots=snapshots, raised=raised, noticed=noticed, news=news)
 
 
-def _log_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[LogEntry]:
-    """Faults and changes that begin or end in this snapshot."""
+def _news_of_events(state: DemoState, snapshot: ScoredSnapshot) -> Iterator[tuple[str, str]]:
+    """Faults and changes that begin in this snapshot."""
     if snapshot.index == 0:
-        yield LogEntry(snapshot, "learning", f"TAGAE learns this mesh from {WARM_UP} normal snapshots")
+        yield "learning", f"TAGAE learns this mesh from {WARM_UP} normal snapshots"
     for event in state.events:
         if start_of(event) == snapshot.index:
-            label, expected = (
-                ("fault", "must raise an alert") if isinstance(event, Fault) else ("change", "must not raise an alert")
-            )
-            yield LogEntry(snapshot, label, f"{event_text(event)}: {expected}", event)
-        if isinstance(event, Fault) and event.end == snapshot.index:
-            yield LogEntry(snapshot, "ended", event_text(event), event)
+            is_fault = isinstance(event, Fault)
+            expected = "must raise an alert" if is_fault else "must not raise an alert"
+            yield "fault" if is_fault else "change", f"{event_text(event)}: {expected}"
 
 
-def _log_incident(incident: IncidentDocument, snapshot: ScoredSnapshot) -> LogEntry:
+def _news_of_incident(incident: IncidentDocument) -> tuple[str, str]:
     if incident.is_notice:
-        return LogEntry(snapshot, "notice", incident.headline)
+        return "notice", incident.headline
     suspects = name_suspects([suspect.service for suspect in incident.suspects])
-    return LogEntry(snapshot, "ALERT", f"{incident.severity} incident, suspects {suspects}. {incident.headline}")
+    return "ALERT", f"{incident.severity} incident, suspects {suspects}. {incident.headline}"

@@ -1,7 +1,7 @@
 """The story of the demo: which changes and faults happen when, and whether the alerts were right."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -15,11 +15,10 @@ from lab.simulator.physics.propagation import MeshPhysics
 MeshEvent = Fault | BenignChange
 
 CHANGES, FAULT, RECOVERY, END = (2, 10), 22, 42, 64  # snapshots after a chapter's start
-# Visible within minutes. The first one opens the story: its alert comes soonest, and one service alone causes it.
+# Visible within minutes. The first one that the mesh allows: its alert comes soonest, and one service alone causes it.
 STORY_FAULTS: tuple[FaultKind, ...] = ("error_burst", "latency_injection", "retry_storm")
 LONG: frozenset[ChangeKind] = frozenset({"canary"})  # would still be under way when the fault begins
 FAULT_SNAPSHOTS = RECOVERY - FAULT
-PAUSE = 30  # quiet snapshots before the next chapter
 FIRST_SUSPECTS = 3
 
 
@@ -28,14 +27,11 @@ class Chapter:
     """Benign changes, which must not raise an alert, then a fault, which must. Positions are snapshot indices.
 
     Attributes:
-        since: alerts from here on count.
-        start, end: start <= index < end.
         changes: at services with traffic, never at the culprit.
         fault: its ``service`` is the culprit.
+        end: the first snapshot after it.
     """
 
-    since: int
-    start: int
     changes: tuple[BenignChange, ...]
     fault: Fault
     end: int
@@ -43,16 +39,6 @@ class Chapter:
     @property
     def events(self) -> tuple[MeshEvent, ...]:
         return (*self.changes, self.fault)
-
-    def shift(self, start: int, since: int) -> "Chapter":
-        by = start - self.start
-        return Chapter(
-            since,
-            start,
-            tuple(replace(change, at=change.at + by) for change in self.changes),
-            replace(self.fault, start=self.fault.start + by, end=self.fault.end + by),
-            self.end + by,
-        )
 
 
 def event_text(event: MeshEvent) -> str:
@@ -79,34 +65,21 @@ def used_up_services(events: Collection[MeshEvent]) -> frozenset[str]:
     return frozenset(event.service for event in events if event.kind in WIRING_KINDS)
 
 
-def chapters(mesh: MeshPhysics, seed: int) -> Iterator[Chapter]:
-    """Yield chapters without end, each from snapshot 0 on; kinds of faults and of changes come in shuffled rounds.
-
-    The faults are ``STORY_FAULTS``, so that a spectator sees an alert within minutes. The others have buttons. The
-    first chapter has the first of these kinds that is possible in the mesh.
-    """
+def chapter_of(mesh: MeshPhysics, seed: int, start: int) -> Chapter:
+    """Return the chapter that a spectator sees from this snapshot on; its fault is visible within minutes."""
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(77,)))
     for_faults, for_changes = find_candidates(mesh)
-    quick = [kind for kind in for_changes if kind not in LONG]
     name = mesh.topology.node_ids
-    waiting: list[ChangeKind] = []
-    for kind in _draw_kinds([kind for kind in STORY_FAULTS if kind in for_faults], rng):
-        culprit = int(rng.choice(for_faults[kind]))
-        changes, taken = [], [culprit]
-        for at in CHANGES:
-            waiting = waiting or [quick[i] for i in rng.permutation(len(quick))]
-            change = waiting.pop()
-            if len(free := np.setdiff1d(for_changes[change], taken)):
-                taken.append(int(rng.choice(free)))
-                changes.append(BenignChange(change, name[taken[-1]], at))
-        yield Chapter(0, 0, tuple(changes), Fault(kind, name[culprit], FAULT, RECOVERY), END)
-
-
-def _draw_kinds(possible: Sequence[FaultKind], rng: np.random.Generator) -> Iterator[FaultKind]:
-    """Yield the kinds in shuffled rounds without end. The first round begins with the first kind."""
-    yield from (*possible[:1], *rng.permutation(possible[1:]))
-    while True:
-        yield from rng.permutation(possible)
+    kind = next(kind for kind in STORY_FAULTS if kind in for_faults)
+    culprit = int(rng.choice(for_faults[kind]))
+    quick = [one for one in for_changes if one not in LONG]
+    changes, taken = [], [culprit]
+    for at, change in zip(CHANGES, (quick[i] for i in rng.permutation(len(quick))), strict=False):
+        if len(free := np.setdiff1d(for_changes[change], taken)):
+            taken.append(int(rng.choice(free)))
+            changes.append(BenignChange(change, name[taken[-1]], start + at))
+    fault = Fault(kind, name[culprit], start + FAULT, start + RECOVERY)
+    return Chapter(tuple(changes), fault, start + END)
 
 
 def name_suspects(suspects: Sequence[str]) -> str:

@@ -11,23 +11,29 @@ SUFFIX = ".jsonl"
 def verdict_files(given: Sequence[str], recordings: Sequence[Path]) -> dict[str, list[Path]]:
     """Return the files of each detector, one for each recording in their order.
 
-    A detector is given once for each recording, in their order, or once with a folder that holds a file named after
-    each recording.
-
     Args:
-        given: ``NAME=FILE`` or ``NAME=FOLDER``.
+        given: ``NAME=FILE`` for a single recording, or ``NAME=FOLDER`` with a file named after each recording.
         recordings: their folders.
 
     Raises:
-        BadVerdicts: not of this form, or the wrong number of files.
+        BadVerdicts: not of this form, or a file is missing.
     """
-    paths: dict[str, list[Path]] = {}
+    found: dict[str, list[Path]] = {}
     for one in given:
-        name, equals, path = one.partition("=")
-        if not (name.strip() and equals and path.strip()):
-            raise BadVerdicts(f"--verdicts: expected NAME=FILE or NAME=FOLDER, got {one!r}; name the detector")
-        paths.setdefault(name.strip(), []).append(Path(path.strip()).expanduser())
-    return {name: _files(name, known, recordings) for name, known in paths.items()}
+        name, equals, path = (part.strip() for part in one.partition("="))
+        if not (name and equals and path) or name in found:
+            raise BadVerdicts(f"--verdicts: expected NAME=FILE or NAME=FOLDER, each name once, got {one!r}; correct it")
+        place = Path(path).expanduser()
+        if place.is_dir():
+            found[name] = [_in_folder(name, place, recording) for recording in recordings]
+        elif len(recordings) == 1:
+            found[name] = [place]
+        else:
+            raise BadVerdicts(
+                f"--verdicts {name}: expected a folder for {len(recordings)} recordings, got {place}; give a folder "
+                "with a file named after each"
+            )
+    return found
 
 
 def recording_names(recordings: Sequence[Path]) -> list[str]:
@@ -44,18 +50,6 @@ def recording_names(recordings: Sequence[Path]) -> list[str]:
     while len({known[-depth:] for known in parts}) < len(parts):
         depth += 1
     return ["/".join(known[-depth:]).lstrip("/") for known in parts]
-
-
-def _files(name: str, given: Sequence[Path], recordings: Sequence[Path]) -> list[Path]:
-    if len(given) == 1 and given[0].is_dir():
-        return [_in_folder(name, given[0], recording) for recording in recordings]
-    if len(given) != len(recordings):
-        hint = "give each name once" if len(recordings) == 1 else "give one for each, in their order, or a folder"
-        raise BadVerdicts(
-            f"--verdicts {name}: expected {len(recordings)} files for {len(recordings)} recordings, got {len(given)} "
-            f"({', '.join(map(str, given))}); {hint}"
-        )
-    return list(given)
 
 
 def _in_folder(name: str, folder: Path, recording: Path) -> Path:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from lab.evaluation.inputs import recording_names
 from lab.evaluation.load import read_series, read_truth
-from lab.evaluation.measures.intervals import Difference
-from lab.evaluation.measures.metrics import DetectorMetrics, compare_detectors, compute_metrics
+from lab.evaluation.measures.metrics import DetectorMetrics, compute_metrics
 from lab.evaluation.measures.recording import RecordingResult, evaluate_recording
 from lab.evaluation.measures.truth import Form, GroundTruth
 from serve_app.settings import AlertSettings
@@ -43,14 +42,6 @@ class Pool:
             name: compute_metrics([sheet.results[name] for sheet in self.sheets]) for name in self.sheets[0].results
         }
 
-    def compare_with(self, reference: str) -> dict[str, dict[str, Difference]]:
-        """Return the reference minus each other detector, by its name; empty if there are no incidents."""
-        results = {name: [sheet.results[name] for sheet in self.sheets] for name in self.sheets[0].results}
-        found = {
-            name: compare_detectors(results[reference], other) for name, other in results.items() if name != reference
-        }
-        return {name: differences for name, differences in found.items() if differences}
-
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOptions:
@@ -58,12 +49,11 @@ class EvaluationOptions:
 
     Attributes:
         alert: settings with the budget of false alerts.
-        guard, begin_after: see :func:`~lab.evaluation.load.read_truth`.
+        begin_after: see :func:`~lab.evaluation.load.read_truth`.
         own_alerts: settings of the detectors that do not run with ``alert``.
     """
 
     alert: AlertSettings
-    guard: timedelta | None = None
     begin_after: timedelta = timedelta(0)
     own_alerts: Mapping[str, AlertSettings] = field(default_factory=dict)
 
@@ -95,7 +85,7 @@ def evaluate_all(
         BadRecording, BadVerdicts: a file cannot be read or does not match.
     """
     for i, (name, recording) in enumerate(zip(recording_names(recordings), recordings, strict=True)):
-        truth = read_truth(recording, guard=options.guard, begin_after=options.begin_after, name=name)
+        truth = read_truth(recording, begin_after=options.begin_after, name=name)
         yield evaluate_sheet(truth, {detector: paths[i] for detector, paths in files.items()}, options)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from lab.training.dataset import SETTLE, TrainingRun, replay_run
-from lab.training.train import ForEach, in_turn
+from lab.training.train import ForEach
 from model.drift.populations import BINS, POPULATIONS
 from model.drift.reference import TrainingReference
 from model.features import Array
@@ -20,7 +20,7 @@ EVERY = 8  # normal snapshots from one that counts to the next
 def reference_of(
     network: MeshNetwork,
     runs: Sequence[TrainingRun],
-    each: ForEach = in_turn,
+    each: ForEach = map,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> TrainingReference:
     """Return the reference of a trained network from the normal traffic of its training runs."""

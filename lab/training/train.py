@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,17 +35,8 @@ NON_CALLS = 5  # sampled for each call
 Progress = Callable[[str, int, int], None]  # what, done, of how many
 
 
-T = TypeVar("T")
-
-
-class ForEach(Protocol):
-    """Yields results in order, from any number of processes."""
-
-    def __call__(self, function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]: ...
-
-
-def in_turn(function: Callable[[TrainingRun], T], runs: Sequence[TrainingRun]) -> Iterator[T]:
-    return map(function, runs)
+# Yields results in order, from any number of processes.
+ForEach = Callable[[Callable[[TrainingRun], Any], Sequence[TrainingRun]], Iterator[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +84,7 @@ def train(
     provenance: dict[str, str],
     progress: Progress,
     network: type[MeshNetwork] = Autoencoder,
-    each: ForEach = in_turn,
+    each: ForEach = map,
 ) -> tuple[Checkpoint, TrainingReport]:
     """Train a checkpoint. The same runs and options give the same weights on the same machine.
 

@@ -32,7 +32,7 @@ def demo(
 
     Two harmless changes come first, which must not raise an alert. Then comes a fault, which must, with its culprit
     named. The terminal shows the progress. The demo's page shows the mesh and has a panel that starts each kind of
-    fault and change. Stop with Ctrl-C. Nothing is left behind.
+    fault and change at any time. Stop with Ctrl-C. Nothing is left behind.
 
     With --once there is no panel. The exit code is 0 only if the fault raised an alert, each alert on it has its
     service among the first three suspects, and no other alert came; otherwise it is 1.

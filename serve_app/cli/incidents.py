@@ -3,13 +3,12 @@ normal."""
 
 import re
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperGroup
 
 from serve_app.cli.client_options import (
     LOCAL,
@@ -29,22 +28,16 @@ if TYPE_CHECKING:
 _AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
 _HOURS = {"d": 24, "h": 1}
 
-_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]+", re.ASCII)
+app = typer.Typer(no_args_is_help=True, help="List the incidents of a mesh, show one, and accept one as normal.")
 
 
-class _Commands(TyperGroup):
-    """The commands of incidents. An id in place of a command shows its incident."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        return super().resolve_command(ctx, ["show", *args] if args and _ID.fullmatch(args[0]) else args)
+@app.callback()
+def _incidents() -> None:
+    """List the incidents of a mesh, show one, and accept one as normal."""
 
 
-app = typer.Typer(help="List the incidents of a mesh, show one, and accept one as normal.", cls=_Commands)
-
-
-@app.callback(invoke_without_command=True)
-def incidents(
-    context: typer.Context,
+@app.command("list")
+def list_incidents(
     url: Url = LOCAL,
     mesh: MeshName = None,
     since: Annotated[
@@ -66,20 +59,13 @@ def incidents(
 ) -> None:
     """List the incidents of a mesh, the newest first: open ones, and those in the archive of a running service.
 
-    With an id from a message or an alert, show this incident. The command [bold]accept[/] makes the present level of an
-    open incident normal.
-
     \b
     Example:
-      tagae incidents
-      tagae incidents 20260301T031200Z-1f3870be
-      tagae incidents --mesh shop --since 30d --service shop/cart
-      tagae incidents --since 30d --team checkout
-      tagae incidents --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
+      tagae incidents list
+      tagae incidents list --mesh shop --since 30d --service shop/cart
+      tagae incidents list --since 30d --team checkout
+      tagae incidents list --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
     """
-    if context.invoked_subcommand is not None:
-        _require_options_after(context)
-        return
     with connect(url, token_file, ca_file) as client:
         chosen = select_mesh(client, mesh)
         begin = _parse(since, chosen.observed_at, "--since")
@@ -106,7 +92,7 @@ def show(
     token_file: TokenFile = None,
     ca_file: CaFile = None,
 ) -> None:
-    """Show one incident: what is known about it, how it went on, and its page. `show` may be left out.
+    """Show one incident: what is known about it, how it went on, and its page.
 
     \b
     Example:
@@ -128,7 +114,7 @@ def show(
             return
     raise UnknownIncident(
         f"expected the id of an incident, open or archived, of {', '.join(names) or 'a mesh'}, got {incident!r}; list "
-        "them with `tagae incidents --since 90d`"
+        "them with `tagae incidents list --since 90d`"
     )
 
 
@@ -153,16 +139,6 @@ def accept(
         kept = client.accept_incident(select_mesh(client, mesh).mesh, incident, note)
     text = f"accepted {kept.incident}: the present level becomes normal, and the incident ends with the next snapshot"
     stderr_console().print(escape(text), soft_wrap=True)
-
-
-def _require_options_after(context: typer.Context) -> None:
-    """Refuse options before the name of a command, which that command would not see."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
-    given = [f"--{name.replace('_', '-')}" for name in typed]
-    if given:
-        command = context.invoked_subcommand
-        raise typer.BadParameter(f"expected options after {command}, got {', '.join(given)} before it")
 
 
 def _parse(text: str, newest: datetime | None, option: str) -> datetime:

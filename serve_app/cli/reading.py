@@ -27,17 +27,10 @@ WarmUps = Annotated[
 def score_snapshots(
     settings: "Settings", name: str, warmups: "Iterable[Source]", source: "Source"
 ) -> Iterator["ScoredSnapshot"]:
-    """Yield every snapshot of a recording with its verdict, in order, with a progress bar."""
-    yield from score_all(settings, name, (read(one, "warming up") for one in warmups), read(source, "scoring"))
-
-
-def score_all(
-    settings: "Settings", name: str, warmups: Iterable[Iterable["MeshSnapshot"]], snapshots: Iterable["MeshSnapshot"]
-) -> Iterator["ScoredSnapshot"]:
-    """Yield every snapshot with its verdict, in order.
+    """Yield every snapshot of a recording with its verdict, in order, with a progress bar.
 
     Args:
-        warmups: snapshots of recordings that set the baselines first.
+        warmups: recordings that set the baselines first.
     """
     with spinner("loading the model"):
         import torch
@@ -51,9 +44,9 @@ def score_all(
         checkpoint = load(settings.weights_of(name) or SHIPPED, network=settings.model.network)
         chosen, mesh = options(settings, name), Mesh()
     for warmup in warmups:
-        for snapshot in warmup:
+        for snapshot in read(warmup, "warming up"):
             _, mesh = advance(checkpoint, mesh, snapshot, chosen, counted=False)
-    for snapshot in snapshots:
+    for snapshot in read(source, "scoring"):
         advanced = advance_in_detail(checkpoint, mesh, snapshot, chosen)
         mesh = advanced.mesh
         deviations = deviations_of(advanced.prepared, advanced.calibrated, snapshot)

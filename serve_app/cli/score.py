@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 
 import typer
 
@@ -23,37 +23,33 @@ PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must n
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
-    from serve_app.cli.series import SnapshotSeries
+    from serve_app.collect.prometheus.history import PastPeriod
     from serve_app.settings import Settings
 
 
+class Period(NamedTuple):
+    """A past period of a live mesh, with a snapshot each ``step_seconds``, or each interval of the settings if that is
+    longer."""
+
+    begin: datetime
+    end: datetime
+    step_seconds: float
+
+
 def score(
-    recordings: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="RECORDING...", help="Folders of recordings, unless --prometheus is given."),
+    recording: Annotated[
+        Path | None, typer.Argument(metavar="RECORDING", help="Folder of a recording, unless --from is given.")
     ] = None,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="File for the verdicts; - is stdout. With several series, a folder."),
-    ] = Path("-"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="File for the verdicts; - is stdout.")] = Path("-"),
     warmup: WarmUps = None,
     url: Annotated[str | None, typer.Option(help="URL of a running service. By default this process scores.")] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     mesh: Annotated[
-        list[str] | None,
+        str | None,
         typer.Option(
             help="With --url: a mesh to continue and keep; by default a new one, deleted afterwards. With --from: a "
-            "mesh of the settings; repeatable."
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=1,
-            help="Processes that score several recordings or meshes in parallel. Default: 1.",
+            "mesh of the settings."
         ),
     ] = None,
     prometheus: PrometheusUrl = None,
@@ -69,7 +65,7 @@ def score(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Score recordings, or a past period of live meshes: one line of JSON per snapshot, a summary on stderr.
+    """Score a recording, or a past period of a live mesh: one line of JSON per snapshot, a summary on stderr.
 
     Exit code 0 means that every snapshot was scored. Each line is one verdict.
 
@@ -80,48 +76,50 @@ def score(
       tagae score out/shop --url http://127.0.0.1:8000
       tagae score --prometheus http://127.0.0.1:9090 --since 24h
       tagae score --mesh shop --from 2026-03-01T12:00Z --to 2026-03-01T14:00Z
-      tagae score out/mon out/tue out/wed --jobs 4 -o verdicts
     """
     from serve_app.recordings.segments import open_recording
 
-    meshes = mesh or []
-    if since is not None:
-        if begin is not None:
-            raise typer.BadParameter("expected --from or --since, got both; leave one out", param_hint="--since")
-        begin = (datetime.now(UTC) - parse_span(since)).isoformat()
-    step_seconds = 0.0 if since is None else SINCE_STEP_SECONDS
-    _check_options(recordings, meshes, url=url, begin=begin, local=weights or config or settings)
+    period = _parse_period(begin, since, end)
+    _check_options(recording, mesh, url=url, period=period, local=weights or config or settings)
     chosen = _read_settings(config, settings, weights)
-    period = (*_parse_period(begin, end), step_seconds) if begin else None
-    series = _select_series(chosen, recordings or [], prometheus, None if url else meshes, period)
-    if url and (len(series) > 1 or len(meshes) > 1 or (jobs or 1) > 1):
-        raise typer.BadParameter("expected one series and one mesh, without --jobs", param_hint="--url")
-    if len(series) > 1:
-        _score_side_by_side(chosen, series, warmup or [], jobs or 1, output)
-        return
-    warmups, source = [open_recording(path) for path in warmup or ()], series[0].open_source(chosen)
+    source: Source
+    if recording is not None:
+        name, source = "", open_recording(recording)
+    else:
+        assert period is not None  # or there is a recording
+        name, source = _past_period(chosen, prometheus, None if url else mesh, period)
+    warmups = [open_recording(path) for path in warmup or ()]
     with ExitStack() as stack:
         if url:
-            name = meshes[0] if meshes else None
-            verdicts = stack.enter_context(_through_service(url, token_file, ca_file, name, warmups, source))
+            verdicts = stack.enter_context(_through_service(url, token_file, ca_file, mesh, warmups, source))
         else:
-            verdicts = (moment.verdict for moment in score_snapshots(chosen, series[0].mesh, warmups, source))
+            verdicts = (moment.verdict for moment in score_snapshots(chosen, name, warmups, source))
         _write_verdicts(verdicts, stack.enter_context(_open_output(output)), [*warmups, source])
 
 
+def _parse_period(begin: str | None, since: str | None, end: str | None) -> Period | None:
+    """The past period of ``--from`` or ``--since``; None without either."""
+    if begin is not None and since is not None:
+        raise typer.BadParameter("expected --from or --since, got both; leave one out", param_hint="--since")
+    until = parse_time(end) if end else datetime.now(UTC)
+    if since is not None:
+        return Period(datetime.now(UTC) - parse_span(since), until, SINCE_STEP_SECONDS)
+    return None if begin is None else Period(parse_time(begin), until, 0.0)
+
+
 def _check_options(
-    recordings: list[Path] | None, meshes: list[str], *, url: str | None, begin: str | None, local: object
+    recording: Path | None, mesh: str | None, *, url: str | None, period: Period | None, local: object
 ) -> None:
     """Refuse options that do not fit each other; ``local``: options of this process, which a service does not have."""
     if url and local:
         raise typer.BadParameter(
             "--url uses the settings of the service; leave out --weights, --config and --set", param_hint="--url"
         )
-    if bool(recordings) == (begin is not None):
+    if (recording is None) == (period is None):
         raise typer.BadParameter(
             "expected a recording, or a past period (--since, --from) of a live mesh", param_hint="RECORDING"
         )
-    if meshes and not (url or begin):
+    if mesh and not (url or period):
         raise typer.BadParameter(
             "expected with --url or --from only; without them, the mesh is discarded after the run", param_hint="--mesh"
         )
@@ -138,40 +136,16 @@ def _read_settings(config: Path | None, settings: list[str] | None, weights: Pat
     return chosen.model_copy(update={"meshes": without})
 
 
-def _parse_period(begin: str, end: str | None) -> tuple[datetime, datetime]:
-    return parse_time(begin), parse_time(end) if end else datetime.now(UTC)
+def _past_period(
+    settings: "Settings", prometheus: str | None, mesh: str | None, period: Period
+) -> "tuple[str, PastPeriod]":
+    """The name of a live mesh, and its snapshots of a past period."""
+    from serve_app.collect.opening import open_past
+    from serve_app.collect.prometheus.history import PastPeriod
 
-
-def _select_series(
-    settings: "Settings",
-    recordings: Sequence[Path],
-    prometheus: str | None,
-    meshes: Sequence[str | None] | None,
-    period: tuple[datetime, datetime, float] | None,
-) -> "list[SnapshotSeries]":
-    """The series to score: recordings, or a period of live meshes. ``meshes`` is None if --mesh names one of a
-    service."""
-    from serve_app.cli.series import Period, SnapshotSeries, with_unique_names
-
-    if period is None:
-        return with_unique_names([SnapshotSeries(path.resolve().name, path) for path in recordings])
-    selected = [select_mesh(settings, prometheus, mesh) for mesh in meshes or [None]]
-    return with_unique_names([SnapshotSeries(name, Period(polled, *period), name) for name, polled in selected])
-
-
-def _score_side_by_side(
-    settings: "Settings", series: "Sequence[SnapshotSeries]", warmups: Sequence[Path], jobs: int, output: Path
-) -> None:
-    """Score several series. Each has a file in the folder ``output``, and a summary."""
-    from serve_app.cli.series import score_series
-
-    if str(output) == "-":
-        raise typer.BadParameter(f"expected a folder for {len(series)} files, got none", param_hint="--output")
-    for one in score_series(settings, series, warmups, jobs, output):
-        print_note(f"\n{one.name}")
-        for note in one.notes:
-            print_note(note)
-        one.tally.show()
+    name, selected = select_mesh(settings, prometheus, mesh)
+    step = max(period.step_seconds, settings.collector.interval_seconds)
+    return name, PastPeriod(open_past(selected, settings.collector, step), period.begin, period.end, step)
 
 
 def _write_verdicts(verdicts: "Iterable[VerdictDocument]", lines: TextIO, sources: "Sequence[Source]") -> None:

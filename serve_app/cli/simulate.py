@@ -58,24 +58,6 @@ def simulate(
         float,
         typer.Option(metavar="X", min=0, help="Benign changes per hour in the whole mesh.", rich_help_panel=BENIGN),
     ] = 6.0,
-    crowds_per_day: Annotated[
-        float, typer.Option(metavar="X", min=0, help="Flash crowds within capacity.", rich_help_panel=BENIGN)
-    ] = 0.0,
-    batches: Annotated[
-        float,
-        typer.Option(metavar="X", min=0, max=1, help="Batch calls by cron jobs per service.", rich_help_panel=BENIGN),
-    ] = 0.0,
-    hiccups_per_hour: Annotated[
-        float,
-        typer.Option(metavar="X", min=0, help="Short slowdowns per hour and service.", rich_help_panel=BENIGN),
-    ] = 0.05,
-    cold_strength: Annotated[
-        float,
-        typer.Option(metavar="X", min=0, help="Extra self time of a new process, as a share.", rich_help_panel=BENIGN),
-    ] = 0.5,
-    cold_seconds: Annotated[
-        float, typer.Option(metavar="S", min=0, help="Seconds for which a new process is slow.", rich_help_panel=BENIGN)
-    ] = 15.0,
     silences_per_hour: Annotated[
         float,
         typer.Option(
@@ -86,14 +68,6 @@ def simulate(
             rich_help_panel=LOSSES,
         ),
     ] = 0.0,
-    missing_metric: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A metric that no service reports. Repeatable.", rich_help_panel=LOSSES),
-    ] = None,
-    missing_call_metric: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A metric that no call has. Repeatable.", rich_help_panel=LOSSES),
-    ] = None,
 ) -> None:
     """Record a simulated mesh with labelled faults and benign changes.
 
@@ -128,14 +102,7 @@ def simulate(
             calls_per_service,
             interval_seconds=interval,
             seed=seed,
-            crowds_per_day=crowds_per_day,
-            batches=batches,
-            hiccups_per_hour=hiccups_per_hour,
-            cold_strength=cold_strength,
-            cold_seconds=cold_seconds,
             silences_per_hour=silences_per_hour,
-            missing_metrics=tuple(missing_metric or ()),
-            missing_call_metrics=tuple(missing_call_metric or ()),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

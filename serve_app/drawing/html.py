@@ -62,13 +62,3 @@ def document(title: str, body: str, style: str = "") -> str:
         '<meta name="color-scheme" content="light dark">'
         f"<title>{readable_html(title)}</title><style>{STYLE}{style}</style></head><body><main>{body}</main></body></html>\n"
     )
-
-
-def figure(svg: str, caption: str, class_: str = "plot") -> str:
-    """Return a picture with its caption."""
-    return f'<figure class="{class_}"><div class="wide">{svg}</div><figcaption>{caption}</figcaption></figure>'
-
-
-def key(class_: str) -> str:
-    """Return a key of the picture for its caption: a patch or a line."""
-    return f'<span class="key {class_}"></span>'

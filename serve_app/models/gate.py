@@ -1,18 +1,13 @@
-"""The gate of a trial: rolls a candidate back that breaks a limit, and promotes or confirms one that keeps to all.
+"""The limits of a trial. A candidate that breaks one is rolled back; people promote one that keeps to all.
 
 A limit is broken only if the whole interval is beyond it, so that chance alone rarely rolls a good model back.
 """
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
-
-from serve_app.api.schemas.models import ComparisonOfModels, RolloutDocument, TrialDocument
-from serve_app.models.rollout import confirm, promote, roll_back
+from serve_app.api.schemas.models import ComparisonOfModels
 from serve_app.settings.models import ModelsSettings
 
-MIN_SNAPSHOTS = 100  # that both models scored before a limit counts, or a rule promotes; for failures, one of them
+MIN_SNAPSHOTS = 100  # that both models scored before a limit counts; for failures, one of them
 MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, or not in time
-Change = Callable[[RolloutDocument], RolloutDocument]
 
 
 def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
@@ -46,29 +41,3 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
             f"{limits.max_cost:.2g}"
         )
     return ""
-
-
-def next_change(
-    trial: TrialDocument, comparison: ComparisonOfModels, limits: ModelsSettings, now: datetime
-) -> tuple[Change, str] | None:
-    """The change of the rollout that is due, with its reason; None: the trial continues."""
-    if reason := broken_limit(comparison, limits):
-        return (lambda rollout: roll_back(rollout, reason=reason)), reason
-    if comparison.snapshots < MIN_SNAPSHOTS:  # nothing is known yet in its favour
-        return None
-    candidate, passed = trial.candidate, now - trial.since
-    if trial.share >= 1:
-        if passed < timedelta(hours=limits.confirm_after_hours):
-            return None
-        reason = f"within all limits for {limits.confirm_after_hours:g} hours"
-        return (lambda rollout: confirm(rollout, reason)), reason
-    hours = limits.promote_after_hours
-    if hours is None or candidate is None or trial.share <= 0 or passed < timedelta(hours=hours):
-        return None
-    reason = f"a canary within all limits for {hours:g} hours"
-    return (lambda rollout: promote(rollout, candidate, reason=reason)), reason
-
-
-def if_unchanged(trial: TrialDocument, change: Change) -> Change:
-    """The change, unless the trial has changed since it was judged: every session judges it, and one is first."""
-    return lambda rollout: change(rollout) if rollout.trial == trial else rollout

@@ -67,9 +67,8 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
     return _with_event(rollout, RolloutAction.CANARY, pin, share=share, by=by, changes={"trial": began})
 
 
-def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", reason: str = "") -> RolloutDocument:
-    """Have all meshes use a model, and keep the one before as the baseline of its trial. If all use it already, nothing
-    changes.
+def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "") -> RolloutDocument:
+    """Have all meshes use a model, and end its trial. If all use it already, nothing changes.
 
     Raises:
         UnfitModel: another candidate is tried.
@@ -80,11 +79,10 @@ def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", reason: str =
             f"model {pin.version}: expected the candidate of the trial, {_name(trial.candidate)}, got another one; "
             "roll it back first"
         )
-    if (pin == rollout.active and trial is None) or (trial is not None and trial.share >= 1):
+    if pin == rollout.active and trial is None:
         return rollout
-    baseline = rollout.active if trial is None else trial.baseline
-    began = TrialDocument(candidate=pin, baseline=baseline, share=1.0, since=_now(), by=by)
-    return _with_event(rollout, RolloutAction.PROMOTE, pin, by=by, reason=reason, changes={"trial": began})
+    changes = {"active": pin, "previous": rollout.active, "trial": None}
+    return _with_event(rollout, RolloutAction.PROMOTE, pin, by=by, changes=changes)
 
 
 def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str = "") -> RolloutDocument:
@@ -93,15 +91,6 @@ def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str
         return rollout
     meshes = {**rollout.meshes, mesh: pin}
     return _with_event(rollout, RolloutAction.PROMOTE, pin, mesh=mesh, by=by, changes={"meshes": meshes})
-
-
-def confirm(rollout: RolloutDocument, reason: str = "") -> RolloutDocument:
-    """End the trial of a promoted model, which stays in use. Without one, nothing changes."""
-    trial = rollout.trial
-    if trial is None or trial.share < 1:
-        return rollout
-    changes = {"active": trial.candidate, "previous": trial.baseline, "trial": None}
-    return _with_event(rollout, RolloutAction.CONFIRM, trial.candidate, reason=reason, changes=changes)
 
 
 def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> RolloutDocument:

@@ -305,9 +305,9 @@ class ServedModels:
         return ServedModel(await self._loader.load(pin), pin)
 
     def _fallback(self) -> ServedModel:
-        """The model of all meshes if it is in memory, else the weights of the settings."""
-        active = self.rollout.active
-        return (None if active is None else self._in_memory(active)) or self._default
+        """The model of all meshes if it is in memory, else the one before, else the weights of the settings."""
+        known = (self._in_memory(pin) for pin in (self.rollout.active, self.rollout.previous) if pin is not None)
+        return next((model for model in known if model is not None), self._default)
 
 
 def _pins(rollout: RolloutDocument) -> list[ModelPin]:

@@ -4,12 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from serve_app.api.schemas.models import ComparisonOfModels, MeshTrialDocument
 from serve_app.errors import UnknownModel
 from serve_app.models.comparison import compare
-from serve_app.models.gate import if_unchanged, next_change
+from serve_app.models.gate import broken_limit
+from serve_app.models.rollout import roll_back
 from serve_app.models.served import ServedModels
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
@@ -30,7 +30,7 @@ class Trials:
         return self._models.has_trial and time.monotonic() - self._checked >= CHECK_SECONDS
 
     async def check(self) -> None:
-        """Roll the candidate back if it breaks a limit; promote or confirm it if it is time for that.
+        """Roll the candidate back if it breaks a limit.
 
         Raises:
             ServeError: the store cannot be used.
@@ -59,14 +59,17 @@ class Trials:
             return
         candidate, baseline = self._models.version(trial.candidate), self._models.version(trial.baseline)
         found = compare(candidate, baseline, self._read_all(), self._settings.alert.budget, trial.since)
-        due = next_change(trial, found, self._settings.models, datetime.now(UTC))
-        if due is None:
+        reason = broken_limit(found, self._settings.models)
+        if not reason:
             return
-        change, reason = due
-        after = self._models.change(if_unchanged(trial, change), by_rule=True)
+        after = self._models.change(
+            # Every session judges the trial, and one is first.
+            lambda rollout: roll_back(rollout, reason=reason) if rollout.trial == trial else rollout,
+            by_rule=True,
+        )
         last = after.history[-1] if after.history else None
         if after.trial != trial and last is not None and last.reason == reason:  # else another session was first
-            log.warning("model %s: %s by rule: %s", candidate, last.action.value, reason)
+            log.warning("model %s: rolled back by rule: %s", candidate, reason)
 
     def _read_all(self) -> Iterator[MeshTrialDocument]:
         for one in self._store.meshes():

@@ -14,14 +14,6 @@ class ModelsSettings(SettingsGroup):
         description="folder, or URL that fsspec can open, such as s3://bucket/models; none: there is no registry, and "
         "meshes use model.weights",
     )
-    promote_after_hours: float | None = Field(
-        None,
-        gt=0,
-        description="hours of a canary within all limits after which it is promoted; unset: promote manually",
-    )
-    confirm_after_hours: float = Field(
-        24.0, gt=0, description="hours within all limits after which the trial of a promoted model ends"
-    )
     max_alerts: float = Field(
         2.0,
         gt=0,

@@ -17,7 +17,7 @@ from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
 from serve_app.stores.archive import unpack_json
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.record import Record
-from serve_app.web.history import call_row, instant, metric_table, plain, signal_values, unknown_row
+from serve_app.web.history import instant, metric_table, plain, row_of, signal_values, unknown_row
 from serve_app.web.metric_history import metric_histories
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot
@@ -111,7 +111,7 @@ def details(
     at, observed = moment.snapshot.observed_at, ~np.isnan(table)
     until = [i for i, snapshot in enumerate(shown) if snapshot.observed_at <= at]
     measured = [i for i in until if observed[i].any()]
-    row = _row(moment.snapshot, subject)
+    row = row_of(moment.snapshot, subject)
     rate = table[until[-1], RATE]
     incidents = _incidents(subject, verdicts, instant(at))
     document: dict[str, Any] = {
@@ -159,12 +159,6 @@ def _link_subject(mesh: str, service: str, at: datetime, incidents: Sequence[dic
     return incident_subject(
         mesh, incident["id"], service, incident["kind"], datetime.fromisoformat(incident["since"]), at
     )
-
-
-def _row(snapshot: MeshSnapshot, subject: Subject) -> int | None:
-    if subject.source is not None:
-        return call_row(snapshot, subject.source, subject.service)
-    return snapshot.node_ids.index(subject.service) if subject.service in snapshot.node_ids else None
 
 
 def _state(moment: ScoredSnapshot, subject: Subject, row: int | None) -> str:

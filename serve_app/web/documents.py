@@ -69,6 +69,14 @@ class MapCalls(Document):
     deviation: list[Deviation]
 
 
+class MapSpread(Document):
+    """The calls along which an incident spread, in columns: to callers, nearest first, then to callees."""
+
+    edge: list[int] = Field(description="position among the calls")
+    step: list[int] = Field(description="number of calls from the first suspect, from 1")
+    is_down: list[bool] = Field(description="whether it spread from caller to callee")
+
+
 class MapNamespaces(Document):
     """All namespaces of a mesh in columns, with all their services."""
 
@@ -97,6 +105,7 @@ class MapDocument(Document):
     namespaces: MapNamespaces | None = Field(description="of a mesh above 200 services; null: the mesh is smaller")
     nodes: MapNodes
     edges: MapCalls
+    spread: dict[str, MapSpread] = Field(description="by id of each open incident")
 
 
 class ServicesDocument(Document):

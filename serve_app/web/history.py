@@ -1,6 +1,6 @@
 """The timeline of a mesh and the series of a service or call. Returns JSON."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import COUNTS, EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot, SignalKind
+from model.snapshot import COUNTS, FloatArray, MeshSnapshot, SignalKind
 from serve_app.errors import InvalidParameter
 from serve_app.stores.record import Record
 from serve_app.web.period import Subject
@@ -87,47 +87,34 @@ def signal_values(snapshots: Iterable[MeshSnapshot], service: str, kind: SignalK
     return np.array([value(snapshot) for snapshot in snapshots], np.float32)
 
 
-def service_table(window: Sequence[MeshSnapshot], service: str) -> FloatArray | None:
-    """Return the metrics of a service, ``[T, 7]``, NaN if not observed; None if no snapshot has it."""
-
-    def find(snapshot: MeshSnapshot) -> int | None:
-        return snapshot.node_ids.index(service) if service in snapshot.node_ids else None
-
-    table = np.full((len(window), len(NODE_METRICS)), np.nan, np.float32)
-    rows = _rows(window, find)
-    for t, (snapshot, at) in enumerate(zip(window, rows, strict=True)):
-        if at is not None:
-            table[t] = np.where(snapshot.node_observed[at], snapshot.node_features[at], np.float32(np.nan))
-    return None if all(at is None for at in rows) else table
-
-
-def call_table(window: Sequence[MeshSnapshot], source: str, destination: str) -> FloatArray | None:
-    """Return the metrics of a call, ``[T, 4]``, NaN if not observed; None if no snapshot has it."""
-
-    def find(snapshot: MeshSnapshot) -> int | None:
-        return call_row(snapshot, source, destination)
-
-    table = np.full((len(window), len(EDGE_METRICS)), np.nan, np.float32)
-    rows = _rows(window, find)
-    for t, (snapshot, at) in enumerate(zip(window, rows, strict=True)):
-        if at is not None:
-            table[t] = np.where(snapshot.edge_observed[at], snapshot.edge_features[at], np.float32(np.nan))
-    return None if all(at is None for at in rows) else table
-
-
 def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray | None:
     """Return the metrics of the subject, ``[T, C]``, NaN if not observed; None if no snapshot has it."""
-    if subject.source is None:
-        return service_table(window, subject.service)
-    return call_table(window, subject.source, subject.service)
+    table = np.full((len(window), len(subject.metrics)), np.nan, np.float32)
+    row: int | None = None
+    last: MeshSnapshot | None = None
+    is_known = False
+    for t, snapshot in enumerate(window):
+        # Most snapshots share names and topology, so that one search is enough.
+        if last is None or snapshot.node_ids is not last.node_ids or snapshot.edge_index is not last.edge_index:
+            row = row_of(snapshot, subject)
+        last = snapshot
+        if row is not None:
+            is_known = True
+            of_service = subject.source is None
+            values = snapshot.node_features[row] if of_service else snapshot.edge_features[row]
+            observed = snapshot.node_observed[row] if of_service else snapshot.edge_observed[row]
+            table[t] = np.where(observed, values, np.float32(np.nan))
+    return table if is_known else None
 
 
-def call_row(snapshot: MeshSnapshot, source: str, destination: str) -> int | None:
-    """Return the row of a call in a snapshot; None if it is not there."""
-    if source not in snapshot.node_ids or destination not in snapshot.node_ids:
+def row_of(snapshot: MeshSnapshot, subject: Subject) -> int | None:
+    """Return the row of a service, or of a call, in a snapshot; None if it is not there."""
+    if any(name not in snapshot.node_ids for name in subject.ends):
         return None
-    ends = snapshot.node_ids.index(source), snapshot.node_ids.index(destination)
-    at = np.flatnonzero((snapshot.edge_index[0] == ends[0]) & (snapshot.edge_index[1] == ends[1]))
+    rows = [snapshot.node_ids.index(name) for name in subject.ends]
+    if subject.source is None:
+        return rows[0]
+    at = np.flatnonzero((snapshot.edge_index[0] == rows[0]) & (snapshot.edge_index[1] == rows[1]))
     return int(at[0]) if len(at) else None
 
 
@@ -142,17 +129,6 @@ def unknown_row(window: Sequence[MeshSnapshot], service: str, source: str | None
 def plain(column: NDArray[np.floating[Any]]) -> list[float | None]:
     """Return five digits of each value; NaN is None."""
     return [None if value != value else float(f"{value:.5g}") for value in column.tolist()]
-
-
-def _rows(window: Sequence[MeshSnapshot], find: Callable[[MeshSnapshot], int | None]) -> list[int | None]:
-    """Find a row in each snapshot. Snapshots that share names and topology are searched once."""
-    found: list[int | None] = []
-    last: MeshSnapshot | None = None
-    for snapshot in window:
-        is_same = last is not None and snapshot.node_ids is last.node_ids and snapshot.edge_index is last.edge_index
-        found.append(found[-1] if is_same else find(snapshot))
-        last = snapshot
-    return found
 
 
 def _incidents(verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from serve_app.stores.history_chunks import MINUTE, TEN_MINUTES, MeshRow
 from serve_app.stores.history_reader import HistoryReader, PastSeries
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison, require_snapshots
-from serve_app.web.history import call_row, metric_table
+from serve_app.web.history import metric_table, row_of
 from serve_app.web.metric_history import metric_histories
 from serve_app.web.period import Ends, PastTable, Subject, TimeRange
 from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, Band, RangeContent, RangeSteps, range_document, to_steps
@@ -248,13 +248,10 @@ def _tail_series(tail: Sequence[ScoredRow], subject: Subject) -> list[PastSeries
 
 def _score(one: ScoredRow, subject: Subject) -> float:
     """The anomaly score of a subject; NaN if it was not scored."""
-    snapshot = one.snapshot
-    found = Deviations.unpack(one.deviations, snapshot)
-    if subject.source is None:
-        known = subject.service in snapshot.node_ids
-        return float(found.services[snapshot.node_ids.index(subject.service)]) if known else np.nan
-    at = call_row(snapshot, subject.source, subject.service)
-    return np.nan if at is None else float(found.calls[at])
+    found, row = Deviations.unpack(one.deviations, one.snapshot), row_of(one.snapshot, subject)
+    if row is None:
+        return np.nan
+    return float(found.services[row] if subject.source is None else found.calls[row])
 
 
 def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: RangeSteps) -> PastSeries:

@@ -16,7 +16,7 @@ from benchmarks.false_green.cases import (
     DEPLOYS,
     GROUPS,
     HARMLESS,
-    LEAST_DELAY,
+    MIN_DELAY,
     PEAK,
     WAYS,
     Case,
@@ -65,7 +65,7 @@ def test_a_slow_service_delays_requests_by_an_amount_that_users_notice(group: st
     made = [(case, event) for case in cases(group, Size()) for event in case.events]
     delays = [delay for case, event in made if (delay := _delay(case.spec, event))]
     assert len(delays) >= DEPLOYS / 2
-    assert min(delays) >= LEAST_DELAY
+    assert min(delays) >= MIN_DELAY
 
 
 def _delay(spec: MeshSpec, event: object) -> float:

@@ -164,12 +164,6 @@ def start_event(one: Tab, words: str) -> None:
     one.page.click("#demo .start")
 
 
-def press_more(one: Tab, words: str) -> None:
-    """Press a button of the demo's panel that is below _More_."""
-    one.page.evaluate("() => { document.querySelector('#demo details').open = true; }")
-    one.page.click(f"#demo button:text-is('{words}')")
-
-
 def show(base: str) -> dict[str, Any]:
     """Return the data of the demo's panel."""
     document: dict[str, Any] = httpx.get(f"{base}/demo/show").raise_for_status().json()

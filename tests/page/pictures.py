@@ -10,11 +10,12 @@ import httpx
 
 from tests.page.browsing import Tab, chromium, describe_missing, show, start_demo, start_event, tab
 
-DEMO = ("--services", "150", "--seed", "3", "--speed", "15")
+DEMO = ("--services", "150", "--seed", "3", "--speed", "5")  # slow, so that the fault lasts until the last picture
 WIDE, LAPTOP, PHONE = {"width": 1280, "height": 840}, {"width": 1280, "height": 1060}, {"width": 390, "height": 844}
 DENSITY = 1.5  # scale of pixels: sharp in a README, but still small
-FAULT = "latency injection"
-BEFORE, AFTER = 3, 5  # snapshots from the deploy to the fault, and from the fault to the picture
+FAULT = "error burst"  # at a service whose callers suffer too, with this seed
+BEFORE, AFTER = 3, 5  # snapshots from the deploy to the fault, and from the alert to the picture
+MAX_SNAPSHOTS = 15  # until the alert; the fault ends soon after that
 SEEN_MS, SETTLED_MS = 500, 1500  # time until a verdict is drawn and nothing moves
 
 
@@ -22,7 +23,6 @@ def main(folder: Path) -> None:
     """Write ``overview``, ``incident``, ``panel``, ``history``, ``timeline``, ``dark`` and ``phone``, all PNG."""
     folder.mkdir(parents=True, exist_ok=True)
     with start_demo(*DEMO) as base, chromium() as browser:
-        press_key(base, "story")  # switch auto-play off at once, because on a slow machine it would start an event
         with open_page(browser, base, "/demo/#mesh=demo") as one:
             one.until(lambda: not show(base)["warming_up"], "the mesh is known", 300)
             press(one, "Pause")
@@ -30,9 +30,15 @@ def main(folder: Path) -> None:
             step(one, BEFORE)
             start_event(one, FAULT)
             step(one, 1)
-            deed = next(d for d in show(base)["deeds"][::-1] if d["key"] == "latency_injection")
-            while not one.page.locator("#verdict.incident").count():
+            deed = next(d for d in show(base)["deeds"][::-1] if d["key"] == FAULT.replace(" ", "_"))
+            for _ in range(MAX_SNAPSHOTS):
+                if one.page.locator("#verdict.incident").count():
+                    break
                 step(one, 1)
+            else:
+                sys.exit(
+                    f"{deed['text']}: expected an alert within {MAX_SNAPSHOTS} snapshots, got none; take another FAULT"
+                )
             step(one, AFTER)
             one.until(lambda: deed["service"] in one.text("#headline"), "the headline names it")
         views: dict[str, tuple[str, dict[str, Any]]] = {
@@ -85,16 +91,11 @@ def press_key(base: str, key: str) -> None:
 
 def step(one: Tab, snapshots: int) -> None:
     """Resume until this number of snapshots is judged, pause again, and wait until the page shows them."""
-    wanted = sequence(one.base) + snapshots
+    wanted = show(one.base)["snapshots"] + snapshots
     press_key(one.base, "pause")
-    one.until(lambda: sequence(one.base) >= wanted, "the snapshots are judged")
+    one.until(lambda: show(one.base)["snapshots"] >= wanted, "the snapshots are judged")
     press_key(one.base, "pause")
     one.page.wait_for_timeout(SEEN_MS)
-
-
-def sequence(base: str) -> int:
-    """Return the newest verdict's number."""
-    return int(httpx.get(f"{base}/v1/meshes/demo/verdict").raise_for_status().json()["sequence"])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from tests.page.browsing import (
     IN_BROWSER,
     Tab,
     launch_browser,
-    press_more,
     show,
     start_demo,
     start_event,
@@ -33,12 +32,10 @@ def base() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def demo_page(browser: Any, base: str) -> None:
-    """Wait until the demo's mesh is warmed up, and switch auto-play off."""
+    """Wait until the demo's mesh is warmed up."""
     with tab(browser, base) as opened:
         opened.open("/demo/#mesh=demo")
         opened.until(lambda: not show(base)["warming_up"], "the mesh is known", 180)
-        press_more(opened, "Auto-play")
-        opened.until(lambda: not show(base)["controls"]["story"], "auto-play is off")
 
 
 @pytest.fixture(scope="module")

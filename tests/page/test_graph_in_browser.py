@@ -27,11 +27,6 @@ LAYERS = (
     return { at: Object.fromEntries(at), rest };
 }"""
 )
-SPREAD = (
-    "async ([incident, edges, names]) => (await "
-    + MODULE.format("spread.js")
-    + ").spread(incident, edges, new Map(names.map((name, i) => [name, i])))"
-)
 STAGE = {"width": 900, "height": 460}
 PUSHED = {"shop": SNAPSHOTS}
 
@@ -99,18 +94,6 @@ def test_normal_neighbours_of_an_incident_do_not_fill_the_graph(one: Tab) -> Non
     assert {"29", "30"} <= set(found["at"])
     assert len(found["at"]) == 1 + 2 + 3
     assert [one["text"] for one in found["rest"]] == ["and 25 more"]
-
-
-def test_the_spread_goes_to_callers_then_to_callees(one: Tab) -> None:
-    edges = a_map([], [(1, 0), (2, 1), (0, 3), (3, 4), (3, 5)])["edges"]
-    incident = {"suspects": [{"service": "s0"}], "affected": ["s1", "s2", "s3", "s4"]}
-    found = one.page.evaluate(SPREAD, [incident, edges, [f"s{i}" for i in range(6)]])
-    assert [(step["edge"], step["step"], step["isDown"]) for step in found] == [
-        (0, 1, False),
-        (1, 2, False),
-        (2, 1, True),
-        (3, 2, True),
-    ], "a service that is not affected is not reached"
 
 
 def test_an_origin_that_is_unknown_and_calls_in_circles_have_layers(one: Tab) -> None:

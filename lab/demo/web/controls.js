@@ -60,7 +60,6 @@ function button(key, words, meaning) {
 
 const controls = {
   pause: button("pause", "Pause", "Stop sending snapshots, or resume."),
-  story: button("story", "Auto-play", "Changes and faults start by themselves until you press a button."),
   speed: element("output", { className: "speed" }),
 };
 const { pause, ...others } = controls;
@@ -104,9 +103,8 @@ function showPlace() {
   parts.place.textContent = service ? `at ${service}` : "";
 }
 
-function showControls({ speed, paused, story }) {
+function showControls({ speed, paused }) {
   pause.textContent = paused ? "Resume" : "Pause";
-  controls.story.setAttribute("aria-pressed", String(story));
   pause.setAttribute("aria-pressed", String(paused));
   controls.speed.textContent = speed ? `${speed}× real time` : "full speed";
 }

@@ -1,4 +1,4 @@
-"""95% intervals of shares, rates and differences: bootstrap, Wilson, Poisson."""
+"""95% intervals of shares and rates: bootstrap, Wilson, Poisson."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 DRAWS, SEED = 2000, 7  # of the bootstrap
-PAIRED_DRAWS = 4000
 Z = 1.96
 
 Interval = tuple[float, float]
@@ -26,21 +25,6 @@ class Estimate:
     low: float | None
     high: float | None
     clustered: bool = False
-
-    def to_json(self) -> list[float | None]:
-        """Return value, low and high to three decimals, as lines of results have them."""
-        return [None if one is None else round(one, 3) for one in (self.value, self.low, self.high)]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Mean of one detector minus mean of another over the same incidents, and in how many only one succeeded."""
-
-    value: float
-    low: float
-    high: float
-    only_first: int
-    only_second: int
 
 
 def share(hits: Sequence[bool] | Sequence[float], clusters: Sequence[Hashable] = ()) -> Estimate:
@@ -93,22 +77,6 @@ def bursty_rate(events: NDArray[np.float64], times: NDArray[np.float64]) -> Esti
 def per_day(hourly: Estimate) -> Estimate:
     value, low, high = (None if one is None else 24 * one for one in (hourly.value, hourly.low, hourly.high))
     return Estimate(hourly.n / 24, value, low, high, hourly.clustered)
-
-
-def differences(pairs: dict[str, tuple[Sequence[bool], Sequence[bool]]]) -> dict[str, Difference]:
-    """Return first minus second, incident by incident, bootstrapped over incidents; empty if there are none."""
-    rng = np.random.default_rng(SEED)
-    found = {}
-    for name, (first, second) in pairs.items():
-        apart = np.asarray(first, np.float64) - np.asarray(second, np.float64)
-        if not len(apart):
-            continue
-        means = apart[rng.integers(0, len(apart), (PAIRED_DRAWS, len(apart)))].mean(axis=1)
-        low, high = np.quantile(means, [0.025, 0.975])
-        found[name] = Difference(
-            float(apart.mean()), float(low), float(high), int((apart > 0).sum()), int((apart < 0).sum())
-        )
-    return found
 
 
 def wilson(hits: float, n: int) -> Interval:

@@ -1,9 +1,5 @@
-"""Metrics of one detector over one recording or several of a form, and the difference between two detectors.
+"""Metrics of one detector over one recording or several of a form."""
 
-The JSON of ``tagae evaluate`` uses the names of the fields.
-"""
-
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,9 +7,9 @@ import numpy as np
 
 from lab.evaluation.measures.alarms import BUDGETS, AlarmCount
 from lab.evaluation.measures.curves import Forecast, forecast
-from lab.evaluation.measures.intervals import Difference, Estimate, differences, rate, share
+from lab.evaluation.measures.intervals import Estimate, rate, share
 from lab.evaluation.measures.located import LocatedMetrics, located_metrics
-from lab.evaluation.measures.ranking import PLACES, Ranking, ranking, within
+from lab.evaluation.measures.ranking import Ranking, ranking
 from lab.evaluation.measures.recording import FaultFree, IncidentOutcome, RecordingResult, SilentTime
 from lab.evaluation.measures.truth import Form
 
@@ -41,19 +37,8 @@ class KindMetrics:
 class Promise:
     """Alerts per day on fault-free stretches: the budget of the settings, and observed."""
 
-    days: float
     promised_per_day: float
     observed_per_day: Estimate
-
-
-@dataclass(frozen=True, slots=True)
-class SilenceMetrics:
-    """Alerts and notices that match no fault and begin while telemetry is missing, or until ``GRACE`` after it."""
-
-    hours: float
-    false_pages: int
-    false_notices: int
-    false_pages_an_hour: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +46,7 @@ class DetectorMetrics:
     """The metrics of one detector; None or empty if the form does not allow one.
 
     Attributes:
-        recordings, form, snapshots, services, incidents, status, notes: what was evaluated; ``services`` from, to.
+        form, snapshots, incidents, notes: what was evaluated.
         recall: incidents found at the default threshold.
         delay_median: snapshots from an incident's start until it was found, over those that were found.
         false_alarms: in labelled normal time.
@@ -74,16 +59,13 @@ class DetectorMetrics:
         notices: notices judged as if they were the alerts; without located incidents, only false ones count. None if
             there are no notices.
         pages_and_notices: both together, of located incidents.
-        silence: if the recordings have silences.
+        silence: alerts per hour that match no fault and begin while telemetry is missing, or until ``GRACE`` after it.
         promise: budgeted and observed false alerts.
     """
 
-    recordings: tuple[str, ...]
     form: Form
     snapshots: int
-    services: tuple[int, int]
     incidents: int
-    status: dict[str, int]
     notes: tuple[str, ...]
     recall: Estimate | None
     delay_median: float | None
@@ -96,7 +78,7 @@ class DetectorMetrics:
     pages: LocatedMetrics | None
     notices: LocatedMetrics | None
     pages_and_notices: LocatedMetrics | None
-    silence: SilenceMetrics | None
+    silence: Estimate | None
     forecast: Forecast | None
     promise: Promise | None
 
@@ -110,12 +92,9 @@ def compute_metrics(results: Sequence[RecordingResult]) -> DetectorMetrics:
     late = [outcome.delay for outcome in emitted if outcome.delay is not None]
     runs = [one.run for one in results if one.run is not None]
     return DetectorMetrics(
-        recordings=tuple(one.recording for one in results),
         form=form,
         snapshots=sum(one.snapshots for one in results),
-        services=(min(one.services for one in results), max(one.services for one in results)),
         incidents=len(outcomes),
-        status=dict(sum((one.status for one in results), Counter[str]())),
         notes=_notes(results),
         recall=_recall(emitted),
         delay_median=float(np.median(late)) if late else None,
@@ -139,26 +118,6 @@ def compute_metrics(results: Sequence[RecordingResult]) -> DetectorMetrics:
         ),
         promise=_promise([one.fault_free for one in results if one.fault_free is not None]),
     )
-
-
-def compare_detectors(first: Sequence[RecordingResult], second: Sequence[RecordingResult]) -> dict[str, Difference]:
-    """Compare two detectors on the same recordings, incident by incident: first minus second, for recall, top-1
-    and top-3.
-
-    For located incidents, the root cause counts as named if a true alert names it.
-    """
-    if first[0].form is Form.LOCATED:
-        pages, others = (
-            located_metrics([one.run for one in results if one.run is not None]) for results in (first, second)
-        )
-        found = [[o.page is not None for o in metrics.outcomes] for metrics in (pages, others)]
-        places = [[o.place for o in metrics.outcomes] for metrics in (pages, others)]
-    else:
-        both = [[outcome for one in results for outcome in one.outcomes] for results in (first, second)]
-        found = [[o.found for o in outcomes] for outcomes in both]
-        places = [[o.place for o in outcomes] for outcomes in both]
-    top = {f"top{k}": tuple([within(p, k) for p in named] for named in places) for k in PLACES}
-    return differences({"recall": (found[0], found[1]), **{name: (a, b) for name, (a, b) in top.items()}})
 
 
 def _recall(outcomes: Sequence[IncidentOutcome]) -> Estimate | None:
@@ -197,14 +156,11 @@ def _promise(stretches: Sequence[FaultFree]) -> Promise | None:
         return None
     promised = sum(one.promised for one in stretches) / days
     observed = rate(sum(one.pages for one in stretches), days)
-    return Promise(days, promised, observed)
+    return Promise(promised, observed)
 
 
-def _silence(times: Sequence[SilentTime]) -> SilenceMetrics | None:
-    if not times:
-        return None
-    hours, pages = sum(one.hours for one in times), sum(one.false_pages for one in times)
-    return SilenceMetrics(hours, pages, sum(one.false_notices for one in times), rate(pages, hours))
+def _silence(times: Sequence[SilentTime]) -> Estimate | None:
+    return rate(sum(one.false_pages for one in times), sum(one.hours for one in times)) if times else None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

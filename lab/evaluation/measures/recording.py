@@ -27,14 +27,12 @@ class IncidentOutcome:
     Attributes:
         delay: snapshots until it was found; None: not found.
         place: rank of the root cause among the suspects, from 1; None: not named.
-        scores: in it, ``[K]``.
         at_budget: whether it is found with at most this many strict false-alarm events.
     """
 
     span: Span
     delay: int | None
     place: int | None
-    scores: Floats
     at_budget: Mapping[int, bool] = field(default_factory=dict)
 
     @property
@@ -58,11 +56,10 @@ class FaultFree:
 
 @dataclass(frozen=True, slots=True)
 class SilentTime:
-    """Time in which telemetry was missing by plan: hours, and the alerts and notices in it that match no fault."""
+    """Time in which telemetry was missing by plan: hours, and the alerts in it that match no fault."""
 
     hours: float
     false_pages: int
-    false_notices: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +149,6 @@ def _outcomes(truth: GroundTruth, series: VerdictSeries) -> tuple[IncidentOutcom
             span=window.span,
             delay=late[i],
             place=place(window.span.culprit, series.suspects_in(window)),
-            scores=series.score[window.inside],
             at_budget={budget: found[i] for budget, found in budgets.items()},
         )
         for i, window in enumerate(truth.windows)
@@ -185,10 +181,8 @@ def _fault_free(truth: GroundTruth, series: VerdictSeries, pages_per_day: float)
 def _silent_time(truth: GroundTruth, series: VerdictSeries, run: LocatedRun) -> SilentTime:
     judged = truth.silent & series.on_duty & (truth.times >= microseconds(run.begin))
     times = set(truth.times[judged].tolist())
-    pages, notices = (
-        sum(microseconds(record.begin) in times for record in false_pages(of)) for of in (run, run.with_notices_alone())
-    )
-    return SilentTime(float(judged.sum()) * truth.step.total_seconds() / 3600, pages, notices)
+    pages = sum(microseconds(record.begin) in times for record in false_pages(run))
+    return SilentTime(float(judged.sum()) * truth.step.total_seconds() / 3600, pages)
 
 
 def _notes(truth: GroundTruth, series: VerdictSeries) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class TrialDocument(_Kept):
     share: float = Field(
         ge=0,
         le=1,
-        description="share of the meshes that use the candidate; 0: a shadow, below 1: a canary, 1: promoted",
+        description="share of the meshes that use the candidate; 0: a shadow",
     )
     since: Instant = Field(description="when it got this share")
     by: str = Field("", description="name of the user or token; empty: unknown, or the rule of the settings")
@@ -83,7 +83,6 @@ class RolloutAction(StrEnum):
 
     CANARY = "canary"
     PROMOTE = "promote"
-    CONFIRM = "confirm"
     ROLLBACK = "rollback"
 
 
@@ -93,7 +92,7 @@ class RolloutEvent(_Kept):
     at: Instant
     action: RolloutAction = Field(
         description="`canary`: a trial began or got another share; `promote`: all meshes use it, or one does; "
-        "`confirm`: the trial of a promoted model ended; `rollback`: back to the model before"
+        "`rollback`: back to the model before"
     )
     model: OfSettings = Field(description="model that the meshes changed to, or that began a trial")
     share: float | None = Field(None, description="of the meshes; null: of all")

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from model.features import Array
 from model.snapshot import NODE_METRICS, BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
 from model.verdict import Severity
-from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.web.graph.layout import Layout
+from serve_app.web.graph.propagation import spread
 from serve_app.web.history import instant, plain
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 
@@ -109,9 +110,28 @@ def map_document(
                 "error_rate": _round(errors, 4),
                 "deviation": _round(deviation, 2),
             },
+            "spread": {
+                one.id: _spread(one, folded, names, np.stack([source, destination]), rates)
+                for one in moment.verdict.incidents
+            },
             **({} if past is None else _of_the_past(past, names)),
         }
     )
+
+
+def _spread(
+    incident: IncidentDocument, folded: Collection[str], names: Sequence[str], edge_index: IntArray, rates: FloatArray
+) -> dict[str, list[Any]]:
+    """Return the columns of ``MapSpread``."""
+    first = _node_name(incident.suspects[0].service, folded) if incident.suspects else None
+    affected = {_node_name(name, folded) for name in incident.affected}
+    hops = spread(first, affected, names, edge_index, rates)
+    edge = {(names[a], names[b]): e for e, (a, b) in enumerate(edge_index.T.tolist())}
+    return {
+        "edge": [edge[hop.call] for hop in hops],
+        "step": [hop.distance for hop in hops],
+        "is_down": [hop.is_down for hop in hops],
+    }
 
 
 def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:

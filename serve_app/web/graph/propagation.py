@@ -1,12 +1,11 @@
-"""How an incident spreads: from its first suspect to its callers, and on; then to callees (the page: ``spread.js``)."""
+"""How an incident spreads: from its first suspect to its callers, and on; then to callees."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from model.snapshot import EdgeMetric, MeshSnapshot
-from serve_app.api.schemas.verdict import IncidentDocument
+from model.snapshot import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,9 @@ class Hop:
         return (self.near, self.far) if self.is_down else (self.far, self.near)
 
 
-def spread(snapshot: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...]:
+def spread(
+    first: str | None, affected: Collection[str], names: Sequence[str], edge_index: IntArray, rates: FloatArray
+) -> tuple[Hop, ...]:
     """Return the calls from the first suspect to the affected services: to callers, nearest first, then to callees.
 
     Breadth first through affected services only: against the direction of calls, then along it to the remaining ones.
@@ -39,20 +40,21 @@ def spread(snapshot: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...
     affected service is connected with it.
 
     Args:
-        snapshot: with the calls.
-        incident: with the suspects and the affected services.
+        first: the first suspect.
+        affected: names.
+        names: of the services of the graph, ``[N]``.
+        edge_index: its calls, ``[2, E]``.
+        rates: requests/s of them, ``[E]``.
     """
-    if not incident.suspects:
+    if first is None:
         return ()
-    first, affected = incident.suspects[0].service, set(incident.affected)
-    inside = np.fromiter((name == first or name in affected for name in snapshot.node_ids), bool, snapshot.num_nodes)
-    rows = np.flatnonzero(inside[snapshot.edge_index].all(axis=0))
-    requests = snapshot.edge_features[rows, EdgeMetric.REQUESTS_PER_SECOND]
-    rows = rows[np.argsort(-requests, kind="stable")]  # the busiest first
+    inside = np.fromiter((name == first or name in affected for name in names), bool, len(names))
+    rows = np.flatnonzero(inside[edge_index].all(axis=0))
+    rows = rows[np.argsort(-np.nan_to_num(rates[rows]), kind="stable")]  # the busiest first
     callers: dict[str, list[str]] = {}
     callees: dict[str, list[str]] = {}
-    for source, destination in snapshot.edge_index[:, rows].T.tolist():
-        caller, callee = snapshot.node_ids[source], snapshot.node_ids[destination]
+    for source, destination in edge_index[:, rows].T.tolist():
+        caller, callee = names[source], names[destination]
         callers.setdefault(callee, []).append(caller)
         callees.setdefault(caller, []).append(callee)
     up = _walk({first: 0}, callers, is_down=False)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 
-from model.snapshot import MeshSnapshot
+from model.snapshot import EdgeMetric, MeshSnapshot
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.errors import UnknownIncident
@@ -87,7 +87,7 @@ def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = No
         following is not None and chosen in following.lost,
         moments[last].verdict.observed_at,
         found[-1][1],
-        spread(calling, strongest),
+        _spread(calling, strongest),
         calling,
     )
 
@@ -116,6 +116,12 @@ def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
         f"expected an incident in the {len(moments)} snapshots kept of mesh {mesh!r}, got none; choose another "
         "recording or time"
     )
+
+
+def _spread(calling: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...]:
+    first = incident.suspects[0].service if incident.suspects else None
+    rates = calling.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
+    return spread(first, set(incident.affected), calling.node_ids, calling.edge_index, rates)
 
 
 def _newest_with_suspect(moments: Sequence[ScoredSnapshot], incident: IncidentDocument) -> MeshSnapshot:

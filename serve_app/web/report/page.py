@@ -17,8 +17,7 @@ from serve_app.drawing.severity import severity_icon
 from serve_app.web.report import sentences, suspects
 from serve_app.web.report.case import ReportedIncident, find_all
 from serve_app.web.report.event_log import event_log
-from serve_app.web.report.graph import graph, narrow_graph
-from serve_app.web.report.knowledge import head, news
+from serve_app.web.report.graph import graph
 from serve_app.web.report.timeline import PHONE, timeline
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
@@ -139,9 +138,8 @@ def _environment(write: Callable[[str], str], *, is_html: bool) -> Environment:
         lstrip_blocks=True,
     )
     found.globals.update(
-        PHONE=PHONE, anomaly_text=anomaly_text, event_rows=_event_rows, graph=graph, head=head,
-        narrow_graph=narrow_graph, news=news, score_text=score_text, sentences=sentences, severity_icon=severity_icon,
-        suspects=suspects, timeline=timeline,
+        PHONE=PHONE, anomaly_text=anomaly_text, event_rows=_event_rows, graph=graph, score_text=score_text,
+        sentences=sentences, severity_icon=severity_icon, suspects=suspects, timeline=timeline,
     )  # fmt: skip
     found.filters.update(arrows=suspects.arrows, address=_address)
     return found

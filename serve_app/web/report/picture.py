@@ -24,7 +24,7 @@ WIDTH, MARGIN = 900.0, 24.0  # pixels; twice as many in a message
 TALLEST = 620.0  # of the graph; a taller one is made smaller
 TITLE, TITLE_LINE, TITLE_LETTERS, TITLE_LINES = 19.0, 26.0, 84, 3
 CAPTION = 8.0
-INVOLVED, NEIGHBOURS = 16, 8  # services that can be read on a phone
+ROWS = 8  # services of a column, that can be read on a phone
 BAR = 6.0  # of the colour of the severity
 _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 _SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
@@ -57,8 +57,8 @@ def incident_picture(
     for caption, drawn, tallest in (
         ("Score of the mesh over time (dashed: threshold, shaded: the incident)", timeline(case), float("inf")),
         (
-            "How it spread (ringed: the first suspect, dashed: disappeared, numbers: distance)",
-            graph(case, INVOLVED, NEIGHBOURS),
+            "How it spread (ringed: the first suspect, dashed: disappeared)",
+            graph(case, ROWS),
             TALLEST,
         ),
     ):

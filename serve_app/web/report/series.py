@@ -9,7 +9,8 @@ from model.snapshot import EDGE_METRICS, EdgeMetric, MeshSnapshot, SignalKind
 from model.verdict import DROPPED, LOST, MOVED, NEW, OVERDUE, VANISHED
 from serve_app.api.schemas.verdict import ReasonDocument
 from serve_app.drawing.svg import Floats
-from serve_app.web.history import signal_values
+from serve_app.web.history import row_of, signal_values
+from serve_app.web.period import Subject
 
 _OF_TRAFFIC = {NEW, LOST, MOVED, DROPPED}
 _SIGNALS = frozenset(SignalKind)
@@ -34,14 +35,11 @@ def metric_series(snapshots: Iterable[MeshSnapshot], service: str, reason: Reaso
 
 
 def _of_call(snapshot: MeshSnapshot, source: str, destination: str, metric: str) -> float:
-    if source not in snapshot.node_ids or destination not in snapshot.node_ids:
-        return np.nan
-    a, b = snapshot.node_ids.index(source), snapshot.node_ids.index(destination)
-    rows = np.flatnonzero((snapshot.edge_index[0] == a) & (snapshot.edge_index[1] == b))
     column = EdgeMetric.REQUESTS_PER_SECOND if metric in _OF_TRAFFIC else EDGE_METRICS.index(metric)
-    if not len(rows):
-        return 0.0 if metric in _OF_TRAFFIC else np.nan  # both services exist, but there is no call
-    row = int(rows[0])
+    row = row_of(snapshot, Subject(destination, source))
+    if row is None:  # if both services exist, there is no call
+        exist = source in snapshot.node_ids and destination in snapshot.node_ids
+        return 0.0 if exist and metric in _OF_TRAFFIC else np.nan
     return float(snapshot.edge_features[row, column]) if snapshot.edge_observed[row, column] else np.nan
 
 

@@ -1,7 +1,6 @@
 // What the views of the graph have in common: the map with the incident and the selection.
 import { QUIET } from "./severity.js";
 import { originOf } from "./suspects.js";
-import { spread } from "./spread.js";
 import { EVERYTHING, namespace, plural, readable, short } from "./words.js";
 
 const NEW = ["new_calls", "moved_calls"]; // metrics of reasons about calls that were not made before
@@ -18,12 +17,15 @@ export function sceneOf(next) {
     [first] = incident?.suspects ?? [];
   return {
     ...scene,
-    path: spread(incident, scene.map.edges, scene.index),
+    path: hopsOf(scene.map.spread[incident?.id]),
     evidence: callsOf(first ? [first] : []),
     newCalls: callsOf(incident?.suspects ?? [], NEW),
     originCall: originCall(scene),
   };
 }
+
+/** The calls along which an incident spread: `{edge, step, isDown}`. */
+const hopsOf = ({ edge, step, is_down } = { edge: [], step: [], is_down: [] }) => edge.map((e, i) => ({ edge: e, step: step[i], isDown: is_down[i] }));
 
 function withIndex(next) {
   const index = new Map(next.map.nodes.name.map((name, i) => [name, i])),

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks import figures
@@ -65,9 +64,7 @@ def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:
     spans = [
         replace(window.span, kind=kind) for window, kind in zip(truth().windows, ("cpu", "cpu", "disk"), strict=True)
     ]
-    outcomes = [
-        IncidentOutcome(span, delay, None, np.zeros(2)) for span, delay in zip(spans, (None, 3, None), strict=True)
-    ]
+    outcomes = [IncidentOutcome(span, delay, None) for span, delay in zip(spans, (None, 3, None), strict=True)]
     lines = tmp_path / "verdicts.jsonl"
     early, late = spans[0].start - STEP, spans[0].end + 2 * STEP
     lines.write_text("\n".join(map(verdict_line, [verdict(early, Severity.MINOR), verdict(late, Severity.NOTICE)])))
@@ -83,7 +80,7 @@ def test_both_parts_are_reported_from_the_same_lines(tmp_path: Path, monkeypatch
     begin, step = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=15)
     faults = [LabelledIncident(begin + i * step, begin + (i + 4) * step, "delay", "web-1") for i in (20, 40)]
     path = recording(tmp_path / "shop" / "day", 50, faults)
-    job = Job("shared", (OURS, "guarded"), (path,))
+    job = Job("shared", OURS, (path,))
     score(job, tmp_path / "verdicts")
     tasks = recording_tasks([job], tmp_path / "verdicts")
     parts = group_parts(tasks, [evaluate_task(one) for one in tasks])

@@ -62,30 +62,24 @@ def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(
     for name in names:
         (tmp_path / "shop" / name).mkdir(parents=True)
         (tmp_path / "shop" / name / "meta.json").write_text("{}")
-    found = {
-        path.name: (job.warm_up and job.warm_up.name, job.first)
-        for job in shared_jobs(("n_sigma",), tmp_path)
-        for path in job.recordings
-    }
+    found = {path.name: job.warm_up and job.warm_up.name for job in shared_jobs(tmp_path) for path in job.recordings}
     assert found == {
-        "low_traffic-normal": (None, 10),
-        "low_traffic-issues-a": ("low_traffic-normal", 1),
-        "temporal_traffic1-issues-b": ("low_traffic-normal", 1),
-        "busy-normal": (None, 10),
-        "busy-issues-c": ("busy-normal", 1),
-        "day": (None, 10),
+        "low_traffic-normal": None,
+        "low_traffic-issues-a": "low_traffic-normal",
+        "temporal_traffic1-issues-b": "low_traffic-normal",
+        "busy-normal": None,
+        "busy-issues-c": "busy-normal",
+        "day": None,
     }
-    assert shared_jobs(("n_sigma",), tmp_path / "absent") == []
+    assert shared_jobs(tmp_path / "absent") == []
 
 
 def test_every_detector_meets_the_churn_and_the_silences() -> None:
-    jobs = simulated_jobs(300, DETECTORS)
-    met = {(path.name, name) for job in jobs for path in job.recordings for name in job.detectors}
+    met = {(path.name, job.detector) for job in simulated_jobs(300) for path in job.recordings}
     assert met == {
         *((f"300-{seed}-churn", name) for seed in SEEDS[300] for name in DETECTORS),
         *((f"300-{seed}-silence", name) for seed in SILENT_SEEDS[300] for name in DETECTORS),
     }
-    assert {job.first for job in jobs} == {241}
 
 
 def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +90,7 @@ def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkey
     assert reader.incidents() == []
     assert len(reader.meta["silences"]) > 2
     assert record(Run(40, SILENT_SEEDS[300][0], silent=True), tmp_path) == path, "the result is cached"
-    job = Job("40", (OURS,), (path,), first=41, judged_after=40 * STEP)
+    job = Job("40", OURS, (path,), judged_after=40 * STEP)
     score(job, tmp_path / "verdicts")
     tasks = recording_tasks([job], tmp_path / "verdicts")
     (part,) = group_parts(tasks, [evaluate_task(one) for one in tasks])
@@ -108,31 +102,30 @@ def test_a_mesh_with_silences_has_no_faults_and_is_judged(tmp_path: Path, monkey
 def test_lines_are_cached_until_code_or_recording_changes(
     shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Job("shared", (OURS, "own_limit"), (shop / "shop" / "day",), shop / "shop" / "low_traffic-normal", first=1)
+    job = Job("shared", OURS, (shop / "shop" / "day",), shop / "shop" / "low_traffic-normal")
     assert missing_work(job, tmp_path) == job
     ticks: list[int] = []
     score(job, tmp_path, ticks.append)
-    assert sum(ticks) == 4 * 32, "two detectors, a warm-up and a recording of 40 snapshots, a tick every 16"
-    by_detector = [list(read_verdicts(verdict_path(tmp_path, name, job.recordings[0]))) for name in job.detectors]
-    assert [[verdict.observed_at for verdict in one] for one in by_detector] == [
-        [START + i * STEP for i in range(40)]
-    ] * 2
-    assert Status.WARMING_UP not in {verdict.status for one in by_detector for verdict in one}, "warmed up before"
+    assert sum(ticks) == 2 * 32, "a warm-up and a recording of 40 snapshots, a tick every 16"
+    verdicts = list(read_verdicts(verdict_path(tmp_path, OURS, job.recordings[0])))
+    assert [verdict.observed_at for verdict in verdicts] == [START + i * STEP for i in range(40)]
+    assert Status.WARMING_UP not in {verdict.status for verdict in verdicts}, "warmed up before"
     assert missing_work(job, tmp_path) is None
-    assert missing_work(replace(job, first=2), tmp_path) == replace(job, first=2)
-    monkeypatch.setattr(lines, "code_digest", lambda name: "changed" if name == OURS else code_digest(name))
-    assert missing_work(job, tmp_path) == replace(job, detectors=(OURS,))
+    cold = replace(job, warm_up=None)
+    assert missing_work(cold, tmp_path) == cold
+    monkeypatch.setattr(lines, "code_digest", lambda name: "changed")
+    assert missing_work(job, tmp_path) == job
 
 
 def test_the_digest_covers_the_code_of_the_detector() -> None:
     assert len({code_digest(name) for name in DETECTORS}) == len(DETECTORS)
-    ours = {path.relative_to(ROOT).as_posix() for path in (*decisive_files(ROOT), *lines._compiled())}
+    ours = {path.relative_to(ROOT).as_posix() for path in (*decisive_files(ROOT), *lines.compiled_code())}
     assert {"model/decision/meta_model.py", "model/weights/tagae.safetensors", "kernels/csrc/passes.cpp"} <= ours
     assert not any(path.startswith("lab/") for path in ours)
 
 
 def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
-    jobs = shared_jobs((OURS, "guarded"), shop)
+    jobs = shared_jobs(shop)
     for job in jobs:
         score(job, tmp_path)
     tasks = recording_tasks(jobs, tmp_path)
@@ -142,7 +135,7 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
         ("shop, normal", Form.NORMAL),
     }
     measured = [row for part in found for row in rows(part)]
-    assert {row["detector"] for row in measured} == {OURS, "guarded"}
+    assert {row["detector"] for row in measured} == {OURS}
     assert {"top_1", "recall", "recall_at_3_false_alarms", "alarm_share"} <= {row["measure"] for row in measured}
 
 

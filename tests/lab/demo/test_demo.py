@@ -5,7 +5,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from lab.demo.lines import describe, print_progress
 from lab.demo.outcomes import conclude
 from lab.demo.play import play
 from lab.demo.state import WARM_UP, DemoState, add_verdict, begin
-from lab.demo.story import END, FAULT, STORY_FAULTS, Chapter, chapters, start_of
+from lab.demo.story import END, FAULT, STORY_FAULTS, Chapter, chapter_of, start_of
 from lab.evaluation.measures.series import Followed
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
@@ -31,8 +30,6 @@ INTERVAL = 15.0
 NO_ONE: dict[str, list[str]] = {"suspects": [], "affected": []}
 SPEC = MeshSpec(services=30, calls_per_service=3, seed=4)
 CHAPTER = Chapter(
-    0,
-    70,
     (BenignChange("deploy", "a/web", 72), BenignChange("scale_out", "a/cart", 80)),
     Fault("error_burst", "a/db", 92, 112),
     134,
@@ -48,27 +45,14 @@ def alert(name: str, index: int, *suspects: str) -> Followed:
 # story
 
 
-def test_chapters_are_the_same_for_the_same_seed() -> None:
+def test_a_story_has_changes_and_then_a_fault_and_is_the_same_for_the_same_seed() -> None:
     mesh = build_mesh(SPEC)
-    first_chapters = list(islice(chapters(mesh, 3), 2 * len(STORY_FAULTS)))
-    assert first_chapters == list(islice(chapters(mesh, 3), 2 * len(STORY_FAULTS)))
-    assert first_chapters != list(islice(chapters(mesh, 4), 2 * len(STORY_FAULTS)))
-    assert first_chapters[0].fault.kind == STORY_FAULTS[0]
-    for half in (first_chapters[: len(STORY_FAULTS)], first_chapters[len(STORY_FAULTS) :]):
-        assert {chapter.fault.kind for chapter in half} == set(STORY_FAULTS)
-    for chapter in first_chapters:
-        assert chapter.start < chapter.changes[0].at <= chapter.changes[-1].at < chapter.fault.start
-        assert chapter.fault.end < chapter.end
-        assert len({event.service for event in chapter.events}) == len(chapter.events)
-        assert chapter.fault.service in mesh.topology.node_ids
-
-
-def test_a_chapter_moves_as_a_whole() -> None:
-    moved = CHAPTER.shift(100, since=95)
-    assert (moved.since, moved.start, moved.end) == (95, 100, 164)
-    assert [start_of(event) for event in moved.events] == [102, 110, 122]
-    assert moved.fault.end == 142
-    assert moved.shift(70, since=0) == CHAPTER
+    told = chapter_of(mesh, 3, WARM_UP)
+    assert told == chapter_of(mesh, 3, WARM_UP) != chapter_of(mesh, 4, WARM_UP)
+    assert told.fault.kind == STORY_FAULTS[0]
+    assert WARM_UP < told.changes[0].at <= told.changes[-1].at < told.fault.start < told.fault.end < told.end
+    assert len({event.service for event in told.events}) == len(told.events)
+    assert told.fault.service in mesh.topology.node_ids
 
 
 def test_alerts_are_counted_once_and_kept_at_their_highest_score() -> None:
@@ -112,10 +96,11 @@ def test_the_judgement_on_a_chapter(alerts: list[Followed], passed: bool, words:
     state = DemoState("A mesh", INTERVAL, (), chapter=CHAPTER, snapshots=(scored_snapshot(133),), raised=raised)
     concluded = conclude(state)
     assert concluded.passed == passed
-    assert words in concluded.log[-1].text
-    assert concluded.log[-1].label == ("PASS" if passed else "FAIL")
+    label, text = concluded.news[-1]
+    assert words in text
+    assert label == ("PASS" if passed else "FAIL")
     earlier = replace(state, snapshots=(scored_snapshot(132),))
-    assert conclude(earlier) is earlier
+    assert conclude(earlier) == earlier
 
 
 # plain lines, the pipeline, and a whole run
@@ -131,7 +116,7 @@ def test_progress_lines(capsys: pytest.CaptureFixture[str]) -> None:
         scored_snapshot(4, "anomalous", 8.0, incident("x1", 8.0, "a/[db]")),
         scored_snapshot(9),
     ):
-        state = add_verdict(before, shown)
+        state = conclude(add_verdict(before, shown))
         print_progress(console, before, state)
         print_progress(console, state, state)
         before = state
@@ -163,15 +148,13 @@ def test_the_story_is_played_and_judged() -> None:
     simulator = Simulator(MeshSpec(services=30, seed=1))
     with Client("http://service", transport=transport()) as client:
         first = begin(simulator, 1, Controls(speed=0.0))
-        state = next(state for state in play(client, simulator, first, 1, lambda _: "") if state.passed is not None)
+        state = next(state for state in play(client, simulator, first, lambda _: "") if state.passed is not None)
     assert [one.verdict.sequence for one in state.snapshots] == list(range(1, WARM_UP + END + 1))
     starts_of = [start_of(event) for event in state.events]
     assert starts_of[2] == WARM_UP + FAULT
     assert starts_of == sorted(set(starts_of))
     assert len(starts_of) == 3
-    starts = {entry.event: entry.snapshot.index for entry in state.log if entry.label in ("fault", "change")}
-    assert starts == {event: start_of(event) for event in state.events}
-    assert state.log[-1].label == "PASS", state.log[-1].text
+    assert state.news[-1][0] == "PASS", state.news
 
 
 @pytest.mark.ray

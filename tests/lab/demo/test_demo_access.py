@@ -11,7 +11,7 @@ from tests.serve_app.running import problem, start_command
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
-KEY = {"key": "story"}
+KEY = {"key": "pause"}
 
 
 def test_no_button_works_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from lab.demo.controls import CONTROLS, Controls, Option, apply_key, build_menu
+from lab.demo.controls import PAUSE, Controls, Option, apply_key, build_menu
 from lab.demo.state import WARM_UP, DemoState, advance_story, press
-from lab.demo.story import chapters, start_of
+from lab.demo.story import chapter_of, start_of
 from lab.simulator.events.faults import KINDS, Fault, candidates
 from lab.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
 from lab.simulator.mesh.parameters import build_mesh
@@ -34,7 +34,7 @@ def past_warm_up(**values: object) -> DemoState:
 def test_every_kind_has_a_button() -> None:
     kinds = [option.kind for option in MENU]
     assert sorted(kinds) == sorted([*KINDS, *get_args(ChangeKind)])
-    assert not set(kinds) & CONTROLS.keys()
+    assert PAUSE not in kinds
 
 
 def test_candidates_come_from_the_simulator() -> None:
@@ -61,10 +61,9 @@ def test_an_option_rotates_and_avoids_busy_services() -> None:
 @pytest.mark.parametrize(
     ("key", "changed"),
     [
-        ("story", {"story": False}),
         ("pause", {"paused": True}),
-        ("latency_injection", {"turn": 1, "story": False}),
-        ("deploy", {"turn": 1, "story": False}),
+        ("latency_injection", {"turn": 1}),
+        ("deploy", {"turn": 1}),
         ("unknown", {}),
     ],
 )
@@ -79,19 +78,17 @@ def test_each_button_changes_what_its_label_names(key: str, changed: dict[str, o
 # state
 
 
-def test_a_button_stops_auto_play_and_takes_effect_at_the_next_snapshot() -> None:
-    plan = chapters(MESH, 3)
-    state = advance_story(past_warm_up(), plan)
-    assert state.chapter is not None
+def test_a_button_ends_the_story_and_takes_effect_at_the_next_snapshot() -> None:
+    chapter = chapter_of(MESH, 3, WARM_UP)
+    state = past_warm_up(chapter=chapter)
+    due = replace(state, snapshots=(scored_snapshot(chapter.changes[0].at - 1),))
+    assert advance_story(due).events == chapter.changes[:1]
     pressed = press(state, "error_burst")
-    assert (pressed.chapter, pressed.controls.story) == (None, False)
+    assert pressed.chapter is None
     (fault,) = pressed.faults
     assert start_of(fault) == state.next_index
     assert fault.service in pressed.notice
-    assert advance_story(pressed, plan) == pressed
-    again = advance_story(press(pressed, "story"), plan)
-    assert again.chapter is not None
-    assert again.chapter.start == state.next_index
+    assert advance_story(pressed) == pressed
     twice = press(pressed, "error_burst")
     assert len({event.service for event in twice.events}) == 2
 
@@ -100,7 +97,6 @@ def test_no_event_begins_before_the_mesh_is_warmed_up() -> None:
     early = past_warm_up(snapshots=(scored_snapshot(5),))
     assert press(early, "error_burst").events == ()
     assert "Not yet" in press(early, "error_burst").notice
-    assert press(early, "error_burst").controls.story
 
 
 def test_the_mesh_accepts_any_sequence_of_buttons() -> None:
@@ -127,6 +123,3 @@ def test_no_service_is_left_when_all_have_joined() -> None:
     assert {event.service for event in state.events} == set(joins.services)
     assert press(state, joins.kind).events == state.events
     assert "No service is left" in press(state, joins.kind).notice
-    resumed = advance_story(replace(state, controls=replace(state.controls, story=True)), chapters(MESH, 3))
-    assert resumed.chapter is not None
-    assert not {event.service for event in resumed.chapter.events} & set(joins.services)

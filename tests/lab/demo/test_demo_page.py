@@ -18,10 +18,10 @@ import httpx
 import psutil
 import pytest
 
-from lab.demo.controls import CONTROLS, Controls, build_menu
+from lab.demo.controls import PAUSE, Controls, build_menu
 from lab.demo.document import encode, keys
 from lab.demo.outcomes import outcome, tally
-from lab.demo.remote_control import MOST_KEYS, WaitingKeys
+from lab.demo.remote_control import MAX_KEYS, WaitingKeys
 from lab.demo.state import CHANGE_SNAPSHOTS, KEPT, WARM_UP, DemoState, add_verdict, press
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange
@@ -59,7 +59,6 @@ def test_the_document_has_the_menu_and_the_progress_of_learning() -> None:
     assert late["controls"] == {
         "speed": 0.0,
         "paused": True,
-        "story": True,
     }
     assert [(row["key"], row["is_fault"]) for row in late["menu"]] == [
         (option.kind, option.is_fault) for option in MENU
@@ -132,7 +131,7 @@ def test_an_alert_that_names_others_is_not_right() -> None:
 
 
 def test_every_button_has_a_key() -> None:
-    assert sorted(keys(known_state())) == sorted([*(option.kind for option in MENU), *CONTROLS])
+    assert sorted(keys(known_state())) == sorted([*(option.kind for option in MENU), PAUSE])
 
 
 async def test_keys_wait_in_order_up_to_a_limit() -> None:
@@ -141,11 +140,11 @@ async def test_keys_wait_in_order_up_to_a_limit() -> None:
     for key in "lel":
         waiting_keys.press(key)
     assert await waiting_keys.take(0.0) == ["l", "e", "l"]
-    for _ in range(MOST_KEYS):
+    for _ in range(MAX_KEYS):
         waiting_keys.press("l")
-    with pytest.raises(Overloaded, match=f"at most {MOST_KEYS}"):
+    with pytest.raises(Overloaded, match=f"at most {MAX_KEYS}"):
         waiting_keys.press("e")
-    assert await waiting_keys.take(0.0) == ["l"] * MOST_KEYS
+    assert await waiting_keys.take(0.0) == ["l"] * MAX_KEYS
     waiting = asyncio.create_task(waiting_keys.take(30.0))
     await asyncio.sleep(0)
     waiting_keys.press("e")
@@ -249,8 +248,7 @@ def _check_fault(http: httpx.Client) -> None:
 
     until(lambda seen: not seen["warming_up"])
     assert http.post("/demo/keys", json={"key": "error_burst"}).status_code == 202
-    begun = until(lambda seen: any(deed["key"] == "error_burst" for deed in seen["deeds"]))
-    assert begun["controls"]["story"] is False
+    until(lambda seen: any(deed["key"] == "error_burst" for deed in seen["deeds"]))
     paged = until(lambda seen: any(deed["key"] == "error_burst" and deed["right"] for deed in seen["deeds"]))
     (burst,) = [deed for deed in paged["deeds"] if deed["key"] == "error_burst"]
     assert burst["outcome"].startswith("alert within ")

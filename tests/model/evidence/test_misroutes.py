@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.calm_again.mesh import STEP_SECONDS, Scenario, World, snapshots
-from lab.comparison.lines import Tagae
+from benchmarks.calm_again.mesh import Scenario, World, snapshots
+from model.checkpoint import load
 from model.verdict import Verdict
-from serve_app.pipeline import Mesh
+from serve_app.pipeline import Mesh, advance, options
+from serve_app.settings import Settings
 
 BEGINS, LASTS, SEED = 120, 160, 5  # snapshots before it and of it; forty minutes
 IN_TIME, ENDED = 12, 40  # snapshots until the alert, and until an alert about harmless calls is over
@@ -32,24 +33,25 @@ def to_fraud(share: float, failing: float, slower_ms: float = 0.0) -> Scenario:
     return scenario
 
 
+def score(mesh: Mesh, scenario: Scenario, first: int, end: int) -> tuple[list[Verdict], Mesh]:
+    """Return the verdicts on some snapshots of a scenario, and the mesh after them."""
+    checkpoint, chosen, found = load(), options(Settings()), []
+    for snapshot in islice(snapshots(scenario, end, SEED), first, None):
+        verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)
+        found.append(verdict)
+    return found, mesh
+
+
 @cache
-def calm() -> tuple[Tagae, Mesh]:
-    """Return the detector and the mesh before all of these scenarios, which change nothing until they begin."""
+def calm() -> Mesh:
+    """Return the mesh before all of these scenarios, which change nothing until they begin."""
     torch.set_num_threads(1)
-    detector = Tagae()
-    mesh = detector.start(STEP_SECONDS, 1)
-    for snapshot in snapshots(to_fraud(0.3, 0.3), BEGINS, SEED):
-        _, mesh = detector.advance(mesh, snapshot)
-    return detector, mesh
+    return score(Mesh(), to_fraud(0.3, 0.3), 0, BEGINS)[1]
 
 
 def verdicts_of(scenario: Scenario) -> list[Verdict]:
     """Return the verdicts from its begin on."""
-    (detector, mesh), found = calm(), []
-    for snapshot in islice(snapshots(scenario, BEGINS + LASTS, SEED), BEGINS, None):
-        verdict, mesh = detector.advance(mesh, snapshot)
-        found.append(verdict)
-    return found
+    return score(calm(), scenario, BEGINS, BEGINS + LASTS)[0]
 
 
 @pytest.mark.parametrize(("share", "failing"), [(0.1, 0.3), (0.2, 0.1), (0.3, 0.1)])

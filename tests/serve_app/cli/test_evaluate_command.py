@@ -71,27 +71,29 @@ def meshes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def values(text: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the values by form and detector, and by measure."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in json.loads(text):
+        found.setdefault((row["part"], row["detector"]), {})[row["measure"]] = row["value"]
+    return found
+
+
 def test_two_detectors_on_meshes_with_faults_and_a_quiet_one(meshes: Path) -> None:
     arguments = [meshes / "one", meshes / "two", meshes / "quiet", "-v", f"right={meshes}/right"]
     result = tagae("evaluate", *arguments, "-v", f"wrong={meshes}/wrong", "--json", "-")
     assert result.exit_code == 0, result.stderr
-    found: dict[str, Any] = json.loads(result.stdout)
-    assert list(found["pooled"]) == ["located", "normal"]
-    right, wrong = found["pooled"]["located"]["right"], found["pooled"]["located"]["wrong"]
-    overall = right["pages"]["overall"]
-    assert overall["recall"]["value"] == overall["top1"]["value"] == 1.0
-    assert overall["recall"]["n"] == right["incidents"] >= 2
-    assert right["pages"]["false_pages"] == 0
-    assert right["forecast"]["brier"] < right["forecast"]["brier_of_base_rate"]
-    assert wrong["pages"]["false_pages"] >= 1, "in time, but elsewhere"
-    apart = found["compared"]["located"]["right - wrong"]["recall"]
-    assert apart["value"] == pytest.approx(1.0 - wrong["pages"]["overall"]["recall"]["value"])
-    assert apart["only_second"] == 0
-    quiet = found["pooled"]["normal"]["right"]
-    assert quiet["promise"]["observed_per_day"]["value"] == 0.0
-    assert quiet["promise"]["promised_per_day"] == 1.0
-    incidents = found["recordings"][f"{meshes.name}/one"]["right"]["per_incident"]
-    assert [row["place"] for row in incidents] == [1] * len(incidents)
+    found = values(result.stdout)
+    assert set(found) == {(form, name) for form in ("located", "normal") for name in ("right", "wrong")}
+    right, wrong = found["located", "right"], found["located", "wrong"]
+    assert right["recall"] == right["top_1_of_true_pages"] == 1.0
+    assert right["false_pages_per_hour"] == 0
+    assert right["brier"] < right["brier_of_base_rate"]
+    assert wrong["false_pages_per_hour"] > 0, "in time, but elsewhere"
+    quiet = found["normal", "right"]
+    assert (quiet["fault_free_pages_per_day"], quiet["promised_pages_per_day"]) == (0.0, 1.0)
+    faults = {row["n"] for row in json.loads(result.stdout) if row["measure"] == "recall"}
+    assert faults == {sum(len(RecordingReader(meshes / name).incidents()) for name in ("one", "two"))}
 
 
 def test_notices_are_evaluated_separately(tmp_path: Path) -> None:
@@ -106,41 +108,27 @@ def test_notices_are_evaluated_separately(tmp_path: Path) -> None:
     given = "evaluate", recording, "-v", f"shy={tmp_path / 'shy.jsonl'}", "-v", f"right={tmp_path / 'right.jsonl'}"
     result = tagae(*given, "--json", tmp_path / "found.json")
     assert result.exit_code == 0, result.stderr
-    found = json.loads((tmp_path / "found.json").read_text())["recordings"][f"{tmp_path.name}/faults"]
-    shy, right = found["shy"], found["right"]
-    faults = len(shy["per_incident"])
+    found = values((tmp_path / "found.json").read_text())
+    shy, right = found["located", "shy"], found["located", "right"]
+    faults = len(RecordingReader(recording).incidents())
     assert faults > 1
-    assert [row["page"] is None for row in shy["per_incident"]] == [False, *[True] * (faults - 1)]
-    assert [row["notice"] is None for row in shy["per_incident"]] == [True, *[False] * (faults - 1)]
-    assert all(row["user_sigmas"] is not None for row in shy["per_incident"])
-    assert shy["pages"]["overall"]["recall"]["value"] == pytest.approx(1 / faults)
-    assert shy["notices"]["overall"]["recall"]["value"] == pytest.approx(1 - 1 / faults)
-    assert shy["pages_and_notices"]["overall"]["recall"]["value"] == 1.0
-    assert shy["pages_and_notices"]["pages_a_found_fault"] == right["pages"]["pages_a_found_fault"] == 1.0
-    assert right["notices"] is None
-    for words in ("notices, by time and place", "alerts and notices together", "incidents per fault found; 1 is right"):
+    assert shy["recall"] == pytest.approx(1 / faults, abs=1e-4)
+    assert shy["recall_with_notices"] == 1.0
+    assert shy["incidents_per_found_fault"] == right["incidents_per_found_fault"] == 1.0
+    assert "recall_with_notices" not in right, "it has none"
+    assert f"{tmp_path.name}/faults (located)" in result.stdout
+    for words in ("recall_with_notices", "false_pages_per_hour", "brier", "recall_of_"):
         assert words in result.stdout
 
 
-def test_alerts_while_telemetry_is_missing_have_a_row(tmp_path: Path) -> None:
+def test_alerts_while_telemetry_is_missing_have_a_figure(tmp_path: Path) -> None:
     recording = tmp_path / "silent"
     assert tagae("simulate", recording, *MESH, "--no-faults", "--silences-per-hour", 20).exit_code == 0
     write_verdicts(recording, tmp_path / "quiet.jsonl", right=True)
-    given = "evaluate", recording, "-v", f"quiet={tmp_path / 'quiet.jsonl'}"
-    result = tagae(*given, "--json", tmp_path / "found.json")
-    silence = json.loads((tmp_path / "found.json").read_text())["pooled"]["normal"]["quiet"]["silence"]
-    assert 0 < silence["hours"] < SNAPSHOTS * 15 / 3600
-    assert silence["false_pages"] == silence["false_notices"] == 0
-    assert "while telemetry is missing" in result.stdout
-
-
-def test_the_table_of_one_recording(meshes: Path) -> None:
-    one, two = (f"{name}={meshes / name / 'one.jsonl'}" for name in ("right", "wrong"))
-    result = tagae("evaluate", meshes / "one", "--verdicts", one, "--verdicts", two, "--reference", "wrong")
-    assert result.exit_code == 0, result.stderr
-    assert f"{meshes.name}/one (located)" in result.stdout
-    for words in ("false alerts: per hour", "Brier score", "by kind", "wrong minus", "only wrong"):
-        assert words in result.stdout
+    result = tagae("evaluate", recording, "-v", f"quiet={tmp_path / 'quiet.jsonl'}", "--json", "-")
+    (silence,) = [row for row in json.loads(result.stdout) if row["measure"] == "false_pages_per_hour_of_silence"]
+    assert silence["value"] == 0
+    assert 0 < silence["n"] < SNAPSHOTS * 15 / 3600
 
 
 def test_the_budget_of_the_settings_is_shown(meshes: Path) -> None:
@@ -148,21 +136,20 @@ def test_the_budget_of_the_settings_is_shown(meshes: Path) -> None:
         "evaluate", meshes / "quiet", "-v", f"right={meshes / 'right'}", "--set", "alert.false_pages_per_day=7",
         "--begin-after", 300, "--json", "-",
     )  # fmt: skip
-    promise = json.loads(result.stdout)["pooled"]["normal"]["right"]["promise"]
-    assert promise["promised_per_day"] == 7.0
-    assert promise["days"] == pytest.approx((SNAPSHOTS - 20) * 15 / 86_400, abs=1e-5)
+    found = {row["measure"]: row for row in json.loads(result.stdout)}
+    assert found["promised_pages_per_day"]["value"] == 7.0
+    assert found["fault_free_pages_per_day"]["n"] == pytest.approx((SNAPSHOTS - 20) * 15 / 86_400, abs=0.01)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["one", "-v", "{m}/right/one.jsonl"], "expected NAME=FILE or NAME=FOLDER"),
-        (["one", "-v", "a={m}/right/one.jsonl", "-v", "a={m}/wrong/one.jsonl"], "a: expected 1 files for 1 recordings"),
-        (["one", "two", "-v", "a={m}/right/one.jsonl"], "a: expected 2 files for 2 recordings, got 1"),
+        (["one", "-v", "a={m}/right/one.jsonl", "-v", "a={m}/wrong/one.jsonl"], "each name once"),
+        (["one", "two", "-v", "a={m}/right/one.jsonl"], "a: expected a folder for 2 recordings"),
         (["one", "one", "-v", "a={m}/right"], "recordings: expected each once"),
         (["one", "-v", "a={m}/nowhere"], "expected a readable file of verdict lines"),
         (["one", "two", "-v", "a={m}/two"], "a: expected {m}/two/"),
-        (["one", "-v", "a={m}/right", "--reference", "b"], "--reference: expected one of a, got 'b'"),
         (["right", "-v", "a={m}/right/one.jsonl"], "it is not a recording"),
     ],
 )

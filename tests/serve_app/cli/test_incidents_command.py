@@ -27,7 +27,7 @@ def incident(service: Service) -> dict[str, Any]:
 
 def run(service: Service, *arguments: str, columns: int = 250) -> Result:
     """One run of the command on a wide terminal."""
-    return tagae("incidents", "--url", service.url, "--mesh", MESH, *arguments, columns=columns)
+    return tagae("incidents", "list", "--url", service.url, "--mesh", MESH, *arguments, columns=columns)
 
 
 @pytest.mark.parametrize("columns", [250, 40])
@@ -74,10 +74,9 @@ def test_wrong_options_are_refused(service: Service, arguments: tuple[str, ...],
     assert text in " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("command", [[], ["show"]])
-def test_an_id_of_a_message_finds_its_incident(command: list[str], service: Service, incident: dict[str, Any]) -> None:
+def test_an_id_of_a_message_finds_its_incident(service: Service, incident: dict[str, Any]) -> None:
     """In any mesh: a message has the id, and a person may not know the mesh."""
-    arguments = ["incidents", *command, incident["id"], "--url", service.url]
+    arguments = ["incidents", "show", incident["id"], "--url", service.url]
     result = tagae(*arguments)
     assert result.exit_code == 0, result.stderr
     first, headline, *_ = result.stdout.splitlines()
@@ -91,18 +90,11 @@ def test_an_id_of_a_message_finds_its_incident(command: list[str], service: Serv
 
 
 def test_an_id_that_no_mesh_has_says_where_to_look(service: Service) -> None:
-    arguments = ["incidents", "20260101T000000Z-00000000", "--url", service.url]
+    arguments = ["incidents", "show", "20260101T000000Z-00000000", "--url", service.url]
     result = tagae(*arguments)
     assert result.exit_code == 1
     assert "expected the id of an incident" in result.stderr
-    assert "tagae incidents --since 90d" in result.stderr
-
-
-def test_options_before_a_command_are_refused() -> None:
-    """Otherwise another mesh would be meant."""
-    result = tagae("incidents", "--mesh", MESH, "accept", "nothing")
-    assert result.exit_code == 2
-    assert "expected options after accept, got --mesh before it" in " ".join(result.stderr.split())
+    assert "tagae incidents list --since 90d" in result.stderr
 
 
 def test_an_open_incident_is_accepted_as_normal(service: Service, incident: dict[str, Any]) -> None:

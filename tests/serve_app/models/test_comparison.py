@@ -13,11 +13,9 @@ from serve_app.api.schemas.models import (
     IntervalDocument,
     MeshTrialDocument,
     ModelPin,
-    RolloutDocument,
     TrialDocument,
 )
 from serve_app.models.comparison import (
-    MIN_BLOCKS,
     SNAPSHOTS_OF_A_BLOCK,
     ModelOutcome,
     add_failure,
@@ -26,8 +24,7 @@ from serve_app.models.comparison import (
     compare,
     rate,
 )
-from serve_app.models.gate import broken_limit, if_unchanged, next_change
-from serve_app.models.rollout import promote, start_canary
+from serve_app.models.gate import broken_limit
 from serve_app.settings.models import ModelsSettings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -218,46 +215,3 @@ def test_a_limit_is_broken_only_if_that_is_sure(changed: dict[str, Any], words: 
     reason = broken_limit(comparison(**changed), LIMITS)
     assert reason.startswith(words)
     assert bool(reason) == bool(words)
-
-
-def test_a_broken_limit_rolls_back_and_an_unchanged_trial_only() -> None:
-    rollout = start_canary(RolloutDocument(), PIN, 0.1)
-    assert rollout.trial is not None
-    worse = comparison(same_status=IntervalDocument(value=0.5, low=0.4, high=0.6))
-    due = next_change(rollout.trial, worse, LIMITS, START)
-    assert due is not None
-    after = if_unchanged(rollout.trial, due[0])(rollout)
-    assert (after.trial, after.active, after.history[-1].reason) == (None, None, due[1])
-    changed = start_canary(rollout, PIN, 0.2)
-    assert if_unchanged(rollout.trial, due[0])(changed) is changed
-
-
-def test_a_candidate_is_promoted_and_confirmed_by_rule() -> None:
-    limits = ModelsSettings(promote_after_hours=6, confirm_after_hours=24)
-    rollout = start_canary(RolloutDocument(), PIN, 0.1)
-    assert rollout.trial is not None
-    began = rollout.trial.since
-    for hours, snapshots, settings in ((5.9, 1000, limits), (7, 99, limits), (7, 1000, LIMITS)):
-        now = began + timedelta(hours=hours)
-        assert next_change(rollout.trial, comparison(snapshots=snapshots), settings, now) is None
-    due = next_change(rollout.trial, comparison(), limits, began + timedelta(hours=6))
-    assert due is not None
-    promoted = due[0](rollout)
-    assert promoted.trial is not None
-    assert promoted.trial.share == 1
-    began = promoted.trial.since
-    assert next_change(promoted.trial, comparison(), limits, began + timedelta(hours=23)) is None
-    assert next_change(promoted.trial, comparison(snapshots=0), limits, began + timedelta(days=9)) is None
-    due = next_change(promoted.trial, comparison(), limits, began + timedelta(hours=24))
-    assert due is not None
-    kept = due[0](promoted)
-    assert (kept.active, kept.trial, kept.history[-1].reason) == (PIN, None, "within all limits for 24 hours")
-
-
-def test_a_shadow_is_never_promoted_by_rule() -> None:
-    rollout = start_canary(RolloutDocument(), PIN, 0.0)
-    assert rollout.trial is not None
-    limits = ModelsSettings(promote_after_hours=1)
-    assert next_change(rollout.trial, comparison(), limits, rollout.trial.since + timedelta(days=9)) is None
-    assert promote(rollout, PIN).trial is not None
-    assert MIN_BLOCKS > 1

@@ -127,7 +127,6 @@ async def test_the_weights_in_use_stay_in_use_while_new_ones_cannot_be_loaded(
 ) -> None:
     ours, theirs = models_of(store, registry), models_of(store, registry)
     ours.change(lambda rollout: changes.promote(rollout, pin))
-    ours.change(changes.confirm)
     await theirs.follow_once()
     assert await digest_of(theirs) == pin.version
     newer = add_model(registry, weights)

@@ -48,29 +48,24 @@ def test_a_canary_uses_a_share_of_the_meshes_that_only_grows() -> None:
     assert pins_of(half, ALL_MESHES) == (None, ONE)
 
 
-def test_a_promoted_model_keeps_the_one_before_beside_it_until_it_is_confirmed() -> None:
+def test_a_promoted_model_ends_its_trial() -> None:
     promoted = changes.promote(changes.start_canary(EMPTY, ONE, 0.1), ONE, "ann")
-    assert {pins_of(promoted, mesh) for mesh in [*MESHES, ALL_MESHES]} == {(ONE, None)}
+    assert {pins_of(promoted, mesh) for mesh in [*MESHES, ALL_MESHES]} == {(ONE, ONE)}
     assert changes.promote(promoted, ONE) is promoted
-    kept = changes.confirm(promoted, "24 hours")
-    assert {pins_of(kept, mesh) for mesh in MESHES} == {(ONE, ONE)}
-    assert changes.confirm(kept) is kept
-    assert changes.promote(kept, ONE) is kept
-    assert [one.action.value for one in kept.history] == ["canary", "promote", "confirm"]
-    assert kept.history[-1].reason == "24 hours"
+    assert [one.action.value for one in promoted.history] == ["canary", "promote"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_a_trial_is_rolled_back_to_its_baseline(share: float) -> None:
-    begun = changes.confirm(changes.promote(EMPTY, ONE))
-    trial = changes.promote(begun, TWO) if share == 1 else changes.start_canary(begun, TWO, share)
+    trial = changes.start_canary(changes.promote(EMPTY, ONE), TWO, share)
+    assert pins_of(trial, ALL_MESHES) == ((TWO, ONE) if share == 1 else (ONE, TWO))
     back = changes.roll_back(trial, "", "too many alerts")
     assert {pins_of(back, mesh) for mesh in MESHES} == {(ONE, ONE)}
     assert (back.trial, back.history[-1].reason, back.history[-1].model) == (None, "too many alerts", ONE)
 
 
 def test_without_a_trial_a_rollback_leads_to_the_model_before() -> None:
-    second = changes.confirm(changes.promote(changes.confirm(changes.promote(EMPTY, ONE)), TWO))
+    second = changes.promote(changes.promote(EMPTY, ONE), TWO)
     back = changes.roll_back(second)
     assert pins_of(back, "shop") == (ONE, ONE)
     assert changes.roll_back(back) == back, "a repeated request goes no further"
@@ -85,7 +80,7 @@ def test_one_candidate_is_tried_at_a_time() -> None:
     with pytest.raises(UnfitModel, match="roll it back first"):
         changes.promote(trial, TWO)
     with pytest.raises(UnfitModel, match="than the one in use"):
-        changes.start_canary(changes.confirm(changes.promote(EMPTY, ONE)), ONE, 0.1)
+        changes.start_canary(changes.promote(EMPTY, ONE), ONE, 0.1)
 
 
 def test_a_single_mesh_has_a_model_of_its_own_and_gives_it_up() -> None:
@@ -119,7 +114,7 @@ def test_the_store_keeps_it(store: StateStore, place: StoreSettings) -> None:
 
 
 def test_a_person_who_follows_a_rule_goes_back_once() -> None:
-    first = changes.confirm(changes.promote(EMPTY, ONE))
+    first = changes.promote(EMPTY, ONE)
     trial = changes.start_canary(first, TWO, 0.1)
     by_rule = changes.roll_back(trial, reason="too many alerts")
     assert changes.roll_back(by_rule, "ada") == by_rule

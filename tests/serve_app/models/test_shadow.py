@@ -172,7 +172,7 @@ async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
     session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
     for snapshot in snapshots[:25]:
         await session.push("shop", snapshot)
-    session.models.change(lambda rollout: changes.promote(rollout, twin))
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
     for snapshot in snapshots[25:]:
         await session.push("shop", snapshot)
     assert session.verdicts[-1].model_digest == twin.version
@@ -279,7 +279,7 @@ async def break_candidate(session: Session, twin: ModelPin, how: str, monkeypatc
 
     monkeypatch.setattr(session.shadow, "_judge", fails)
     if how == "in use":
-        session.models.change(lambda rollout: changes.promote(rollout, twin))
+        session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
     else:
         session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
 
@@ -309,11 +309,11 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
     assert comparison.candidate_failed.value == 1.0
 
 
-async def test_a_promoted_model_that_cannot_be_loaded_is_rolled_back(
+async def test_a_model_on_all_meshes_that_cannot_be_loaded_is_rolled_back(
     session: Session, twin: ModelPin, tmp_path: Path
 ) -> None:
     (tmp_path / "models" / twin.version / WEIGHTS).write_bytes(b"changed")
-    session.models.change(lambda rollout: changes.promote(rollout, twin))
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
     for snapshot in record_simulation(SPEC, MIN_SNAPSHOTS):
         assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
     await session.trials.check()
@@ -329,7 +329,7 @@ async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
         raise RuntimeError("shapes do not match")
 
     monkeypatch.setattr(session.shadow, "_judge", fail)
-    session.models.change(lambda rollout: changes.promote(rollout, twin))
+    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
     for snapshot in record_simulation(SPEC, 60):
         await session.push("shop", snapshot)
     await session.trials.check()
@@ -341,14 +341,14 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
     snapshots = record_slow_moments(120)
     for snapshot in snapshots[:20]:
         await session.push("shop", snapshot)
-    session.models.change(lambda rollout: changes.promote(rollout, nervous))
+    session.models.change(lambda rollout: changes.start_canary(rollout, nervous, 1.0))
     for snapshot in snapshots[20:]:
         await session.push("shop", snapshot)
         await session.trials.check()
         if not session.models.has_trial:
             break
     history = session.models.rollout.history
-    assert [one.action.value for one in history] == ["promote", "rollback"]
+    assert [one.action.value for one in history] == ["canary", "rollback"]
     assert history[-1].by == ""
     assert "budget" in history[-1].reason or "agrees" in history[-1].reason
     verdict = await session.push("shop", snapshots[-1])

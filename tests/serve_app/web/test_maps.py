@@ -110,6 +110,12 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
             *SMALL.edge_index, SMALL.edge_features[:, 0], moment.deviations.calls, strict=True
         )
     }
+    hops = {
+        name: [(drawn.nodes.name[drawn.edges.source[e]], step, down) for e, step, down in zip(*columns, strict=True)]
+        for name, one in drawn.spread.items()
+        if (columns := (one.edge, one.step, one.is_down))
+    }
+    assert hops == {"worse": [("pay/card", 1, False)], "other": [("shop/cart", 1, True)]}
 
 
 def test_a_mesh_without_calls_or_incidents_is_drawn() -> None:

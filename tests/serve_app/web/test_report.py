@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +25,7 @@ from serve_app.settings import Settings
 from serve_app.web.report import markdown_report, report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.event_log import event_log
-from serve_app.web.report.incident_graph import MAX_NEIGHBOURS, build_graph
-from serve_app.web.report.knowledge import all_knowledge, news
+from serve_app.web.report.graph import columns, graph
 from serve_app.web.report.picture import incident_picture
 from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.series import metric_series
@@ -163,7 +161,6 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[ScoredSnapshot
     read_text = " ".join(read_markup(html).split())
     heads = [
         "Timeline (UTC)",
-        "What was known when",
         "Likely causes",
         "Affected services",
         "Changes and events nearby",
@@ -273,26 +270,24 @@ def test_names_are_text_and_never_markup(moments: list[ScoredSnapshot]) -> None:
 
 def test_a_vanished_service_is_drawn_dashed_with_its_callers(vanished_recording: list[ScoredSnapshot]) -> None:
     case = find("shop", vanished_recording)
-    shown = build_graph(case)
     assert case.first not in case.worst.snapshot.node_ids
-    assert shown.gone[0]
-    assert (shown.edge_index[1] == 0).any(), "its last known callers"
+    assert columns(case)[1], "its last known callers"
     page = report("shop", vanished_recording, made_at=MADE)
     assert "service culprit gone" in page
     assert "disappeared: no requests" in read(page)
 
 
-def test_the_graph_shows_the_incident_and_not_the_whole_mesh(moments: list[ScoredSnapshot]) -> None:
+def test_the_graph_has_the_services_of_the_incident_by_distance(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
-    shown = build_graph(case)
-    names = shown.layout.names
-    assert names[0] == case.first
-    assert set(case.incident.affected) <= set(names[: shown.num_involved])
-    assert len(names) <= shown.num_involved + MAX_NEIGHBOURS
-    touching = np.any(shown.edge_index < shown.num_involved, axis=0)
-    assert touching.all()
-    assert len(shown.calls) == shown.edge_index.shape[1]
-    assert set(shown.edge_index.ravel().tolist()) | set(range(shown.num_involved)) == set(range(len(names)))
+    found = columns(case)
+    assert found[0] == [case.first]
+    for distance, names in enumerate(found[1:], 1):
+        reached = [hop.far for hop in case.hops if hop.distance == distance]
+        assert names == (reached or found[-1])
+    drawn = {name for names in found for name in names}
+    assert set(case.incident.affected) <= drawn
+    assert len(re.findall('class="hop"', graph(case))) == len(case.hops)
+    assert graph(case, 1).count("<circle") == len(found), "one of each column"
 
 
 def _gives_numbers(incident: IncidentDocument, moment: ScoredSnapshot) -> bool:
@@ -451,22 +446,12 @@ def test_incidents_that_are_open_at_once_are_chapters_of_one_report(moments: lis
     assert "Also open then" not in report("shop", moments, made_at=MADE)
 
 
-def test_a_report_says_what_was_known_when(moments: list[ScoredSnapshot]) -> None:
-    """Each change of the state and of the first suspect, in a table."""
+def test_a_report_says_what_happened_when(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
-    known, rows = all_knowledge(case), news(case)
-    assert [one.at for one in known] == [
-        moment.verdict.observed_at for moment in moments if any(moment.verdict.incidents)
-    ]
-    assert rows[0] == known[0]
-    assert {case.worst.verdict.observed_at, known[-1].at} <= {one.at for one in rows}
-    changed = [b for a, b in pairwise(known) if (a.state, a.suspect) != (b.state, b.suspect)]
-    assert all(one in rows for one in changed)
     html = report("shop", moments, made_at=MADE)
-    for row in rows:
-        cells = "".join(f"<td>{cell}</td>" for cell in row.row)
-        assert f"<tr>{cells}</tr>" in html
-        assert f"| {' | '.join(row.row[:2])} |" in markdown_report("shop", moments, made_at=MADE)
+    for step in event_log(case):
+        assert f"<td>{step.at:%Y-%m-%d %H:%M:%S}</td>" in html
+        assert step.text in read_markup(html)
 
 
 def test_a_report_on_an_open_incident_says_how_it_develops(moments: list[ScoredSnapshot]) -> None:
@@ -490,7 +475,7 @@ def test_times_are_written_in_the_zone_of_the_report(moments: list[ScoredSnapsho
     for write in (report, markdown_report):
         text = words_of(write("shop", moments, made_at=MADE, zone=zone))
         assert f"{since:%H:%M:%S}" in text
-        assert f"time ({ended:%Z})" in text
+        assert f"({ended:%Z})" in text
         assert f"{MADE.astimezone(zone):%Y-%m-%d %H:%M:%S} IST by tagae" in text
         assert f"{case.incident.since:%H:%M:%S}" not in text
         assert write("shop", moments, made_at=MADE) == write("shop", moments, made_at=MADE, zone=read_zone("UTC"))

@@ -74,7 +74,7 @@ async def work(session: MeshSession) -> None:
 async def test_pushes_that_fail_count_against_the_model_in_use(
     start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
+    Rollouts(store).change(lambda rollout: changes.start_canary(rollout, pin, 1.0))
     session = start()
     await session.push("shop", PACKED[0], later())
     decide, broken = SessionRunner.decide, RuntimeError("shapes do not match")
@@ -98,7 +98,7 @@ async def test_pushes_that_fail_count_against_the_model_in_use(
 
 
 async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: ModelPin, store: StateStore) -> None:
-    Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
+    Rollouts(store).change(lambda rollout: changes.start_canary(rollout, pin, 1.0))
     session = start()
     await session.push("shop", PACKED[1], later())
     with pytest.raises(Exception, match="expected a snapshot after the newest one"):

@@ -1,0 +1,115 @@
+"""``tagae score``: recordings and past periods."""
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from lab.simulator.mesh.topology import MeshSpec
+from lab.simulator.simulator import Simulator
+from model.checkpoint import SHIPPED
+from model.snapshot import MeshSnapshot
+from serve_app.cli import console
+from serve_app.collect.prometheus.history import fetch_ahead
+from serve_app.recordings.writer import RecordingWriter
+from tests.serve_app.cli.command import tagae
+from tests.serve_app.collect.prometheus import standin
+from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
+from tests.timing import PATIENCE_SECONDS
+
+score = partial(tagae, "score")
+LENGTH = 30
+
+
+def simulate(seed: int, length: int) -> list[MeshSnapshot]:
+    return list(Simulator(MeshSpec(services=20, calls_per_service=3.0, seed=seed), snapshots=length).snapshots())
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recordings") / "mon"
+    with RecordingWriter(folder, 15.0, {"source": "simulated"}) as writer:
+        for snapshot in simulate(0, LENGTH):
+            writer.write(snapshot)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_past_period_of_a_mesh_is_scored_like_its_recording(
+    recording: Path, other_weights: Path, tmp_path: Path
+) -> None:
+    snapshots = simulate(0, LENGTH)
+    first, last = (snapshots[i].observed_at.isoformat() for i in (0, LENGTH - 1))
+    with standin.start_server(IstioMesh(find_snapshot(snapshots))) as server:
+        url = standin.url_of(server)
+        settings = tmp_path / "tagae.toml"
+        settings.write_text(
+            f"""
+            collector.deadline_seconds = {PATIENCE_SECONDS}
+            [meshes.blue]
+            prometheus = "{url}"
+            [meshes.green]
+            prometheus = "{url}"
+            """,
+            encoding="utf-8",
+        )
+        period = ("--from", first, "--to", last, "--config", settings)
+        blue, green = (score(*period, "--mesh", name) for name in ("blue", "green"))
+        own = ("--set", f"meshes.blue.weights={other_weights}")
+        chosen = score(*period, *own, "--mesh", "blue")
+        given = score(*period, *own, "--mesh", "blue", "--weights", SHIPPED)
+    assert {one.exit_code for one in (blue, green, chosen, given)} == {0}, blue.stderr + chosen.stderr
+    assert blue.stdout == green.stdout
+    assert len(blue.stdout.splitlines()) == LENGTH
+    assert chosen.stdout != blue.stdout, "the mesh has its own weights"
+    assert given.stdout == blue.stdout, "--weights wins"
+
+
+def test_a_recording_that_is_broken_fails_with_its_error(recording: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in recording.iterdir():
+        content = file.read_bytes()
+        (broken / file.name).write_bytes(content[:100] if file.name == "nodes.parquet" else content)
+    result = score(broken)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "write the recording again" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_next_things_are_fetched_while_one_is_used() -> None:
+    fetched, third = [], threading.Event()
+
+    def things() -> Iterator[int]:
+        for number in range(10):
+            fetched.append(number)
+            if number == 3:
+                third.set()
+            yield number
+
+    ahead = fetch_ahead(things(), 3)
+    assert next(ahead) == 0
+    assert third.wait(PATIENCE_SECONDS), "nothing was fetched ahead"
+    assert len(fetched) == 4
+    assert list(ahead) == list(range(1, 10))
+
+
+def test_an_error_while_fetching_is_raised_in_its_place() -> None:
+    def things() -> Iterator[int]:
+        yield 1
+        raise ValueError("the second")
+
+    ahead = fetch_ahead(things(), 4)
+    assert next(ahead) == 1
+    with pytest.raises(ValueError, match="the second"):
+        next(ahead)
+
+
+def test_a_log_shows_rate_and_time_left(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "NOTE_SECONDS", 0.0)
+    result = score(recording)
+    assert "scoring mon: 15 of 30, " in result.stderr
+    assert " min left, " in result.stderr
+    assert len(result.stdout.splitlines()) == LENGTH
