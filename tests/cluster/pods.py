@@ -28,8 +28,11 @@ def requests(manifests: Manifests) -> dict[str, float]:
     total = {"cpu": 0.0, "memory": 0.0}
     workers = {one["groupName"]: one["minReplicas"] for one in manifests.cluster["workerGroupSpecs"]}
     beside_head = manifests.cluster["autoscalerOptions"]["resources"]["requests"]
-    redis = {"redis": one["spec"]["template"] for one in manifests.all("StatefulSet")}
-    for group, template in (manifests.templates | redis).items():
+    templates = [
+        *manifests.templates.items(),
+        *(("redis", one["spec"]["template"]) for one in manifests.all("StatefulSet")),
+    ]
+    for group, template in templates:
         spec = template["spec"]
         later = [one["resources"]["requests"] for one in spec["containers"]]
         later += [beside_head] if group == "head" else []

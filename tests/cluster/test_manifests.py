@@ -10,7 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from serve_app.settings import Settings, load
 from tests.cluster.pods import offered
 from tests.cluster.rendering import CLUSTER, ONE_POD, Manifests
 from tests.cluster.schemas import ROOT, check, checkable, needs_crd, pods
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
 from tests.live.programs import free_ports
 
 SCRAPE = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text(encoding="utf-8"))
@@ -308,15 +308,10 @@ def test_a_worker_is_ready_while_its_raylet_and_its_proxy_are_well(
 def _answering(status: int) -> Iterator[str]:
     """The URL of a server that gives this status after 1.06 s, as slow as a raylet without its head."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             threading.Event().wait(1.06)
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
+            self.send(status)
 
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
         yield url
