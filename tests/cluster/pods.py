@@ -128,13 +128,18 @@ def pods_at_start(manifests: Manifests) -> list[Pod]:
     for group in manifests.cluster["workerGroupSpecs"]:
         (container,) = group["template"]["spec"]["containers"]
         found += [
-            Pod(group["groupName"], group["template"]["metadata"]["labels"], offered(group), _asks_proxy(container))
+            Pod(
+                group["groupName"],
+                group["template"]["metadata"]["labels"],
+                ray_resources(group),
+                _asks_proxy(container),
+            )
             for _ in range(group["minReplicas"])
         ]
     return found
 
 
-def offered(group: dict[str, Any]) -> dict[str, float]:
+def ray_resources(group: dict[str, Any]) -> dict[str, float]:
     """What KubeRay lets a pod of a worker group offer: its limits, with CPUs rounded up, or its start parameters."""
     limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
     cpus = group["rayStartParams"].get("num-cpus", math.ceil(quantity(limits["cpu"])))

@@ -24,7 +24,7 @@ from serve_app.access.routes import OPEN
 from serve_app.app import LIGHT_CPUS, Arguments
 from serve_app.runtime.environment import RAY_ENVIRONMENT
 from serve_app.settings import Settings, load
-from tests.cluster.pods import offered
+from tests.cluster.pods import ray_resources
 from tests.cluster.rendering import CLUSTER, ONE_POD, Manifests
 from tests.cluster.schemas import ROOT, check, checkable, needs_crd, pods
 from tests.http_server import QuietHandler, serve_in_thread
@@ -271,7 +271,7 @@ def test_the_claims_of_all_replicas_fit_the_pods(
         (of_scorer,) = [one["ray_actor_options"] for one in application["deployments"] if one["name"] == "Scorer"]
         assert of_scorer == {"num_cpus": scorer.num_cpus, "num_gpus": scorer.num_gpus}
     for resource, claim in claims.items():
-        assert claim <= sum(group[f"{bound}Replicas"] * offered(group)[resource] for group in groups.values())
+        assert claim <= sum(group[f"{bound}Replicas"] * ray_resources(group)[resource] for group in groups.values())
 
 
 def test_pods_of_ray_have_probes_that_bear_a_slow_answer(ray_service: Manifests) -> None:

@@ -97,7 +97,7 @@ class Access:
 def namespace(folder: Path) -> Iterator[Access]:
     """A namespace for restricted pods with the Secrets of an installation. It is deleted at the end.
 
-    A namespace that exists already belongs to somebody, and fails the test.
+    A namespace that exists already belongs to someone, and fails the test.
     """
     kubectl("create", "namespace", NAMESPACE)
     try:
