@@ -14,6 +14,7 @@ from serve_app.recordings.reader import RecordingReader
 from tests.cluster.schemas import ROOT
 from tests.kubernetes.installation import (
     MAX_GAP_SECONDS,
+    NAMESPACE,
     ON_KUBERNETES,
     OURS,
     WORKERS,
@@ -91,10 +92,9 @@ def kill_raylet() -> None:
 
 
 def evict_worker() -> None:
-    name = _first(WORKERS)
-    metadata = {"name": name, "namespace": items("pods", WORKERS)[0]["metadata"]["namespace"]}
+    metadata = {"name": _first(WORKERS), "namespace": NAMESPACE}
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{name}/eviction"
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{metadata['name']}/eviction"
     kubectl("create", "--raw", path, "--filename", "-", stdin=json.dumps(eviction))
 
 
