@@ -19,7 +19,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export MALLOC_TOP_PAD_ ?= 268435456
 export MALLOC_ARENA_MAX ?= 1
 
-.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate gate false-green help setup demo mesh test test-all test-live test-gpu test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
+.PHONY: audit bench-gpu check-page images manifests lock sbom evaluate gate false-green help setup demo mesh test test-all test-live test-gpu test-kubernetes test-page screenshots wheel wheels sdist chart image release-check release-notes check bench openapi reference docs proto fuzz rules train clean
 .DEFAULT_GOAL := help
 
 help:  ## list all targets
@@ -41,6 +41,9 @@ test-all: .venv/.stamp $(HELM)  ## run all tests: also kills, wheels, training, 
 
 test-live: .venv/.stamp  ## run the tests against a real Prometheus, Alertmanager, Redis, nginx and a mesh of Envoys; installs them if possible, skips the rest
 	bash tests/live/install.sh $(BIN) && $(BIN)/pytest -m live $(ARGS)
+
+test-kubernetes: .venv/.stamp $(HELM)  ## run the tests on the Kubernetes cluster that KUBECONFIG names, in a namespace of their own; sizes: TAGAE_VALUES=FILE
+	$(BIN)/pytest -m kubernetes tests/kubernetes $(ARGS)
 
 test-page: .venv/.stamp  ## run the tests of the page in a real Chromium; installs it if possible, else skips them
 	bash tests/page/install.sh $(BIN) && $(BIN)/pytest -m page $(ARGS)
@@ -79,7 +82,7 @@ docs: .venv-docs/.stamp  ## build the site of docs/ into build/site; a warning f
 proto: .venv/.stamp  ## generate the sidecar's code from its .proto, into serve_app/sidecar/generated
 	$(BIN)/python -m grpc_tools.protoc -Iserve_app/sidecar/generated=serve_app/sidecar --python_out=. --pyi_out=. --grpc_python_out=. serve_app/sidecar/generated/verdicts.proto
 
-manifests: .venv/.stamp $(HELM)  ## write cluster.yaml and the manifests of deploy/kustomize from the chart
+manifests: .venv/.stamp $(HELM)  ## write cluster.yaml and the manifests of deploy/kubernetes from the chart
 	PATH=$(CURDIR)/$(BIN):$$PATH deploy/manifests.sh
 
 fuzz: .venv/.stamp  ## send random requests, made from the OpenAPI document, to a running service; SECONDS=600

@@ -3,8 +3,8 @@
 #   images.sh IMAGE    IMAGE: name of the images in a registry, without a tag, such as registry.example/team/tagae
 #   BASE=python:3.11-slim   CUDA=nvidia/cuda:13.0.1-devel-ubuntu24.04   TORCH_INDEX_URL=   as in Dockerfile
 #   TORCH_INDEX_URL is needed on x86-64, since the image `cpu` has no CUDA.
-# Writes dist/images.json (base and built images with digests), dist/cluster.yaml, dist/sidecar.yaml and dist/images.yaml
-# (values of the chart).
+# Writes dist/images.json (base and built images with digests), dist/images.yaml (values of the chart), and in dist/ the
+# manifests cluster.yaml, gpu.yaml, one-pod.yaml and sidecar.yaml.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=${1:?"expected the name of the image, such as: make images IMAGE=registry.example/team/tagae"}
@@ -24,9 +24,9 @@ redis=$(sed -n 's|^ *image: \(redis:.*\)$|\1|p' cluster.yaml)
 redis_image="${redis%%:*}@$(digest_of "$redis")"
 cuda_digest=$(digest_of "$cuda")
 mkdir -p dist
-cp cluster.yaml dist/cluster.yaml
-cp deploy/sidecar/sidecar.yaml dist/sidecar.yaml
-sed -i "s|image: $redis\$|image: $redis_image|" dist/cluster.yaml
+cp cluster.yaml deploy/kubernetes/gpu.yaml deploy/kubernetes/one-pod.yaml deploy/sidecar/sidecar.yaml dist/
+manifests=(dist/cluster.yaml dist/gpu.yaml dist/one-pod.yaml dist/sidecar.yaml)
+sed -i "s|image: $redis\$|image: $redis_image|" "${manifests[@]}"
 printf 'images:\n  redis: %s\n' "$redis_image" >dist/images.yaml
 entries=
 for target in cpu gpu; do
@@ -34,13 +34,13 @@ for target in cpu gpu; do
         --build-arg "CUDA=${cuda%%@*}@$cuda_digest" \
         --build-arg "TORCH_INDEX_URL=${TORCH_INDEX_URL:-}" --provenance=true --sbom=true -t "$image:$target" --push .
     digest=$(digest_of "$image:$target")
-    sed -i "s|image: tagae:$target\$|image: $image@$digest|" dist/cluster.yaml dist/sidecar.yaml
+    sed -i "s|image: tagae:$target\$|image: $image@$digest|" "${manifests[@]}"
     echo "  $target: $image@$digest" >>dist/images.yaml
     entries+=", \"$target\": \"$image@$digest\""
 done
 echo "{\"base\": \"${base%%@*}@$base_digest\"$entries}" >dist/images.json
-if grep -nE 'image: (tagae|redis):' dist/cluster.yaml dist/sidecar.yaml; then
+if grep -nE 'image: (tagae|redis):' "${manifests[@]}"; then
     echo "images.sh: the images above are not named by digest" >&2
     exit 1
 fi
-echo "wrote dist/images.json, dist/cluster.yaml, dist/sidecar.yaml and dist/images.yaml"
+echo "wrote dist/images.json, dist/images.yaml and ${manifests[*]}"

@@ -12,7 +12,7 @@ import pytest
 from tests.timing import TIME_FACTOR
 
 TESTS = Path(__file__).parent
-UNASKED = {"live", "days", "page"}
+UNASKED = {"live", "days", "page", "kubernetes"}
 LONG = ("slow", "ray")
 
 

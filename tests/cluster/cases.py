@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rendering import CPU_ONLY, SHIPPED, Manifests, needs_helm, render
+from tests.cluster.rendering import ONE_POD_VALUES, SHIPPED, SMALL_VALUES, Manifests, needs_helm, render
 from tests.cluster.variants import DEPLOYMENTS, RAY_SERVICES
 
 Make = Callable[[Path], Manifests]
@@ -21,13 +21,15 @@ def _shipped(name: str) -> Make:
 
 
 RAY_SERVICE_CASES = [
-    pytest.param(_shipped("cluster.yaml"), id="cluster.yaml"),
+    pytest.param(_shipped("cluster"), id="cluster.yaml"),
+    pytest.param(_shipped("gpu"), id="gpu.yaml"),
+    pytest.param(_from_values({}, SMALL_VALUES), id="rayservice-small", marks=needs_helm),
     *(pytest.param(_from_values(v), id=f"rayservice-{name}", marks=needs_helm) for name, v in RAY_SERVICES.items()),
 ]
 DEPLOYMENT_CASES = [
-    pytest.param(_shipped("cpu-only"), id="cpu-only"),
+    pytest.param(_shipped("one-pod"), id="one-pod.yaml"),
     *(
-        pytest.param(_from_values(v, CPU_ONLY), id=f"deployment-{name}", marks=needs_helm)
+        pytest.param(_from_values(v, ONE_POD_VALUES), id=f"deployment-{name}", marks=needs_helm)
         for name, v in DEPLOYMENTS.items()
     ),
 ]

@@ -1,4 +1,4 @@
-"""The manifests of the repository, and the chart and the overlays as helm and kubectl render them."""
+"""The manifests of the repository, and the chart as helm renders it."""
 
 import json
 import os
@@ -15,8 +15,9 @@ import yaml
 from tests.cluster.schemas import ROOT
 
 CHART = ROOT / "deploy" / "helm" / "tagae"
-CPU_ONLY = CHART / "cpu-only.yaml"
-OVERLAYS = {"gpu": ROOT / "deploy" / "kustomize" / "gpu", "cpu-only": ROOT / "deploy" / "kustomize" / "cpu-only"}
+SMALL_VALUES, ONE_POD_VALUES = CHART / "values-small.yaml", CHART / "values-one-pod.yaml"
+SHIPPED_FILES = ("cluster.yaml", "deploy/kubernetes/gpu.yaml", "deploy/kubernetes/one-pod.yaml")
+OVERLAY = ROOT / "deploy" / "kustomize" / "kustomization.yaml"
 SEARCHED = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
 HELM, KUBECTL = (shutil.which(program, path=SEARCHED) for program in ("helm", "kubectl"))
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not here (make setup installs it on Linux on x86-64)")
@@ -96,6 +97,5 @@ def render(folder: Path, values: Mapping[str, Any] | None = None, *files: Path) 
     return parse(run_helm("template", "tagae", str(CHART), "--namespace", "tagae", *chosen))
 
 
-CLUSTER = parse((ROOT / "cluster.yaml").read_text(encoding="utf-8"))
-ONE_POD = parse((OVERLAYS["cpu-only"] / "tagae.yaml").read_text(encoding="utf-8"))
-SHIPPED = {"cluster.yaml": CLUSTER, "cpu-only": ONE_POD}
+SHIPPED = {Path(name).stem: parse((ROOT / name).read_text(encoding="utf-8")) for name in SHIPPED_FILES}
+CLUSTER, GPU, ONE_POD = SHIPPED.values()

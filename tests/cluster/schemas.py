@@ -13,10 +13,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 CRD = ROOT.parent / "shared" / "kuberay" / "ray.io_rayservices.yaml"
 needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions are not here (../shared/kuberay)")
-VERSIONS = (
-    "1.29",
-    "1.37",
-)  # of Kubernetes: the oldest one that the chart allows, and the newest one that is known here
+VERSIONS = tuple(f"1.{minor}" for minor in range(30, 37))  # of Kubernetes: from the oldest one that the chart allows
 
 
 @cache

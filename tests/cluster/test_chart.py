@@ -13,16 +13,18 @@ import yaml
 from typer.main import get_command
 
 from serve_app.cli import app
-from tests.cluster.kubernetes_api import kubernetes_api
+from tests.cluster.pods import quantity, requests
 from tests.cluster.rendering import (
     CHART,
     CLUSTER,
+    GPU,
     HELM,
     KUBECTL,
-    ONE_POD,
-    OVERLAYS,
+    OVERLAY,
     SEARCHED,
     SHIPPED,
+    SHIPPED_FILES,
+    SMALL_VALUES,
     needs_helm,
     needs_kubectl,
     parse,
@@ -32,7 +34,7 @@ from tests.cluster.rendering import (
 from tests.cluster.schemas import ROOT, check, checkable, pods
 from tests.cluster.variants import MESH_WEIGHTS, REFUSED, SETTINGS, WEIGHTS
 
-GENERATED = ("cluster.yaml", "deploy/kustomize/gpu/tagae.yaml", "deploy/kustomize/cpu-only/tagae.yaml")
+FILES = {Path(name).stem: ROOT / name for name in SHIPPED_FILES}
 
 
 @needs_helm
@@ -40,14 +42,8 @@ def test_the_manifests_are_rendered_from_the_chart(tmp_path: Path) -> None:
     """After a change of the chart, run `make manifests`."""
     script = ROOT / "deploy" / "manifests.sh"
     subprocess.run([script, str(tmp_path)], check=True, env={"PATH": SEARCHED})
-    for name in GENERATED:
+    for name in SHIPPED_FILES:
         assert (tmp_path / name).read_text("utf-8") == (ROOT / name).read_text("utf-8"), name
-
-
-def test_the_overlay_for_gpus_is_the_cluster_manifest() -> None:
-    assert (OVERLAYS["gpu"] / "tagae.yaml").read_bytes() == (ROOT / "cluster.yaml").read_bytes()
-    assert CLUSTER.is_ray_service
-    assert not ONE_POD.is_ray_service
 
 
 @needs_helm
@@ -142,33 +138,45 @@ def test_a_change_of_replicas_starts_no_second_cluster(tmp_path: Path) -> None:
     assert more.serve_config != CLUSTER.serve_config
 
 
-GPU_NODE, CPU_NODE = {"cpu": "8", "nvidia.com/gpu": "2"}, {"cpu": "8"}
+@needs_helm
+@pytest.mark.parametrize(("device", "place"), [("cpu", "session"), ("cuda", "replicas"), ("auto", "replicas")])
+def test_one_value_adds_gpu_pods(device: str, place: str, tmp_path: Path) -> None:
+    manifests = render(tmp_path, {"device": device})
+    assert ("gpu" in manifests.templates) is (place == "replicas")
+    (application,) = manifests.serve_config["applications"]
+    scorer = application["args"]["scorer"]
+    assert (scorer["device"], scorer["place"]) == (device, place)
+
+
+def test_a_cluster_without_gpus_can_run_the_default_manifest() -> None:
+    assert "nvidia.com/gpu" not in (ROOT / "cluster.yaml").read_text("utf-8")
+    assert "gpu" in GPU.templates
+
+
+def test_no_manifest_holds_the_namespace_or_secrets() -> None:
+    """A namespace that is deleted first forbids the Job with which KubeRay ends a cluster, see "Uninstall"."""
+    for manifests in SHIPPED.values():
+        assert manifests.documents
+        assert not [one for one in manifests.documents if one["kind"] in ("Namespace", "Secret")]
 
 
 @needs_helm
-@pytest.mark.parametrize(
-    ("nodes", "installed", "device", "has_gpu_pods"),
-    [
-        ([CPU_NODE, GPU_NODE], None, "auto", True),
-        ([CPU_NODE], None, "auto", False),
-        ([CPU_NODE, {"nvidia.com/gpu": "0"}], None, "auto", False),
-        ([CPU_NODE], ["cpu", "gpu"], "auto", True),  # the nodes with GPUs may be away for a while
-        ([CPU_NODE, GPU_NODE], ["cpu"], "auto", False),
-        ([CPU_NODE], None, "cuda", True),
-        ([GPU_NODE], None, "cpu", False),
-    ],
-)
-def test_there_are_gpu_pods_if_the_cluster_has_gpus(
-    nodes: list[dict[str, str]], installed: list[str] | None, device: str, has_gpu_pods: bool, tmp_path: Path
-) -> None:
-    with kubernetes_api(tmp_path, nodes, installed) as config:
-        asking = ["--dry-run=server", "--disable-openapi-validation", "--kubeconfig", str(config)]
-        chosen = [*asking, "--set", f"device={device}"]
-        manifests = parse(run_helm("template", "tagae", str(CHART), "--namespace", "tagae", *chosen))
-    assert ("gpu" in manifests.templates) is has_gpu_pods
-    (application,) = manifests.serve_config["applications"]
-    scorer = application["args"]["scorer"]
-    assert (scorer["device"], scorer["place"]) == (device, "replicas" if has_gpu_pods else "session")
+def test_the_small_values_fit_a_machine_of_two_cores(tmp_path: Path) -> None:
+    needed = requests(render(tmp_path, None, SMALL_VALUES))
+    assert needed["cpu"] <= 1.6
+    assert needed["memory"] <= 5 * 2**30
+    said = f"request {needed['cpu']:.2f} CPU and {needed['memory'] / 2**30:.2f} GiB"
+    assert said in SMALL_VALUES.read_text("utf-8")
+
+
+MEASURED_MEBIBYTES = {"head": 976, "cpu": 990, "gpu": 1395}
+
+
+@pytest.mark.parametrize("name", ["cluster", "gpu"])
+def test_requests_have_a_margin_above_what_was_measured(name: str) -> None:
+    for group, template in SHIPPED[name].templates.items():
+        memory = quantity(template["spec"]["containers"][0]["resources"]["requests"]["memory"])
+        assert 1.5 <= memory / 2**20 / MEASURED_MEBIBYTES[group] <= 4
 
 
 def test_the_chart_has_the_version_of_the_package() -> None:
@@ -206,26 +214,22 @@ def open_groups(schema: dict[str, Any], name: str = "values") -> Iterator[str]:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_an_overlay_adds_secrets_and_the_registry(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_overlay_adds_secrets_and_the_registry_to_each_manifest(name: str, tmp_path: Path) -> None:
     assert KUBECTL is not None
-    folder = tmp_path / name
-    folder.mkdir()
-    for file in OVERLAYS[name].iterdir():
-        (folder / file.name).write_text(
-            file.read_text("utf-8").replace("newName: tagae ", "newName: registry.example/tagae ")
-        )
-    (folder / "tokens.toml").write_text("# no tokens yet\n")
-    (folder / "password").write_text("secret")
-    text = subprocess.run([KUBECTL, "kustomize", str(folder)], check=True, capture_output=True, text=True).stdout
+    overlay = OVERLAY.read_text("utf-8").replace("newName: tagae ", "newName: registry.example/tagae ")
+    (tmp_path / OVERLAY.name).write_text(overlay)
+    (tmp_path / "cluster.yaml").write_text(FILES[name].read_text("utf-8"))
+    (tmp_path / "tokens.toml").write_text("# no tokens yet\n")
+    (tmp_path / "password").write_text("secret")
+    text = subprocess.run([KUBECTL, "kustomize", str(tmp_path)], check=True, capture_output=True, text=True).stdout
     manifests = parse(text)
     for document in checkable(manifests.documents):
         check(document)
-    plain = SHIPPED["cluster.yaml" if name == "gpu" else "cpu-only"]
-    assert len(manifests.documents) == len(plain.documents) + len(manifests.all("Secret"))
+    plain = SHIPPED[name]
+    assert len(manifests.documents) == len(plain.documents) + 2
     made = {one["metadata"]["name"]: set(one["data"]) for one in manifests.all("Secret")}
-    assert made.pop("tagae-tokens") == {"tokens.toml"}
-    assert made == ({"tagae-redis": {"password"}} if name == "gpu" else {})
+    assert made == {"tagae-tokens": {"tokens.toml"}, "tagae-redis": {"password"}}
     images = {one["image"] for pod in pods(manifests.documents) for one in pod["spec"]["containers"]}
     ours = {image for image in images if not image.startswith("redis:")}
     assert ours == {f"registry.example/tagae:{target}" for target in (("cpu", "gpu") if name == "gpu" else ("cpu",))}

@@ -17,7 +17,7 @@ from serve_app.cli import app
 from serve_app.cli.configure import overrides
 from serve_app.settings import load
 from tests.cluster.dockerfile import DOCKERFILE, STAGES, copied_files
-from tests.cluster.rendering import HELM, parse, render
+from tests.cluster.rendering import HELM, SHIPPED, SHIPPED_FILES, parse, render
 from tests.cluster.schemas import ROOT, pods
 
 SIDECAR = list(yaml.safe_load_all((ROOT / "deploy" / "sidecar" / "sidecar.yaml").read_text(encoding="utf-8")))
@@ -71,7 +71,7 @@ def test_a_release_names_images_by_digest() -> None:
     assert f"cuda=${{CUDA:-{cuda}}}" in script
     assert f"NVCC=/usr/local/cuda-{version}/bin/nvcc" in STAGES["gpu-build"]
     (pattern,) = re.findall(r'sed -i "s\|(.*)\|image: \$image@\$digest\|"', script)
-    for manifest in ("cluster.yaml", "deploy/sidecar/sidecar.yaml"):
+    for manifest in (*SHIPPED_FILES, "deploy/sidecar/sidecar.yaml"):
         text = (ROOT / manifest).read_text(encoding="utf-8")
         for target in ("cpu", "gpu"):
             found = pattern.replace("$target", target).replace("\\$", "$")
@@ -88,7 +88,7 @@ printf 'sha256:%s' "$(printf %s "$4" | sha256sum | cut -d' ' -f1)"
 
 
 def test_a_release_writes_manifests_and_values_with_digests(tmp_path: Path) -> None:
-    for name in ("cluster.yaml", "deploy/images.sh", "deploy/sidecar/sidecar.yaml"):
+    for name in (*SHIPPED_FILES, "deploy/images.sh", "deploy/sidecar/sidecar.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "bin").mkdir()
@@ -99,13 +99,21 @@ def test_a_release_writes_manifests_and_values_with_digests(tmp_path: Path) -> N
     subprocess.run(command, check=True, capture_output=True, env=environment)
     values = yaml.safe_load((tmp_path / "dist" / "images.yaml").read_text("utf-8"))["images"]
     assert all(re.fullmatch(r"(registry\.example/tagae|redis)@sha256:[0-9a-f]{64}", image) for image in values.values())
-    written = parse((tmp_path / "dist" / "cluster.yaml").read_text("utf-8"))
-    images = {one["image"] for template in pods(written.documents) for one in template["spec"]["containers"]}
-    assert images == set(values.values())
     assert values.keys() == {"cpu", "gpu", "redis"}
+    written = {one.stem: parse(one.read_text("utf-8")) for one in (tmp_path / "dist").glob("*.yaml")}
+    used = {
+        name: {one["image"] for template in pods(manifests.documents) for one in template["spec"]["containers"]}
+        for name, manifests in written.items()
+        if name in SHIPPED
+    }
+    assert used == {
+        "cluster": {values["cpu"], values["redis"]},
+        "gpu": set(values.values()),
+        "one-pod": {values["cpu"]},
+    }
     if HELM is not None:
-        manifests = render(tmp_path, {"namespace": {"create": True}}, tmp_path / "dist" / "images.yaml")
-        assert manifests.documents == written.documents
+        manifests = render(tmp_path, None, tmp_path / "dist" / "images.yaml")
+        assert manifests.documents == written["cluster"].documents
 
 
 def test_the_image_for_cpus_refuses_a_torch_with_cuda(tmp_path: Path) -> None:

@@ -3,21 +3,32 @@
 import copy
 import importlib
 import json
+import os
 import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from ray.serve._private.constants import PROXY_MIN_DRAINING_PERIOD_S
 from ray.serve.schema import ServeDeploySchema
 
 from serve_app.access.routes import OPEN
 from serve_app.app import LIGHT_CPUS, Arguments
 from serve_app.runtime.environment import RAY_ENVIRONMENT
 from serve_app.settings import Settings, load
+from tests.cluster.pods import ray_resources
 from tests.cluster.rendering import CLUSTER, ONE_POD, Manifests
 from tests.cluster.schemas import ROOT, check, checkable, needs_crd, pods
+from tests.http_server import QuietHandler, serve_in_thread
+from tests.live.programs import free_ports
 
 SCRAPE = yaml.safe_load((ROOT / "deploy" / "prometheus" / "scrape.yaml").read_text(encoding="utf-8"))
 
@@ -105,8 +116,8 @@ def test_settings_and_the_serve_config_are_valid(manifests: Manifests, monkeypat
     ]
     if scorer.place == "replicas":
         limits += [(scorer.num_replicas, scorer.max_replicas), (scorer.meta_replicas, scorer.max_meta_replicas)]
-    assert all(most is not None and fewest < most for fewest, most in limits), "every deployment scales"
-    assert settings.collector.replicas == 2
+    assert all(most is not None and fewest <= most for fewest, most in limits), "every deployment may scale"
+    assert settings.collector.replicas in (1, 2)
 
 
 def test_gates_have_the_settings_that_they_read(manifests: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +245,6 @@ def test_groups_are_spread_over_nodes_within_each_cluster(manifests: Manifests) 
             assert one["matchLabelKeys"] == ["ray.io/cluster"]
 
 
-def cpus(template: dict[str, Any]) -> int:
-    """CPUs that replicas can claim in a pod: KubeRay rounds the limit up."""
-    limit = template["spec"]["containers"][0]["resources"]["limits"]["cpu"]
-    return -(-int(limit.removesuffix("m")) // 1000) if str(limit).endswith("m") else int(limit)
-
-
 @pytest.mark.parametrize("bound", ["min", "max"])
 def test_the_claims_of_all_replicas_fit_the_pods(
     ray_service: Manifests, bound: str, monkeypatch: pytest.MonkeyPatch
@@ -253,19 +258,63 @@ def test_the_claims_of_all_replicas_fit_the_pods(
         "MetaModel": {"min": scorer.meta_replicas, "max": scorer.max_meta_replicas or 0},
         "Scorer": {"min": scorer.num_replicas, "max": scorer.max_replicas or 0},
     }
-    claims = LIGHT_CPUS * (settings.collector.replicas + 1) + sum(  # 1: the notifier
-        replicas[one["name"]][bound] * one["ray_actor_options"]["num_cpus"] for one in application["deployments"]
-    )
+    claims = {"CPU": LIGHT_CPUS * (settings.collector.replicas + 1), "GPU": 0.0}  # 1: the notifier
     groups = {group["groupName"]: group for group in ray_service.cluster["workerGroupSpecs"]}
-    room = sum(group[f"{bound}Replicas"] * cpus(group["template"]) for group in groups.values())
+    for one in application["deployments"]:
+        count, options = replicas[one["name"]][bound], one["ray_actor_options"]
+        claims["CPU"] += count * options["num_cpus"]
+        claims["GPU"] += count * options.get("num_gpus", 0)
+        pods_of_group = groups["gpu" if one["name"] == "Scorer" else "cpu"][f"{bound}Replicas"]
+        assert count <= one["max_replicas_per_node"] * pods_of_group
     assert ray_service.cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
     if settings.scorer.place == "replicas":
         (of_scorer,) = [one["ray_actor_options"] for one in application["deployments"] if one["name"] == "Scorer"]
         assert of_scorer == {"num_cpus": scorer.num_cpus, "num_gpus": scorer.num_gpus}
-        scorers, gpu = replicas["Scorer"][bound], groups["gpu"]
-        each = int(gpu["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
-        assert gpu[f"{bound}Replicas"] * each >= scorers * settings.scorer.num_gpus
-    assert claims <= room
+    for resource, claim in claims.items():
+        assert claim <= sum(group[f"{bound}Replicas"] * ray_resources(group)[resource] for group in groups.values())
+
+
+def test_pods_of_ray_have_probes_that_bear_a_slow_answer(ray_service: Manifests) -> None:
+    for name, template in ray_service.templates.items():
+        (container,) = template["spec"]["containers"]
+        probe = container["readinessProbe"]
+        assert (probe["timeoutSeconds"], probe["failureThreshold"]) == (5, 3)
+        command = probe["exec"]["command"][-1]
+        assert command.count("wget") == (1 if name == "head" else 2)
+        assert sum(map(int, re.findall(r"-T (\d+)", command))) < probe["timeoutSeconds"], "the last question is asked"
+        assert probe["periodSeconds"] * probe["failureThreshold"] < PROXY_MIN_DRAINING_PERIOD_S
+
+
+@pytest.mark.skipif(shutil.which("wget") is None, reason="wget is not here; the images have it")
+@pytest.mark.parametrize(
+    ("raylet", "proxy", "is_ready"),
+    [(200, 200, True), (503, 200, False), (200, 503, False), (200, None, False), (None, 200, False)],
+)
+def test_a_worker_is_ready_while_its_raylet_and_its_proxy_are_well(
+    raylet: int | None, proxy: int | None, is_ready: bool
+) -> None:
+    """The command of the probe against servers that answer a status, or against none."""
+    (container,) = CLUSTER.templates["cpu"]["spec"]["containers"]
+    *shell, command = container["readinessProbe"]["exec"]["command"]
+    with ExitStack() as stack:
+        for port, status in ((52365, raylet), (8000, proxy)):
+            url = stack.enter_context(_answering(status)) if status else f"http://127.0.0.1:{free_ports(1)[0]}"
+            command = command.replace(f"http://localhost:{port}", url)
+        done = subprocess.run([*shell, command], capture_output=True, check=False, env={"PATH": os.environ["PATH"]})
+    assert (done.returncode == 0) is is_ready
+
+
+@contextmanager
+def _answering(status: int) -> Iterator[str]:
+    """The URL of a server that gives this status after 1.06 s, as slow as a raylet without its head."""
+
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            threading.Event().wait(1.06)
+            self.send(status)
+
+    with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield url
 
 
 def test_the_head_can_be_lost(ray_service: Manifests) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster.rendering import CLUSTER, HELM, KUBECTL, SEARCHED, Manifests, parse
+from tests.cluster.pods import requests
+from tests.cluster.rendering import CLUSTER, GPU, HELM, KUBECTL, SEARCHED, Manifests, parse
 from tests.cluster.schemas import ROOT, check, checkable
 
 PAGE = (ROOT / "docs" / "cluster.md").read_text("utf-8")
@@ -23,6 +24,8 @@ NOT_RUN = {  # why, and what tests them instead
     "tagae score": "a running service; tests/test_docs.py",
     "redis-cli --rdb": "test_redis.py",
     "tagae store copy": "test_redis.py",
+    "helm uninstall": "the order is below; tests/kubernetes runs it",
+    "make test-kubernetes": "no cluster here",
 }
 pytestmark = pytest.mark.skipif(HELM is None or KUBECTL is None, reason="helm and kubectl are not both here")
 
@@ -30,7 +33,7 @@ pytestmark = pytest.mark.skipif(HELM is None or KUBECTL is None, reason="helm an
 def offline(text: str) -> str:
     """The block with what needs a cluster changed into what needs none: objects are only written."""
     lines = text.replace("\\\n", " ").splitlines()
-    kept = [line for line in lines if not re.match(r"kubectl (label|-n tagae get) ", line)]
+    kept = [line for line in lines if not re.match(r"kubectl (label|-n tagae (get|delete)) ", line)]
     created = [re.sub(r"^(kubectl .*create .*)$", r"\1 --dry-run=client -o yaml >> created.yaml", one) for one in kept]
     created = [re.sub(r"^(kubectl .*>> created.yaml)$", r"\1; echo --- >> created.yaml", one) for one in created]
     return "\n".join(re.sub(r"^helm (install|upgrade) (.*)$", r"helm template \2 > \1.yaml", one) for one in created)
@@ -42,6 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("page")
     (place / ".venv").symlink_to(sys.prefix)
     shutil.copytree(ROOT / "deploy", place / "deploy")
+    shutil.copy(ROOT / "cluster.yaml", place)
     (place / "dist").mkdir()
     images = {name: f"registry.example/{name}@sha256:{'0' * 64}" for name in ("cpu", "gpu", "redis")}
     (place / "dist" / "images.yaml").write_text(yaml.safe_dump({"images": images}))
@@ -75,6 +79,7 @@ def test_blocks_that_are_not_run_exist() -> None:
         "upgrade.yaml",
         "one-pod.yaml",
         "one-pod-redis.yaml",
+        "small.yaml",
         "with-secrets.yaml",
         "with-weights.yaml",
         "with-mesh-weights.yaml",
@@ -116,10 +121,10 @@ def test_the_table_lists_what_helm_writes(folder: Path) -> None:
 
 
 def test_the_tables_have_the_numbers_of_the_manifest() -> None:
-    groups = {one["groupName"]: one for one in CLUSTER.cluster["workerGroupSpecs"]}
+    groups = {one["groupName"]: one for one in GPU.cluster["workerGroupSpecs"]}
     for name, group in groups.items():
         assert f"| group `{name}` | {group['minReplicas']} to {group['maxReplicas']} |" in PAGE
-    (application,) = CLUSTER.serve_config["applications"]
+    (application,) = GPU.serve_config["applications"]
     front, scorer = application["args"]["serve"], application["args"]["scorer"]
     limits = [
         (front["ingress_replicas"], front["max_ingress_replicas"]),
@@ -136,5 +141,33 @@ def test_values_of_the_page_reach_the_service(folder: Path) -> None:
     manifests = read(folder / "install.yaml")
     (application,) = manifests.serve_config["applications"]
     assert set(application["args"]["meshes"]) == {"shop"}
-    (container,) = manifests.templates["gpu"]["spec"]["containers"]
-    assert container["image"].startswith("registry.example/gpu@sha256:")
+    (container,) = manifests.templates["cpu"]["spec"]["containers"]
+    assert container["image"].startswith("registry.example/cpu@sha256:")
+
+
+def test_the_table_has_the_requests_of_all_pods(folder: Path) -> None:
+    totals = [requests(one) for one in (CLUSTER, read(folder / "small.yaml"))]
+    shown = [f"{one['cpu']:.3g} CPU, {one['memory'] / 2**30:.3g} GiB" for one in totals]
+    assert f"| all | | {shown[0]} | {shown[1]} |" in PAGE
+
+
+RECORDER = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$CALLS"
+case "$*" in *"get raycluster"*) echo raycluster.ray.io/tagae-one ;; esac
+"""
+
+
+def test_uninstalling_waits_for_the_cluster_before_redis_goes(tmp_path: Path) -> None:
+    """The block runs with programs that only write down how they were called."""
+    (block,) = [one for one in BLOCKS if "helm uninstall" in one]
+    for program in ("kubectl", "helm"):
+        (tmp_path / program).write_text(RECORDER)
+        (tmp_path / program).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(tmp_path / "calls")}
+    subprocess.run(["bash", "-euo", "pipefail", "-c", block], check=True, env=environment)
+    calls = (tmp_path / "calls").read_text("utf-8").splitlines()
+    assert [one for one in calls if " get " not in one] == [
+        "kubectl -n tagae delete rayservice tagae",
+        "kubectl -n tagae wait --for=delete --timeout=10m raycluster.ray.io/tagae-one",
+        "helm uninstall tagae --namespace tagae",
+    ]

@@ -14,6 +14,7 @@ import redis
 from serve_app.doctor.redis import check_redis
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
+from tests.cluster.pods import quantity
 from tests.cluster.redis_pod import CONTAINER, PASSWORD, RedisPod
 from tests.cluster.rendering import CLUSTER, SEARCHED
 from tests.cluster.schemas import ROOT
@@ -57,16 +58,16 @@ def test_doctor_finds_nothing_to_correct(pod: RedisPod) -> None:
     found = {finding.subject: finding for finding in check_redis(settings_of(pod))}
     assert {one.outcome for one in found.values()} == {"ok"}
     assert found["persistence"].found == "append-only file, appendfsync always"
-    assert found["memory"].found.endswith("maxmemory 2,048 MiB, policy noeviction")
+    assert found["memory"].found.endswith("maxmemory 1,024 MiB, policy noeviction")
 
 
 def test_its_memory_and_its_volume_have_room_to_rewrite_its_file() -> None:
     limit = CONTAINER["resources"]["limits"]["memory"]
     (claim,) = CLUSTER.one("StatefulSet")["spec"]["volumeClaimTemplates"]
     size = claim["spec"]["resources"]["requests"]["storage"]
-    assert "maxmemory 2gb" in CLUSTER.one("ConfigMap")["data"]["redis.conf"]
-    assert float(limit.removesuffix("Gi")) >= 1.5 * 2
-    assert float(size.removesuffix("Gi")) >= 2 * 2
+    assert "maxmemory 1gb" in CLUSTER.one("ConfigMap")["data"]["redis.conf"]
+    assert quantity(limit) >= 1.5 * 2**30
+    assert quantity(size) >= 2 * 2**30
 
 
 def settings_of(pod: RedisPod) -> StoreSettings:

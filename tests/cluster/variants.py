@@ -3,7 +3,6 @@
 from typing import Any
 
 DIGEST = "a" * 64
-CPU_CLUSTER: dict[str, Any] = {"device": "cpu"}
 OWN_REDIS: dict[str, Any] = {
     "redis": {"create": False, "url": "rediss://redis.example:6380/1", "address": "redis.example:6379"},
     "settings": {"store": {"ca_file": "/run/secrets/tagae/redis-ca.pem"}},
@@ -25,19 +24,21 @@ SETTINGS: dict[str, Any] = {
     "images": {"pullSecrets": [{"name": "registry"}]},
 }
 EVERYWHERE: dict[str, Any] = {
+    "device": "auto",
     "head": {"nodeSelector": {"pool": "small"}, "tolerations": [{"operator": "Exists"}]},
     "gpu": {"min": 2, "max": 4, "nodeSelector": {"nvidia.com/gpu.product": "H100"}},
+    "replicas": {"scorer": {"min": 2}},
     "spread": "DoNotSchedule",
     "upgrade": {"strategy": "None"},
     "networkPolicy": {"create": False},
-    "namespace": {"create": True},
 }
 WEIGHTS: dict[str, dict[str, Any]] = {
-    "url": {"weights": {"sha256": DIGEST, "url": "https://models.example/tagae.safetensors"}},
-    "signed-url": {"weights": {"sha256": DIGEST, "urlSecret": {"name": "weights"}}},
-    "claim": {"weights": {"sha256": DIGEST, "claim": {"name": "weights"}}},
+    "url": {"device": "auto", "weights": {"sha256": DIGEST, "url": "https://models.example/tagae.safetensors"}},
+    "signed-url": {"device": "auto", "weights": {"sha256": DIGEST, "urlSecret": {"name": "weights"}}},
+    "claim": {"device": "auto", "weights": {"sha256": DIGEST, "claim": {"name": "weights"}}},
 }
 MESH_WEIGHTS: dict[str, Any] = {
+    "device": "auto",
     "weights": {
         **WEIGHTS["signed-url"]["weights"],
         "meshes": {
@@ -46,14 +47,12 @@ MESH_WEIGHTS: dict[str, Any] = {
             "edge": {"sha256": "c" * 64, "claim": {"name": "weights", "file": "edge.safetensors"}},
             "farm": {"sha256": "d" * 64, "claim": {"name": "weights"}},
         },
-    }
+    },
 }
 ONE_POD_REDIS: dict[str, Any] = {"store": {"kind": "redis"}, "redis": {"create": True}}
 
 RAY_SERVICES: dict[str, dict[str, Any]] = {
-    "default": {},
     "cuda": {"device": "cuda"},
-    "cpu": CPU_CLUSTER,
     "own-redis": OWN_REDIS,
     "settings": SETTINGS,
     "placement": EVERYWHERE,
@@ -61,12 +60,11 @@ RAY_SERVICES: dict[str, dict[str, Any]] = {
     "weights-of-meshes": MESH_WEIGHTS,
 }
 DEPLOYMENTS: dict[str, dict[str, Any]] = {
-    "default": {},
     "redis": ONE_POD_REDIS,
     "settings": SETTINGS,
-    "weights-url": WEIGHTS["url"],
-    "weights-claim": WEIGHTS["claim"],
-    "weights-of-meshes": MESH_WEIGHTS,
+    "weights-url": {**WEIGHTS["url"], "device": "cpu"},
+    "weights-claim": {**WEIGHTS["claim"], "device": "cpu"},
+    "weights-of-meshes": {**MESH_WEIGHTS, "device": "cpu"},
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {  # values, and a word of the message
     "a misspelt value": ({"redis": {"crate": True}}, "crate"),
@@ -90,4 +88,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {  # values, and a word of the 
     ),
     "more replicas than the most": ({"replicas": {"session": {"min": 9}}}, "replicas.session"),
     "more pods than the most": ({"cpu": {"min": 9}}, "cpu"),
+    "a pod that may have no replica": ({"cpu": {"min": 3}}, "cpu.min"),
+    "a GPU pod that may have no scorer": ({"device": "cuda", "gpu": {"min": 2}}, "gpu.min"),
 }

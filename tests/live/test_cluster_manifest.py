@@ -1,7 +1,4 @@
-"""The Serve config of cluster.yaml on real Ray nodes.
-
-What is changed for this machine: no GPU, one worker, one listening proxy, and the address of the Redis.
-"""
+"""The Serve config of cluster.yaml on real Ray nodes. Only the address of the Redis is changed for this machine."""
 
 import copy
 import json
@@ -18,39 +15,32 @@ from serve_app.api.client import Client
 from serve_app.cli import app
 from tests.cluster.rendering import CLUSTER
 from tests.live.programs import LOOPBACK
-from tests.live.ray_nodes import Nodes, run_nodes
+from tests.live.ray_nodes import START_SECONDS, Nodes, run_nodes
 from tests.live.redis import ON_RAY_NODES, RedisProgram
 from tests.serve_app.running import record_simulation
+from tests.serve_app.test_kills import await_that
 from tests.timing import TIME_FACTOR
 
 pytestmark = ON_RAY_NODES
 CLIENT_SECONDS = 60.0 * TIME_FACTOR
 
 
-def serve_config(redis: RedisProgram, *, place: str, weights: Path | None = None) -> dict[str, Any]:
-    """The Serve config of cluster.yaml without GPUs.
-
-    With ``place`` session, it is the one that the chart renders for ``device: cpu``.
-    """
+def serve_config(redis: RedisProgram) -> dict[str, Any]:
+    """The Serve config of cluster.yaml with this Redis."""
     config = copy.deepcopy(CLUSTER.serve_config)
     (application,) = config["applications"]
-    arguments = application["args"]
-    arguments["store"] |= {"url": redis.url.replace("/0", "/1"), "password_file": None}
-    arguments["scorer"] |= {"device": "cpu", "place": place}
-    arguments["model"] = {"weights": None if weights is None else str(weights)}
-    if place == "session":
-        application["deployments"] = [one for one in application["deployments"] if one["name"] != "MetaModel"]
+    application["args"]["store"] |= {"url": redis.url.replace("/0", "/1"), "password_file": None}
     return config
 
 
 @contextmanager
 def run_cluster(folder: Path) -> Iterator[Nodes]:
-    """Run a head and a worker with the environment of the pods, and a token that may do everything."""
+    """Run a head and two workers with the environment of the pods, and a token that may do everything."""
     (container,) = CLUSTER.templates["cpu"]["spec"]["containers"]
     environment = {one["name"]: one["value"] for one in container["env"]}
     front = {**json.loads(environment.pop("TAGAE_SERVE")), "host": LOOPBACK}
     front["tokens_file"] = str(folder.parent / "tokens.toml")
-    with run_nodes(folder, 1, **environment, TAGAE_SERVE=json.dumps(front)) as nodes:
+    with run_nodes(folder, 2, **environment, TAGAE_SERVE=json.dumps(front)) as nodes:
         yield nodes
 
 
@@ -72,21 +62,34 @@ def redis(tmp_path: Path) -> Iterator[RedisProgram]:
         started.end()
 
 
-def test_the_serve_config_runs_and_gives_verdicts(tmp_path: Path, redis: RedisProgram, token: str) -> None:
-    snapshots = record_simulation(MeshSpec(services=30, seed=3), 14)
-    config = serve_config(redis, place="replicas")
+def test_the_serve_config_runs_and_replicas_of_a_lost_node_wait_for_its_replacement(
+    tmp_path: Path, redis: RedisProgram, token: str
+) -> None:
+    snapshots = record_simulation(MeshSpec(services=30, seed=3), 18)
     with run_cluster(tmp_path / "nodes") as nodes:
-        nodes.deploy_config(config)
-        front, scorer = (config["applications"][0]["args"][group] for group in ("serve", "scorer"))
-        least = {
-            "Ingress": front["ingress_replicas"],
-            "MeshSession": front["session_replicas"],
-            "MetaModel": scorer["meta_replicas"],
-            "Scorer": scorer["num_replicas"],
-        }
-        for name, count in least.items():
-            assert sum(map(len, nodes.replicas(name).values())) == count, name
+        nodes.deploy_config(serve_config(redis))
+        assert_one_replica_each(nodes)
         with Client(nodes.url, token=token, patience_seconds=CLIENT_SECONDS) as client:
-            statuses = [client.push("shop", one).status for one in snapshots]
-    assert statuses[0] == "warming_up"
-    assert statuses[-1] == "normal"
+            before = [client.push("shop", one) for one in snapshots[:14]]
+            nodes.kill(nodes.workers[0])
+            meanwhile = [client.push("shop", one) for one in snapshots[14:16]]
+            assert_one_replica_each(nodes)  # the node that is left got no second one
+            nodes.add()
+            await_that(lambda: all(counts(nodes, "Ingress") + counts(nodes, "MeshSession")), "replicas", START_SECONDS)
+            assert_one_replica_each(nodes)
+            after = [client.push("shop", one) for one in snapshots[16:]]
+    verdicts = [*before, *meanwhile, *after]
+    assert [one.sequence for one in verdicts] == list(range(1, 19))
+    assert verdicts[0].status == "warming_up"
+    assert verdicts[-1].status == "normal"
+
+
+def counts(nodes: Nodes, deployment: str) -> list[int]:
+    """How many replicas of a deployment each worker has."""
+    found = nodes.replicas(deployment)
+    return [len(found[worker.pid]) for worker in nodes.workers]
+
+
+def assert_one_replica_each(nodes: Nodes) -> None:
+    for deployment in ("Ingress", "MeshSession"):
+        assert set(counts(nodes, deployment)) == {1}, deployment

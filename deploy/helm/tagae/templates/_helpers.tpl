@@ -14,8 +14,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and $kube (eq .Values.store.kind "local") }}
 {{- fail "store.kind: expected redis with kind rayservice, since its pods share the state, came local" }}
 {{- end }}
-{{- if and (not $kube) (eq .Values.device "cuda") }}
-{{- fail "device: expected auto or cpu with kind deployment, came cuda; use kind rayservice for GPUs" }}
+{{- if and (not $kube) (ne .Values.device "cpu") }}
+{{- fail (printf "device: expected cpu with kind deployment, came %s; use kind rayservice for GPUs" .Values.device) }}
 {{- end }}
 {{- if and (eq .Values.store.kind "redis") (not .Values.redis.create) (not .Values.redis.url) }}
 {{- fail "redis: expected create: true, or the url of your own Redis, came neither" }}
@@ -46,20 +46,29 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- fail (printf "%s: expected min up to max, came %v and %v" $name $one.min $one.max) }}
 {{- end }}
 {{- end }}
+{{- $pods := .Values.cpu }}
+{{- $ingress := include "tagae.fillsPods" (dict "replicas" .Values.replicas.ingress "pods" $pods) }}
+{{- if and $kube (not $ingress) (not (include "tagae.fillsPods" (dict "replicas" .Values.replicas.session "pods" $pods))) }}
+{{- fail (printf "cpu.min: expected a replica for each of %v pods; raise replicas.ingress.min, or lower cpu.min" $pods.min) }}
+{{- end }}
+{{- if and (include "tagae.gpuPods" .) (not (include "tagae.fillsPods" (dict "replicas" .Values.replicas.scorer "pods" .Values.gpu))) }}
+{{- fail (printf "gpu.min: expected a scorer for each of %v pods; raise replicas.scorer.min, or lower gpu.min" .Values.gpu.min) }}
+{{- end }}
 {{- end }}
 
-{{- /* Not empty if there are GPU pods. Without access to a cluster, as with helm template, device auto has them. */ -}}
+{{- /* Not empty if there are GPU pods. */ -}}
 {{- define "tagae.gpuPods" -}}
-{{- if and (eq .Values.kind "rayservice") (eq .Values.device "cuda") }}true{{ end }}
-{{- if and (eq .Values.kind "rayservice") (eq .Values.device "auto") }}
-{{- with lookup "ray.io/v1" "RayService" .Release.Namespace .Release.Name }}
-{{- range dig "spec" "rayClusterConfig" "workerGroupSpecs" list . }}{{ if eq .groupName "gpu" }}true{{ end }}{{ end }}
-{{- else }}
-{{- $nodes := (lookup "v1" "Node" "" "").items }}
-{{- if not $nodes }}true{{ end }}
-{{- range $nodes }}{{ if ne (dig "status" "allocatable" "nvidia.com/gpu" "0" .) "0" }}true{{ end }}{{ end }}
+{{- if and (eq .Values.kind "rayservice") (ne .Values.device "cpu") }}true{{ end }}
 {{- end }}
+
+{{- /* How many replicas of a deployment a pod may have: its share, rounded up. Of a dict: replicas, pods, both with max. */ -}}
+{{- define "tagae.perPod" -}}
+{{ divf .replicas.max .pods.max | ceil | int }}
 {{- end }}
+
+{{- /* Not empty if replicas are enough for all but one of the pods, and one more. Of a dict: replicas, pods. */ -}}
+{{- define "tagae.fillsPods" -}}
+{{- if gt (int .replicas.min) (mul (sub (int .pods.min) 1) (include "tagae.perPod" . | int) | int) }}true{{ end }}
 {{- end }}
 
 {{- /* All settings of TAGAE by group: those of the chart, and those of the values, which win. */ -}}
@@ -77,7 +86,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if eq .Values.kind "rayservice" }}
 {{- if include "tagae.gpuPods" . }}
 {{- $one := .Values.replicas.scorer }}
-{{- $scorer = dict "device" .Values.device "place" "replicas" "num_replicas" (int $one.min) "max_replicas" (int $one.max) "num_cpus" $one.cpus "num_gpus" $one.gpus "meta_replicas" (int .Values.replicas.meta.min) "max_meta_replicas" (int .Values.replicas.meta.max) }}
+{{- $scorer = dict "device" .Values.device "place" "replicas" "num_replicas" (int $one.min) "max_replicas" (int $one.max) "num_cpus" 0 "num_gpus" $one.gpus "meta_replicas" (int .Values.replicas.meta.min) "max_meta_replicas" (int .Values.replicas.meta.max) }}
 {{- else }}
 {{- $_ := set $scorer "place" "session" }}
 {{- end }}
