@@ -8,18 +8,15 @@ from model.ordering import largest_of_rows
 from model.snapshot import BoolArray
 
 RESOURCES = 0.6  # weight of a surprise in resources relative to one in latency or errors
-SECOND = 0.3  # weight of the second symptom
 
 
 def page_score(kinds: Array) -> Array:
-    """Return the page score ``[N]``: the strongest symptom plus 0.3 of the second.
+    """Return the page score ``[N]``: the strongest symptom.
 
     Symptoms are latency and errors (own, or of calls into the service), disappearance and, with a lower weight,
     resources. Load is context and never raises an alert.
     """
-    strong = np.sort(symptoms(kinds), axis=1)
-    score: Array = strong[:, -1] + np.float32(SECOND) * strong[:, -2]
-    return score
+    return largest_of_rows(symptoms(kinds))
 
 
 def symptoms(kinds: Array) -> Array:

@@ -9,9 +9,8 @@ import numpy as np
 
 from model.evidence.kinds import EvidenceKind
 from model.evidence.materiality import Floors
-from model.evidence.page_score import RESOURCES, SECOND, symptoms
+from model.evidence.page_score import RESOURCES
 from model.features import EDGE_CHANNELS, ERROR, P50, P99, Array
-from model.ordering import largest_of_rows
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import Deviation
 from model.state.mesh_state import MeshState, Observation
@@ -52,10 +51,9 @@ def weigh_resources(
     if not len(rows):
         return resources
     harm, measured = _harm(state, observation, rows, kinds[rows, EvidenceKind.CALLERS], floors)
-    other = largest_of_rows(symptoms(kinds[rows])[:, :-1])  # the strongest one beside resources
     share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
     weighed = resources.copy()
-    enough = (HARMFUL * threshold * harm - SECOND * other) / RESOURCES  # for that page score
+    enough = HARMFUL * threshold * harm / RESOURCES  # for that page score
     weighed[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
     return weighed
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from model.features import Array, Channel
 from model.snapshot import BoolArray, IntArray
-from model.state.filters import CENTRE, CLIP, FAST, SCALES, SLOW_VARIANCE, TAIL_START, Deviation
-from model.state.filters import SEEN as MEASURED
+from model.state.filters import CENTRE, CLIP, SCALES, SLOW_VARIANCE, TAIL_START, Deviation
 
 # No change nearby; a change of a callee (for a call: of its caller, or of a callee of its callee); a change of the
 # service itself (for a call: of its callee).
@@ -99,30 +98,6 @@ def hold_levels(
     after = after.copy()
     levels = slice(CENTRE, SLOW_VARIANCE + 1)
     after[levels] = np.where(held, before[levels], after[levels])
-    return after
-
-
-def follow_levels(
-    before: Array, after: Array, deviation: Deviation, rows: BoolArray, channels: tuple[Channel, ...]
-) -> Array:
-    """Return the filters ``after`` a snapshot, with the plain mean of all values as the usual level of new services.
-
-    Their first values are of few requests or of cold caches, so nothing that follows is an outlier. Errors are not part
-    of this, because no service has to fail when it is new.
-
-    Args:
-        before, after: ``[13, N, C]``; not changed.
-        deviation: of N rows.
-        rows: ``[N]`` that are new.
-        channels: C channels.
-    """
-    follows = np.array([channel.name != "error_rate" for channel in channels])
-    followed = rows[:, None] & follows & deviation.observed
-    if not followed.any():
-        return after
-    after = after.copy()
-    change = (deviation.value - before[CENTRE]) * np.maximum(FAST, 1 / (before[MEASURED] + 1))
-    after[CENTRE] = np.where(followed, before[CENTRE] + change, after[CENTRE])
     return after
 
 

@@ -21,7 +21,6 @@ from model.state.change_impact import (
     UNEXPOSED,
     exposures,
     find_worse,
-    follow_levels,
     hold_levels,
     settled_series,
     update_impact,
@@ -245,8 +244,8 @@ def _learn(table: _Known, masks: _Masks) -> _Learned:
 
 
 def _follow_changes(state: MeshState, lessons: _Lessons, node: _Learned, edge: _Learned) -> tuple[Array, Array]:
-    """Return the filters of services and calls: levels hold still near a new version, follow a new service at once,
-    and settle when a change is over."""
+    """Return the filters of services and calls: levels hold still near a new version, and settle when a change is
+    over."""
     node_filters, edge_filters = node.filters, edge.filters
     source, destination = state.edge_index
     if lessons.changed.any():
@@ -254,10 +253,6 @@ def _follow_changes(state: MeshState, lessons: _Lessons, node: _Learned, edge: _
         calls = new[destination]
         node_filters = hold_levels(state.node_filters, node_filters, node.deviation, new, NODE_CHANNELS)
         edge_filters = hold_levels(state.edge_filters, edge_filters, edge.deviation, calls, EDGE_CHANNELS)
-    if lessons.arriving.any():
-        calls = calls_at(lessons.arriving, state.edge_index)
-        node_filters = follow_levels(state.node_filters, node_filters, node.deviation, lessons.arriving, NODE_CHANNELS)
-        edge_filters = follow_levels(state.edge_filters, edge_filters, edge.deviation, calls, EDGE_CHANNELS)
     if state.memory.expiring_changes:
         expiring = state.memory.has_expiring_change(state.node_ids)
         over, edge_over = exposures(expiring, lessons.late, state.edge_index)

@@ -1,9 +1,6 @@
 """Effects of planned changes are counted separately."""
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Channel
 from model.state.change_impact import (
@@ -17,13 +14,11 @@ from model.state.change_impact import (
     SEEN,
     UNEXPOSED,
     exposures,
-    follow_levels,
     no_impact,
     settled_series,
     update_impact,
 )
-from model.state.filters import CENTRE, SLOTS, TAIL_START, Deviation, new_filters, update_filters
-from model.state.filters import SEEN as MEASURED
+from model.state.filters import SLOTS, TAIL_START, Deviation, new_filters, update_filters
 
 CHANNELS = (Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2),)
 QUIET = np.zeros(4, bool)
@@ -51,18 +46,6 @@ def test_a_change_exposes_its_service_its_callers_and_the_calls_to_both() -> Non
     node, edge = exposures(changed, changed, calls)
     np.testing.assert_array_equal(node, [UNEXPOSED, UNEXPOSED, OWN, UNEXPOSED])
     np.testing.assert_array_equal(edge, [UNEXPOSED, OWN, UNEXPOSED, UNEXPOSED])
-
-
-def test_the_level_of_a_new_service_is_the_mean_of_its_values() -> None:
-    deviation = deviation_of(0.0, 3.0, 3.0)
-    before = np.zeros((SLOTS, 3, 1), np.float32)
-    before[MEASURED] = 4.0
-    levels = follow_levels(before, before + 1, deviation, np.array([True, True, False]), CHANNELS)
-    assert levels[CENTRE, :, 0] == pytest.approx([0.0, 3.0 / 5, 1.0])
-    np.testing.assert_array_equal(levels[CENTRE + 1 :], (before + 1)[CENTRE + 1 :])
-    errors = (replace(CHANNELS[0], name="error_rate"),)
-    new = np.ones(3, bool)
-    np.testing.assert_array_equal(follow_levels(before, before, deviation, new, errors), before)
 
 
 def test_latency_and_resources_settle_after_a_change_and_traffic_and_errors_do_not() -> None:
