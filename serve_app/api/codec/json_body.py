@@ -9,22 +9,56 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Raw, Struct, ValidationError
+from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
 from serve_app.api.codec import compiled, json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, to_float32
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import TooHeavy
+from serve_app.api.codec.mistakes import TooHeavy, error_at, located
 from serve_app.api.codec.rows import ENDS
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import DocumentTooLarge, MalformedDocument
+
+MAX_SNAPSHOTS = 120  # of a request to score
+
+
+class _Snapshots(Struct, forbid_unknown_fields=True):
+    """Snapshots, each still encoded."""
+
+    snapshots: list[Raw]
+
+
+_SNAPSHOTS = Decoder(_Snapshots)
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
     """Decode one snapshot."""
     found = compiled.decode(body, limits)
     return decode_by_row(body, limits) if found is None else found
+
+
+def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
+    """Decode ``{"snapshots": [...]}``. A mistake has the place of its snapshot."""
+    try:
+        snapshots = _SNAPSHOTS.decode(body).snapshots
+    except ValidationError as error:
+        detail = f'expected {{"snapshots": [...]}} and nothing else ({str(error)[:200]}); put them into one list'
+        raise error_at("/snapshots", detail) from None
+    except (ValueError, RecursionError) as error:
+        raise _not_json(error) from None
+    if len(snapshots) > MAX_SNAPSHOTS:
+        raise DocumentTooLarge(
+            f"/snapshots: expected at most {MAX_SNAPSHOTS} snapshots, got {len(snapshots)}; send the newest",
+            pointer="/snapshots",
+        )
+    decoded = []
+    for number, snapshot in enumerate(snapshots):
+        with located(f"/snapshots/{number}"):
+            decoded.append(decode(bytes(snapshot), limits))
+    return decoded
 
 
 def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
@@ -62,7 +96,11 @@ def parse(body: bytes) -> Any:
             "it has a mistake, send the same mistake in a smaller document to get its place; else send Arrow"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON") from None
+        raise _not_json(error) from None
+
+
+def _not_json(error: Exception) -> MalformedDocument:
+    return MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON")
 
 
 def _matrix(rows: Iterable[Mapping[str, float | None]], names: Sequence[str]) -> NDArray[np.float32]:
