@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 
 import numpy as np
@@ -16,8 +16,8 @@ from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange, Signal
 from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
+from tests.builders import START as START
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a normal service, in the order of NODE_METRICS
 EDGE = (50.0, 0.01, 0.01, 0.05)  # a normal call, in the order of EDGE_METRICS
 # A gateway, two services behind it, a store that both call, and a service without calls in either direction.

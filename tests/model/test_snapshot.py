@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InvalidSnapshot
@@ -248,7 +248,6 @@ def test_names_that_break_the_rule_are_escaped_and_stay_different() -> None:
     assert with_good_names(clean) is clean
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 60), unique=True, max_size=40),
     st.sets(st.integers(0, 60), max_size=30),

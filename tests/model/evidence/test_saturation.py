@@ -141,7 +141,7 @@ def test_harm_at_another_service_does_not_count() -> None:
     assert weigh((state, observation)) == pytest.approx(FOUND * HARMLESS_SHARE)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from([P50, P99, ERROR]), st.floats(1.0, 4.0), st.floats(1.0, 4.0))
 def test_more_harm_never_counts_less(metric: int, factor: float, other: float) -> None:
     less, more = (weigh(full({metric: x})) for x in sorted((factor, other)))

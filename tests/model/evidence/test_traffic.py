@@ -114,7 +114,7 @@ def test_a_moderate_change_is_no_incident(factor: float) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_usual_traffic_is_no_incident(seed: int) -> None:
     mesh = Gateways(TWO, learned=0)
     mesh.rng = np.random.default_rng(seed)
@@ -557,7 +557,7 @@ def test_entry_points_that_come_and_go_keep_the_levels_of_others() -> None:
 
 
 @given(st.lists(st.one_of(st.floats(0, 1e6), st.just(np.nan)), min_size=1, max_size=40), st.floats(1.0, 1e5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_levels_stay_finite_and_the_argument_is_unchanged(requests: list[float], elapsed: float) -> None:
     traffic, now = EntryTraffic(), START
     for value in requests:
@@ -571,7 +571,7 @@ def test_levels_stay_finite_and_the_argument_is_unchanged(requests: list[float],
 
 
 @given(st.floats(np.exp(-HELD) + 0.02, np.exp(HELD) - 0.02))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_level_follows_a_near_value_slowly(factor: float) -> None:
     mesh = Gateways(SHOP[:1])
     before = float(mesh.traffic.level[0])

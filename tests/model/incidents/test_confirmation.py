@@ -6,8 +6,8 @@ import pytest
 from model.incidents.confirmation import Streaks, confirm_services
 from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
 from model.verdict import Severity
+from tests.builders import open_incident
 from tests.model.incidents.incident_cases import CLEAR, LEVEL, NAMES, POLICY, at, group
 
 
@@ -51,9 +51,9 @@ def test_a_service_that_is_no_candidate_cools_down_too() -> None:
 def test_the_argument_is_unchanged() -> None:
     memory = IncidentMemory(
         above_notice={NAMES[0]: (1, at(0))},
-        open=(OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]),),
+        open=(open_incident(*NAMES[:1]),),
     )
     confirm_services(memory.above_notice, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
     match_incidents(memory.open, [FoundGroup(group(0, 1), at(1), Severity.CRITICAL)], NAMES, CLEAR)
     assert memory.above_notice == {NAMES[0]: (1, at(0))}
-    assert memory.open == (OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]),)
+    assert memory.open == (open_incident(*NAMES[:1]),)

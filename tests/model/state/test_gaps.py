@@ -27,16 +27,17 @@ from model.state.new_levels import BASELINE_SECONDS, UNSEEN_SECONDS
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import IncidentKind, Severity, Status, Verdict
 from serve_app.pipeline import Mesh, Options, advance
+from tests.builders import open_incident
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, at, settled_state, snapshot, watch
 
 STORE, CART = SERVICES.index("shop/store"), SERVICES.index("shop/cart")
 INTO_STORE = [row for row, (_, to) in enumerate(CALLS) if to == STORE]
 LONGEST = AlertPolicy().longest_gap_seconds
 SETTLED = settled_state(60, sigma=0.03)
-ALERT = OpenIncident(id="i-1", since=START, severity=Severity.MAJOR, members=("shop/store",), quiet=1, returned=1)
-ENDED = OpenIncident(id="i-0", since=START, severity=Severity.MINOR, members=("shop/search",), ended_at=START)
+ALERT = open_incident("shop/store", id="i-1", severity=Severity.MAJOR, quiet=1, returned=1)
+ENDED = open_incident("shop/search", id="i-0", ended_at=START)
 TRACKS = {"shop/store": Track((7.0, 3.0), START, START)}
-NOTICE = OpenIncident(id="i-2", since=START, severity=Severity.NOTICE, members=("shop/cart",))
+NOTICE = open_incident("shop/cart", id="i-2", severity=Severity.NOTICE)
 
 
 def with_incidents(state: MeshState, *opened: OpenIncident) -> MeshState:
@@ -100,7 +101,7 @@ def test_a_mesh_with_a_long_interval_has_no_gap_before_three_intervals() -> None
 
 
 @given(st.integers(4, 10_000))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_trajectories_fade_as_if_the_missing_snapshots_had_been_usual(intervals: int) -> None:
     _, state = watch([after(15, factor=4.0), after(30, factor=4.0)], SETTLED)
     observation, _ = watch([after(intervals * state.interval_seconds, base=state)], state)

@@ -9,7 +9,6 @@ import pytest
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
 from model.incidents.threshold import LASTING_DECADES, Track
 from model.network.contract import NODE_PAST
 from model.scoring.score import score, whole_mesh
@@ -20,6 +19,7 @@ from model.state.mesh_state import MeshState
 from model.state.neighbours import sample_neighbours, strongest
 from model.state.observe import observe
 from model.verdict import Severity
+from tests.builders import open_incident
 from tests.contract import different
 from tests.model.model_cases import (
     CALLS,
@@ -46,10 +46,6 @@ def slow_store(index: float, factor: float = 4.0, **arguments: Any) -> MeshSnaps
     return snapshot(index, nodes=nodes, **arguments)
 
 
-def incident(*members: str) -> OpenIncident:
-    return OpenIncident(id="x", since=START, severity=Severity.MINOR, members=members)
-
-
 def test_only_the_slow_service_deviates() -> None:
     observation, _ = watch([slow_store(30)], settled_state())
     latency = observation.node.now[:, P50]
@@ -71,7 +67,7 @@ def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
     _, state = watch([slow_store(30), slow_store(31)], settled_state())
     memory = replace(
         state.memory,
-        open=(incident("shop/store"),),
+        open=(open_incident("shop/store"),),
         tracks={"shop/store": Track((9.0, 8.0), START, START)},
         scores=(1.0, 2.0),
     )
@@ -87,7 +83,7 @@ def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
     ):
         np.testing.assert_allclose(past, filters[slot] * (1 - rate) ** missing, rtol=1e-4, atol=1e-12)
     (waiting,) = after.memory.open
-    assert waiting == replace(incident("shop/store"), unseen=round(missing))
+    assert waiting == replace(open_incident("shop/store"), unseen=round(missing))
     assert (after.memory.tracks, after.memory.scores, after.memory.lost) == (memory.tracks, (1.0, 2.0), ())
     # One snapshot moves baselines a little. A reset would have moved them all the way.
     np.testing.assert_allclose(after.node_filters[SLOW_CENTRE], state.node_filters[SLOW_CENTRE], atol=0.02)
@@ -102,7 +98,7 @@ def usual_p50(state: MeshState) -> float:
 
 
 def open_alert(state: MeshState, since: datetime, severity: Severity = Severity.MAJOR, scope: str = "") -> MeshState:
-    opened = OpenIncident(id="x", since=since, severity=severity, members=("shop/store",), scope=scope)
+    opened = open_incident("shop/store", since=since, severity=severity, scope=scope)
     return replace(state, memory=replace(state.memory, open=(opened,)))
 
 
@@ -237,7 +233,7 @@ def test_a_time_that_is_not_newer_is_refused(index: float) -> None:
 
 def test_the_argument_is_unchanged() -> None:
     state = settled_state()
-    state = replace(state, memory=replace(state.memory, open=(incident("shop/cart"),)))
+    state = replace(state, memory=replace(state.memory, open=(open_incident("shop/cart"),)))
     before = deepcopy(state)
     services, calls = (*SERVICES[1:], "shop/new"), ((0, 2), (0, 4))
     watch([slow_store(30), snapshot(31, services, calls), snapshot(90)], state)
