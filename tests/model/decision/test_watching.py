@@ -15,9 +15,9 @@ from model.incidents.mutes import Mute, active_mutes
 from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import LASTING_DECADES, SEVERE, Track, Tracks
 from model.verdict import Severity, Status, Watched
-from tests.builders import open_incident, reason
+from tests.builders import START, open_incident, reason
 from tests.model.decision.verdict_cases import LEVEL, MODERATE, POLICY, evidence, judge, meta, when
-from tests.model.model_cases import START, at
+from tests.model.model_cases import at
 
 SHIPPED = AlertPolicy()
 REASON = reason("error_rate", 0.25, 0.01)

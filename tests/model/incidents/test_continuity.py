@@ -30,9 +30,9 @@ from model.incidents.memory import IncidentMemory
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MAX_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect
-from tests.builders import open_incident, reason
+from tests.builders import START, open_incident, reason
 from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
-from tests.model.model_cases import START, at
+from tests.model.model_cases import at
 
 CPU = reason("cpu_utilization", 0.95, 0.4, load=1.4)
 SLOW = reason("p99_latency", 4.1, 0.08, load=1.4)

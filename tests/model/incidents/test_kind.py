@@ -1,6 +1,6 @@
 """The kind of an incident follows from the reasons of its first suspect."""
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ SLOW = ("p99_latency", 1.2, 0.08)
 
 
 def kind_of(
-    *reasons: Reason, context: tuple[Reason, ...] = (), silent: Collection[str] = (), **more: Any
+    *reasons: Reason, context: tuple[Reason, ...] = (), silent: AbstractSet[str] = frozenset(), **more: Any
 ) -> IncidentKind:
     """Return the kind of an incident whose suspect has these reasons, while some services are silent."""
     suspects = (Suspect("shop/cart", 0.9, reasons, context),)

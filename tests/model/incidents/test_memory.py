@@ -10,9 +10,10 @@ from model.incidents.open_incident import REOPENS_SECONDS
 from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Track
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity
-from tests.builders import open_incident
-from tests.model.incidents.incident_cases import LEVEL, NAMES, POLICY, Watch, at, group
-from tests.model.model_cases import START
+from tests.builders import START, open_incident
+from tests.model.decision.verdict_cases import LEVEL, POLICY
+from tests.model.incidents.incident_cases import NAMES, Watch, group
+from tests.model.model_cases import at
 
 WATCHED = LEVEL - LASTING_DECADES
 

@@ -17,18 +17,16 @@ from model.incidents.groups import Group, groups, split_muted
 from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
-from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import Track, decisive_scores, follow_scores
 from model.snapshot import Sensitivity, ServicePolicy
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity
 from tests.builders import open_incident
+from tests.model.decision.verdict_cases import LEVEL, POLICY
 from tests.model.model_cases import at, settled_state
 
 LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
 NAMES = ("shop/cart", "shop/store", "pay/card", "pay/bank", "shopping/list", "edge/front")
-LEVEL = 5.0
-POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
 
 
 def mute(*services: str, start: float = 0, end: float = 100) -> Mute:

@@ -20,7 +20,8 @@ from model.incidents.open_incident import (
 from model.snapshot import PlannedChange
 from model.verdict import MOVED, NearbyChange, Severity, Suspect
 from tests.builders import open_incident, reason
-from tests.model.incidents.incident_cases import CLEAR, NAMES, Watch, at, group, suspects
+from tests.model.incidents.incident_cases import CLEAR, NAMES, Watch, group, suspects
+from tests.model.model_cases import at
 
 
 def test_an_incident_ends_after_ten_minutes_without_a_confirmed_service() -> None:

@@ -13,9 +13,9 @@ from model.state.alignment import channels_of_window
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE, SLOW_VARIANCE, VARIANCE
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Suspect
-from tests.builders import open_incident
+from tests.builders import START, open_incident
 from tests.contract import different
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, noisy, settled_state, snapshot, watch
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, noisy, settled_state, snapshot, watch
 
 CART, STORE, GATEWAY = (SERVICES.index(f"shop/{name}") for name in ("cart", "store", "gateway"))
 SLOW, FAILING = 4.0, 0.3
@@ -157,9 +157,7 @@ def test_the_argument_is_unchanged() -> None:
 def test_back_at_the_former_level_a_service_is_unusual() -> None:
     """Both baselines moved. A latency or error rate that falls is no symptom, but traffic counts both ways."""
     state = settled_state(60, sigma=0.03)
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[CART, RATE] *= 3
-    _, state = watch([snapshot(60 + i, nodes=nodes) for i in range(LATELY)], state)
+    _, state = watch([snapshot(60 + i, nodes={(CART, RATE): 3 * NODE[RATE]}) for i in range(LATELY)], state)
     observation, _ = watch([snapshot(64)], accept_services(state, ["shop/cart"]))
     assert observation.node.now[CART, RATE] < -5
     assert observation.node.level[0, CART, RATE] > 5

@@ -19,14 +19,13 @@ from model.state.mesh_state import MeshState
 from model.state.neighbours import sample_neighbours, strongest
 from model.state.observe import observe
 from model.verdict import Severity
-from tests.builders import open_incident
+from tests.builders import START, open_incident
 from tests.contract import different
 from tests.model.model_cases import (
     CALLS,
     EDGE,
     NODE,
     SERVICES,
-    START,
     at,
     network,
     noisy,
@@ -41,9 +40,7 @@ BASELINES = [CENTRE, VARIANCE, SLOW_CENTRE]
 
 
 def slow_store(index: float, factor: float = 4.0, **arguments: Any) -> MeshSnapshot:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[STORE, P50] *= factor
-    return snapshot(index, nodes=nodes, **arguments)
+    return snapshot(index, nodes={(STORE, P50): factor * NODE[P50]}, **arguments)
 
 
 def test_only_the_slow_service_deviates() -> None:
@@ -56,9 +53,8 @@ def test_only_the_slow_service_deviates() -> None:
 
 
 def test_low_traffic_widens_the_spread() -> None:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[1, RATE] = 0.2  # three requests in a snapshot
-    quiet, busy = watch([snapshot(30, nodes=nodes)], settled_state())[0], watch([snapshot(30)], settled_state())[0]
+    few = {(1, RATE): 0.2}  # three requests in a snapshot
+    quiet, busy = watch([snapshot(30, nodes=few)], settled_state())[0], watch([snapshot(30)], settled_state())[0]
     assert quiet.node.spread[1, P50] > 3 * busy.node.spread[1, P50]
     np.testing.assert_allclose(quiet.node.spread[2, P50], busy.node.spread[2, P50])
 
@@ -126,9 +122,8 @@ def test_a_service_with_a_new_load_learns_after_half_an_hour_of_its_alert(
 ) -> None:
     """Its other metrics belong to another load."""
     state = open_alert(settled_state(60, sigma=0.03), at(60))
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[STORE, [P50, RATE]] *= 4.0, load
-    _, after = watch([snapshot(60 + i, nodes=nodes) for i in range(minutes * 4)], state)
+    busier = {(STORE, P50): 4.0 * NODE[P50], (STORE, RATE): load * NODE[RATE]}
+    _, after = watch([snapshot(60 + i, nodes=busier) for i in range(minutes * 4)], state)
     assert (usual_p50(after) > 1.5) == learns
     assert learns or usual_p50(after) == pytest.approx(1.0, abs=0.1)
 
@@ -270,9 +265,8 @@ def test_a_snapshot_is_prepared_by_name_in_any_order() -> None:
 def grown(index: int, shift: float = 1.0) -> MeshSnapshot:
     """Return the mesh with one more service. The cart calls it, and it calls the store."""
     services = (*SERVICES, "shop/new")
-    nodes = np.tile(NODE, (6, 1))
-    nodes[:, P50] *= shift
-    return snapshot(index, services, (*CALLS, (1, 5), (5, 3)), nodes=nodes)
+    slower = {(..., P50): shift * NODE[P50]}
+    return snapshot(index, services, (*CALLS, (1, 5), (5, 3)), nodes=slower)
 
 
 def test_a_new_service_starts_from_the_mean_of_its_neighbours() -> None:
@@ -298,9 +292,8 @@ def test_a_new_service_without_neighbours_starts_from_the_mesh() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_new_service_is_embedded_near_its_neighbours(seed: int) -> None:
     """The whole shop is slow when the service appears. An embedding that starts from zeros would be far away."""
-    nodes = np.tile(NODE, (5, 1))
-    nodes[:, P50] *= 1.6
-    _, state = watch([snapshot(30 + i, nodes=nodes) for i in range(6)], settled_state())
+    slower = {(..., P50): 1.6 * NODE[P50]}
+    _, state = watch([snapshot(30 + i, nodes=slower) for i in range(6)], settled_state())
     observation, after = watch([grown(36, shift=1.6)], state)
     task = whole_mesh(after, observation)
     task = replace(task, boundary=np.arange(6))

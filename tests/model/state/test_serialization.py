@@ -26,8 +26,9 @@ from model.state.mesh_state import MeshState
 from model.state.serialization import ARRAYS, pack_state, pack_step, unpack_state, unpack_step
 from model.state.traffic import PROFILES, ROWS
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
+from tests.builders import START
 from tests.contract import different
-from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
+from tests.model.model_cases import at, noisy, settled_state, snapshot, watch
 
 NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
 SUSPECT = Suspect(

@@ -11,7 +11,7 @@ from serve_app.api.codec.arrow_embeddings import decode_embeddings, encode_embed
 from serve_app.api.embeddings import Embeddings
 from serve_app.errors import MalformedDocument
 from serve_app.recordings.embedding_files import EmbeddingFiles
-from tests.model.model_cases import START
+from tests.builders import START
 
 NAMES = ("shop/cart", "shop/pay", "bank/cart", "bank/ledger")
 COMMON = 5.0  # part of every embedding of a mesh

@@ -17,9 +17,9 @@ from model.state.filters import CENTRE, SLOW_CENTRE
 from model.state.mesh_state import Observation
 from model.state.observe import observe
 from model.verdict import Severity
-from tests.builders import open_incident
+from tests.builders import START, open_incident
 from tests.model.evidence_cases import surprise_of
-from tests.model.model_cases import CALLS, NODE, SERVICES, START, noisy, settled_state, snapshot
+from tests.model.model_cases import CALLS, NODE, SERVICES, noisy, settled_state, snapshot
 
 STORE, CART = SERVICES.index("shop/store"), SERVICES.index("shop/cart")
 INTO_STORE = [row for row, (_, to) in enumerate(CALLS) if to == STORE]
