@@ -87,6 +87,12 @@ WRONG = {
         lambda t: t + 7,
         r"indices: expected rows of key, 0 to 6, got \d+ at s.* 0",
     ),
+    "indices just outside": (
+        "attend",
+        "indices",
+        lambda t: torch.full_like(t, 7),
+        "indices: .* 0 to 6, got 7 at slot 0",
+    ),
     "indices negative": ("attend", "indices", lambda t: t - 7, r"indices: expected rows of key"),
     "edges too few": ("attend", "edges", lambda t: t[1:], r"edges: expected size 18"),
     "edges outside": ("attend", "edges", lambda t: t + 21, r"edges: expected rows of trajectory, 0 to 20"),
