@@ -1,4 +1,4 @@
-"""What many tests build: clocks, meshes, verdicts, models of a registry, certificates and contexts of replicas."""
+"""What many tests build: clocks, meshes, incidents, verdicts, models of a registry, certificates, replicas."""
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,20 +6,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
 from model.checkpoint import Checkpoint, load
+from model.incidents.open_incident import OpenIncident
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
-from model.verdict import Verdict
+from model.verdict import Incident, Reason, Severity, Status, Verdict
 from serve_app.api.schemas.models import ModelPin
 from serve_app.models.card import describe
 from serve_app.models.registry import Registry
 from serve_app.pipeline import Mesh, Options, advance
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=UTC)  # of what is followed from snapshot to snapshot
 OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
 OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
 
@@ -55,6 +58,29 @@ def mesh_of(
         edge_features=edges,
         observed_at=at,
     )
+
+
+def reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
+    """Return a reason since the first snapshot; ``more``: its other fields."""
+    return Reason(**{"metric": metric, "observed": observed, "expected": expected, "since": START, **more})
+
+
+def open_incident(*members: str, **fields: Any) -> OpenIncident:
+    """Return a minor incident that opened with the first snapshot; ``fields``: those that differ."""
+    return OpenIncident(**{"id": "x", "since": START, "severity": Severity.MINOR, "members": members, **fields})
+
+
+def incident(*affected: str, **fields: Any) -> Incident:
+    """Return a major incident of these services without suspects; ``fields``: those that differ."""
+    base: dict[str, Any] = {"id": "a", "since": START, "severity": Severity.MAJOR, "score": 9.0, "suspects": ()}
+    return Incident(**base | {"affected": affected, **fields})
+
+
+def verdict(*incidents: Incident, **fields: Any) -> Verdict:
+    """Return a verdict with these incidents, anomalous if there is one; ``fields``: those that differ."""
+    base: dict[str, Any] = {"observed_at": AT, "sequence": 20, "mesh_score": 9.0, "threshold": 4.0, "probability": 0.9}
+    status = Status.ANOMALOUS if incidents else Status.NORMAL
+    return Verdict(**base | {"status": status, "suspects": (), "incidents": incidents, **fields})
 
 
 def score_all(

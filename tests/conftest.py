@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.timing import TIME_FACTOR
 
 TESTS = Path(__file__).parent
 UNASKED = {"live", "days", "page", "kubernetes"}
 LONG = ("slow", "ray")
+
+settings.register_profile("patient", deadline=None)  # no test depends on how fast the machine is
+settings.load_profile("patient")
 
 
 def split_scope(nodeid: str) -> str:

@@ -2,14 +2,13 @@
 ``tests/serve_app/test_examples.py``."""
 
 import csv
-import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import pytest
 
 from examples.push import push, read_snapshots
-from tests.http_server import serve_in_thread
+from tests.http_server import QuietHandler, serve_in_thread
 
 SNAPSHOT = {"observed_at": "2026-03-01T12:00:00Z", "services": [], "calls": []}
 
@@ -38,19 +37,11 @@ def answering(*statuses: int) -> tuple[ThreadingHTTPServer, list[dict[str, str]]
     """Return a server that answers requests with these statuses in turn, and the list of the headers it receives."""
     left, received = iter(statuses), []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body()
             received.append(dict(self.headers))
-            body = json.dumps({"status": "normal"}).encode()
-            self.send_response(next(left))
-            self.send_header("Retry-After", "0")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing."""
+            self.send(next(left), b'{"status": "normal"}', retry_after="0")
 
     return ThreadingHTTPServer(("127.0.0.1", 0), Handler), received
 

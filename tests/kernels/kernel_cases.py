@@ -124,6 +124,23 @@ def perceptron_inputs(
     )
 
 
+def arguments_of(op: str, counts: list[int] | None = None, *, small: bool = False) -> tuple[Tensor, ...]:
+    """Return random float64 arguments of an op, without the number at its end."""
+    counts = SHAPES["ordinary"] if counts is None else counts
+    sizes = {"heads": 2, "channels": 3, "times": 2} if small else {}
+    if op == "project_and_attend":
+        return projected_inputs(counts, **sizes)
+    if op == "join_sides":
+        return join_inputs(9, 4, 5 if small else 40)
+    if op == "perceptron":
+        return perceptron_inputs(9 if small else 50, 3, 5, 4)
+    attended = attend_inputs(counts, **sizes)
+    if op == "attend":
+        return attended
+    query, key, *_, indptr, indices, _ = attended
+    return query, key, torch.repeat_interleave(torch.arange(len(query)), indptr.diff()), indices
+
+
 def cast(tensors: T, dtype: torch.dtype, device: str = "cpu") -> T:
     """Move tensors to ``device`` and convert float tensors to ``dtype``."""
     return typing.cast(T, tuple(t.to(device, dtype if t.is_floating_point() else t.dtype) for t in tensors))

@@ -1,9 +1,6 @@
 """``attend``: worked by hand, against a slow loop, against PyTorch Geometric, and its gradients."""
 
 import math
-import typing
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -13,14 +10,12 @@ import kernels
 from tests.kernels.kernel_cases import (
     DEVICES,
     SHAPES,
-    AttendInputs,
     assert_near,
     attend_inputs,
     attend_slowly,
     cast,
     differentiable,
     neighbourhoods,
-    with_double_strides,
 )
 
 SLOPE = 0.25
@@ -170,33 +165,6 @@ def test_more_neighbours_than_targets() -> None:
         assert_near(actual, truth)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_strides_do_not_matter(device: str) -> None:
-    inputs = cast(attend_inputs(SHAPES["ordinary"]), torch.float64, device)
-    apart = typing.cast(AttendInputs, tuple(with_double_strides(t) for t in inputs))
-    assert not any(t.is_contiguous() for t in apart)
-    for actual, truth in zip(kernels.attend(*apart, SLOPE), kernels.attend(*inputs, SLOPE), strict=True):
-        assert_near(actual, truth)
-
-
-@pytest.mark.parametrize("mode", ["inference", "gradients"])
-def test_same_input_same_bits(mode: str) -> None:
-    inputs = cast(attend_inputs([40] * 60, channels=32), torch.float32)
-    kept = tuple(t.clone() for t in inputs)
-
-    def run() -> list[Tensor]:
-        if mode == "inference":
-            with torch.inference_mode():
-                return list(kernels.attend(*inputs, SLOPE))
-        leaves = differentiable(inputs)
-        values, trajectories = kernels.attend(*leaves, SLOPE)
-        return list(torch.autograd.grad(values.square().sum() + trajectories.square().sum(), leaves[:5]))
-
-    for first, second in zip(run(), run(), strict=True):
-        assert torch.equal(first, second)
-    assert all(torch.equal(a, b) for a, b in zip(inputs, kept, strict=True))
-
-
 def test_relabelling_permutes_and_changes_nothing_else() -> None:
     query, key, trajectory, weight, attention, indptr, indices, edges = attend_inputs(SHAPES["ordinary"])
     order = torch.tensor([3, 0, 6, 1, 5, 2, 4])
@@ -238,15 +206,6 @@ def test_gradients_across_blocks_of_edges() -> None:
         assert_near(actual, truth)
 
 
-def test_a_second_derivative_is_refused() -> None:
-    inputs = attend_inputs(SHAPES["ordinary"])
-    query = inputs[0].requires_grad_()
-    values, _ = kernels.attend(query, *inputs[1:], SLOPE)
-    (grad,) = torch.autograd.grad(values.square().sum(), query, create_graph=True)
-    with pytest.raises(kernels.NotDifferentiable, match="second derivative"):
-        grad.sum().backward()
-
-
 @pytest.mark.parametrize("edge_dim", [None, 5], ids=["no trajectory", "trajectory in the logits"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_values_equal_gatv2conv(dtype: torch.dtype, edge_dim: int | None) -> None:
@@ -269,39 +228,6 @@ def test_values_equal_gatv2conv(dtype: torch.dtype, edge_dim: int | None) -> Non
         arguments = (layer.lin_r(x), layer.lin_l(x), trajectory, weight, layer.att[0], indptr, indices, edges)
         values, _ = kernels.attend(*cast(arguments, dtype), SLOPE)
     assert_near(values, expected)
-
-
-# argument, its wrong value, text that the message must contain
-WRONG = {
-    "query too narrow": ("query", lambda t: t[:, 1:], r"query: expected size 32 .*H\*C of attention.*\[7, 31\]"),
-    "key too narrow": ("key", lambda t: t[:, 1:], r"key: expected size 32"),
-    "key of another type": ("key", lambda t: t.float(), r"key: expected torch.float64 as query has"),
-    "half precision": ("query", lambda t: t.half(), r"query: expected float32 or float64, got torch.float16"),
-    "trajectory too wide": ("trajectory", lambda t: torch.cat([t, t], 1), r"trajectory: expected size 5"),
-    "weight transposed": ("trajectory_weight", lambda t: t.t(), r"trajectory_weight: expected size 32"),
-    "attention with a leading 1": ("attention", lambda t: t[None], r"attention: expected shape \[H, C\]"),
-    "attention without heads": ("attention", lambda t: t[:0], r"attention: expected no empty dimension"),
-    "indptr of another graph": ("indptr", lambda t: t[:-1], r"indptr: expected size 8 .*N \+ 1"),
-    "indptr int32": ("indptr", lambda t: t.int(), r"indptr: expected int64, got torch.int32"),
-    "indptr not from 0": ("indptr", lambda t: t + 1, r"indptr: expected offsets from 0 to 18"),
-    "indptr not to E": ("indptr", lambda t: t.clamp(max=17), r"indptr: expected offsets from 0 to 18"),
-    "indptr falling": ("indptr", lambda t: t[[0, 2, 1, 3, 4, 5, 6, 7]], r"indptr: .*never fall, got 4 before 1"),
-    "indices as columns": ("indices", lambda t: t[:, None], r"indices: expected one dimension"),
-    "indices outside": ("indices", lambda t: t + 7, r"indices: expected rows of key, 0 to 6, got \d+ at slot 0"),
-    "indices negative": ("indices", lambda t: t - 7, r"indices: expected rows of key"),
-    "edges too few": ("edges", lambda t: t[1:], r"edges: expected size 18"),
-    "edges outside": ("edges", lambda t: t + 21, r"edges: expected rows of trajectory, 0 to 20"),
-}
-NAMES = ("query", "key", "trajectory", "trajectory_weight", "attention", "indptr", "indices", "edges")
-
-
-@pytest.mark.parametrize(("argument", "change", "text"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_named(argument: str, change: Callable[[Tensor], Tensor], text: str) -> None:
-    inputs: dict[str, Any] = dict(zip(NAMES, attend_inputs(SHAPES["ordinary"]), strict=True))
-    inputs[argument] = change(inputs[argument])
-    with pytest.raises(kernels.InvalidArgument, match=f"attend: {text}") as caught:
-        kernels.attend(**inputs)
-    assert caught.value.details == {"argument": argument}
 
 
 def attend_openly(

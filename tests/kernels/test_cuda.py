@@ -13,10 +13,9 @@ import kernels
 from kernels import reference
 from kernels.library import CUDA_FILE
 from kernels.selfcheck import random_cases
-from tests.kernels.kernel_cases import assert_near, attend_inputs, join_inputs, perceptron_inputs, projected_inputs
+from tests.kernels.kernel_cases import arguments_of, assert_near
 
 ROOT = Path(__file__).parent.parent.parent
-SLOPE = 0.2
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -34,7 +33,7 @@ def bodies() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("op", ["attend", "project_and_attend", "join_sides", "perceptron", "edge_dot"])
 def test_values_and_gradients(op: str, dtype: torch.dtype) -> None:
-    arguments = tuple(a.to(dtype).double() if is_float(a) else a for a in arguments_of(op))
+    arguments = tuple(a.to(dtype).double() if is_float(a) else a for a in arguments_of(op, [3, 0, 40, 1, 7]))
     expected, wanted = with_gradients(op, arguments, torch.float64, "cpu")
     came, gradients = with_gradients(op, arguments, dtype, "cuda")
     # bfloat16 has 8 bits, and gradients are products of several rounded numbers.
@@ -102,21 +101,6 @@ def test_a_process_that_uses_the_cpu_leaves_the_gpu_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-def arguments_of(op: str) -> tuple[Any, ...]:
-    """Return float64 arguments of one op."""
-    counts = [3, 0, 40, 1, 7]
-    if op == "attend":
-        return (*attend_inputs(counts), SLOPE)
-    if op == "project_and_attend":
-        return (*projected_inputs(counts), SLOPE)
-    if op == "join_sides":
-        return (*join_inputs(9, 4, 40), 1e-5)
-    if op == "perceptron":
-        return perceptron_inputs(50, 3, 5, 4)
-    query, key, _, _, _, indptr, indices, _ = attend_inputs(counts)
-    return query, key, torch.repeat_interleave(torch.arange(len(query)), indptr.diff()), indices
 
 
 def with_gradients(

@@ -1,7 +1,5 @@
 """The ops of whole layers, ``project_and_attend``, ``join_sides`` and ``perceptron``: values, gradients, errors."""
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +11,12 @@ import kernels
 from tests.kernels.kernel_cases import (
     DEVICES,
     SHAPES,
+    arguments_of,
     assert_near,
     cast,
     join_inputs,
     perceptron_inputs,
     projected_inputs,
-    with_double_strides,
 )
 from tests.kernels.test_attend import attend_openly
 
@@ -136,20 +134,6 @@ def test_what_is_not_a_number_stays_so() -> None:
 
 
 @pytest.mark.parametrize("op", ["project_and_attend", "join_sides", "perceptron"])
-def test_strides_do_not_matter(op: str) -> None:
-    inputs = arguments_of(op)
-    apart = [with_double_strides(t) for t in inputs]
-    assert_near(call(op, *apart), call(op, *inputs))
-
-
-@pytest.mark.parametrize("op", ["project_and_attend", "join_sides", "perceptron"])
-def test_same_input_same_bits(op: str) -> None:
-    inputs = cast(arguments_of(op), torch.float32)
-    with torch.inference_mode():
-        assert torch.equal(call(op, *inputs), call(op, *inputs))
-
-
-@pytest.mark.parametrize("op", ["project_and_attend", "join_sides", "perceptron"])
 def test_gradients(op: str) -> None:
     inputs = arguments_of(op, small=True)
     leaves = tuple(t.requires_grad_() if t.is_floating_point() else t for t in inputs)
@@ -163,60 +147,3 @@ def test_gradients_of_a_perceptron_without_positions() -> None:
     first = weights[0].detach()[:, :3].clone().requires_grad_()
     leaves = [rows, first, *weights[1:]]
     assert torch.autograd.gradcheck(lambda a, *rest: kernels.perceptron(a, None, None, *rest), leaves)
-
-
-@pytest.mark.parametrize("op", ["project_and_attend", "join_sides", "perceptron"])
-def test_a_second_derivative_is_refused(op: str) -> None:
-    inputs = arguments_of(op, small=True)
-    x = inputs[0].requires_grad_()
-    (grad,) = torch.autograd.grad(call(op, *inputs).square().sum(), x, create_graph=True)
-    with pytest.raises(kernels.NotDifferentiable):
-        grad.sum().backward()
-
-
-# op, argument, change, text
-WRONG = {
-    "weight of other inputs": (
-        "project_and_attend",
-        "query_weight",
-        lambda t: t[:, 1:],
-        "query_weight: expected size 5",
-    ),
-    "bias too short": ("project_and_attend", "key_bias", lambda t: t[1:], "key_bias: expected size 32"),
-    "value transposed": ("project_and_attend", "trajectory_value", lambda t: t.mT, "trajectory_value: expected size 8"),
-    "value of two dimensions": (
-        "project_and_attend",
-        "trajectory_value",
-        lambda t: t[0],
-        r"expected shape \[H, C, T\]",
-    ),
-    "targets of another graph": ("project_and_attend", "x", lambda t: t[1:], "indptr: expected size 7"),
-    "neighbours outside": ("project_and_attend", "indices", lambda t: t + 7, "indices: expected rows of key, 0 to 6"),
-    "calls outside": ("project_and_attend", "edges", lambda t: t - 99, "edges: expected rows of trajectory"),
-    "offsets falling": ("project_and_attend", "indptr", lambda t: t[[0, 2, 1, 3, 4, 5, 6, 7]], "indptr: .*never fall"),
-    "a side too short": ("join_sides", "callees", lambda t: t[1:], "callees: expected size 9 in dimension 0"),
-    "own weight of other outputs": ("join_sides", "weight", lambda t: t[1:], "weight: expected size 20"),
-    "norm of other outputs": ("join_sides", "norm_bias", lambda t: t[1:], "norm_bias: expected size 20"),
-    "positions outside": ("perceptron", "positions", lambda t: t + 5, "positions: expected rows of others, 0 to 4"),
-    "positions too few": ("perceptron", "positions", lambda t: t[1:], "positions: expected size 9"),
-    "hidden of other inputs": ("perceptron", "hidden_weight", lambda t: t[:, 1:], "hidden_weight: expected size 7"),
-    "output of other hidden": ("perceptron", "weight", lambda t: t[:, 1:], "weight: expected size 7"),
-    "others of another type": ("perceptron", "others", lambda t: t.float(), "others: expected torch.float64"),
-}
-
-
-@pytest.mark.parametrize(("op", "argument", "change", "text"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_arguments_are_named(op: str, argument: str, change: Callable[[Tensor], Tensor], text: str) -> None:
-    function = getattr(kernels, op)
-    arguments: dict[str, Any] = dict(zip(inspect.signature(function).parameters, arguments_of(op), strict=False))
-    arguments[argument] = change(arguments[argument])
-    with pytest.raises(kernels.InvalidArgument, match=f"{op}: .*{text}"):
-        function(**arguments)
-
-
-def arguments_of(op: str, *, small: bool = False) -> tuple[Tensor, ...]:
-    """Float64 arguments without the last number."""
-    if op == "project_and_attend":
-        sizes = {"heads": 2, "channels": 3, "times": 2} if small else {}
-        return projected_inputs(SHAPES["ordinary"], **sizes)
-    return join_inputs(9, 4, 5 if small else 20) if op == "join_sides" else perceptron_inputs(9, 3, 5, 4)

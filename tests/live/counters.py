@@ -1,6 +1,6 @@
 """Counters that grow steadily, as text for a real Prometheus, and what a poll reads of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
-from tests.live.history import prometheus_with_text
+from tests.live.history import prometheus_with_text, write_lines
 from tests.live.series import Export
 
 SCRAPE_SECONDS, SCRAPES = 15.0, 20
@@ -53,20 +53,26 @@ class Recorded(Prometheus):
         return super().ask(queries, at, within)
 
 
-def poll_counters(counters: Sequence[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> Poll:
+def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> Poll:
     """Fill a real Prometheus with the counters, and poll it once: the series, or recorded ones."""
     at = datetime.fromtimestamp(time() // 15 * 15, UTC)
     first = at - timedelta(seconds=SCRAPE_SECONDS * SCRAPES)
+    growth: dict[str, dict[str, float]] = {}
+    for one in counters:
+        labels = ",".join(f'{name}="{_quote(value)}"' for name, value in one.labels.items())
+        rates = growth.setdefault(one.metric, {})
+        rates[labels] = rates.get(labels, 0.0) + one.rate
+    passed = [SCRAPE_SECONDS * i for i in range(SCRAPES + 1)]
+    lines = {
+        metric: [
+            f"{metric}{{{labels}}} {1000 + rate * seconds:.6f} {first.timestamp() + seconds:.3f}\n"
+            for labels, rate in rates.items()
+            for seconds in passed
+        ]
+        for metric, rates in growth.items()
+    }
     text = folder / "text"
-    with text.open("w") as out:
-        for metric in dict.fromkeys(one.metric for one in counters):
-            out.write(f"# TYPE {metric} unknown\n")
-            for one in (one for one in counters if one.metric == metric):
-                labels = ",".join(f'{name}="{_quote(value)}"' for name, value in one.labels.items())
-                for i in range(SCRAPES + 1):
-                    passed = SCRAPE_SECONDS * i
-                    out.write(f"{metric}{{{labels}}} {1000 + one.rate * passed:.6f} {first.timestamp() + passed:.3f}\n")
-        out.write("# EOF\n")
+    write_lines(lines, text)
     options = QueryOptions(within_seconds=60.0, recorded_from_calls=1 if recorded else np.inf)
     with prometheus_with_text(text, folder, first, Export()) as monitor:
         client = (Recorded if recorded else Prometheus)(Endpoint(monitor.url))

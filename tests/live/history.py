@@ -1,7 +1,7 @@
 """A Prometheus with the data of a past period that it did not scrape."""
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,3 +65,13 @@ def load_text(text: Path, folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     text.unlink()
+
+
+def write_lines(lines: Mapping[str, Iterable[str]], file: Path) -> None:
+    """Write OpenMetrics text: the lines of each metric, which may not be interleaved."""
+    with file.open("w", encoding="utf-8") as out:
+        for metric, some in lines.items():
+            kind = "counter" if metric.endswith("_total") else "unknown"
+            out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n")
+            out.writelines(some)
+        out.write("# EOF\n")

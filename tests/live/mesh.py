@@ -3,7 +3,7 @@
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import msgspec
@@ -65,7 +65,7 @@ class LiveMesh:
                 self._start(name)
             self._monitor = Monitor(
                 self._folder,
-                [self.scrape_config(self._scrape_seconds)],
+                [scrape_config(list(self._sidecars.values()), self._scrape_seconds)],
                 retention="1h",
                 port=self._prometheus_port,
             )
@@ -95,14 +95,6 @@ class LiveMesh:
         """Ids of all processes, by role."""
         sidecars = {f"sidecar {name}": one.pid for name, one in self._programs.items()}
         return {"shop": self._shop.pid, "prometheus": self._monitor.program.pid, **sidecars}
-
-    def scrape_config(self, seconds: float) -> dict[str, Any]:
-        """The scrapes of all sidecars, for one more Prometheus."""
-        return scrape_config(list(self._sidecars.values()), seconds)
-
-    def admin(self, service: str) -> str:
-        """URL of a sidecar's admin page."""
-        return f"http://{LOOPBACK}:{self._sidecars[service].admin}"
 
     def load(self, requests_per_second: float, seconds: float, seed: int = 0) -> None:
         """Start sending requests from outside, without waiting for them."""

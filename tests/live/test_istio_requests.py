@@ -4,28 +4,71 @@ Each case has a namespace of its own, so all of them are one mesh, read once fro
 rules.
 """
 
-import time
-from collections.abc import Mapping
-from contextlib import closing
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.query import QueryOptions
-from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.source import PrometheusSource
-from serve_app.net.endpoint import Endpoint
-from tests.live.history import prometheus_with_text
-from tests.live.istio_requests import SCRAPE_SECONDS, Requests, write_requests
+from model.snapshot import EDGE_METRICS, MeshSnapshot, SignalKind
+from tests.live.counters import Counter, poll_counters, rates_of_calls, value_of
 from tests.live.programs import needs
-from tests.live.series import Export
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
+
+BOUNDS_MS = (5, 10, 25, 50, 100, 250, 1000, 10_000, 30_000, 60_000, 300_000, 3_600_000)
+REQUESTS, BUCKET, SUM = (
+    "istio_requests_total", "istio_request_duration_milliseconds_bucket", "istio_request_duration_milliseconds_sum",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests of one call that end alike.
+
+    Attributes:
+        source, destination: canonical service and Service.
+        rate: 1/s.
+        reporters: the proxies that report them.
+        seconds: how long each lasts.
+        source_workload, destination_workload: by default as the source and the destination.
+        namespace: of both.
+        source_namespace: another one.
+        labels: ``response_code`` and the like.
+    """
+
+    source: str
+    destination: str
+    rate: float
+    reporters: Sequence[str] = ("source", "destination")
+    seconds: float = 0.02
+    source_workload: str = ""
+    destination_workload: str = ""
+    namespace: str = "shop"
+    source_namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def series(self) -> Iterator[Counter]:
+        """Yield the counters of its proxies."""
+        for reporter in self.reporters:
+            labels = {
+                "reporter": reporter,
+                "source_workload_namespace": self.source_namespace or self.namespace,
+                "source_workload": self.source_workload or self.source,
+                "source_canonical_service": self.source,
+                "destination_workload_namespace": self.namespace,
+                "destination_workload": self.destination_workload or self.destination,
+                "destination_service_namespace": self.namespace,
+                "destination_service_name": self.destination,
+                "response_code": "200",
+                "response_flags": "-",
+                **self.labels,
+            }
+            yield Counter(REQUESTS, labels, self.rate)
+            for bound in BOUNDS_MS:
+                yield Counter(BUCKET, {**labels, "le": f"{bound:g}"}, self.rate * (bound >= self.seconds * 1000))
+            yield Counter(BUCKET, {**labels, "le": "+Inf"}, self.rate)
+            yield Counter(SUM, labels, self.rate * self.seconds * 1000)
+
 
 ALL = ("source", "waypoint", "destination")
 HOUR, UNKNOWN = 3599.0, None
@@ -83,41 +126,23 @@ CASES = [
 ]  # fmt: skip
 
 
-class Recorded(Prometheus):
-    """A Prometheus that has evaluated the recording rules: a recorded series is the value of its expression."""
-
-    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
-        rules = recording_rules(KNOWN["istio-ambient"], SCRAPE_SECONDS, QueryOptions().window_seconds).rules
-        for rule in reversed(rules):
-            queries = {name: text.replace(rule.record, f"({rule.expr})") for name, text in queries.items()}
-        return super().ask(queries, at, within)
-
-
-@pytest.fixture(scope="module", params=["counters", "rules"])
+@pytest.fixture(scope="module", params=[False, True], ids=["counters", "rules"])
 def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MeshSnapshot:
     """Read the mesh of all cases."""
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    at = datetime.fromtimestamp(time.time() // 15 * 15, UTC)
-    first = write_requests(CASES, folder / "text", at)
-    client = Recorded if request.param == "rules" else Prometheus
-    options = QueryOptions(within_seconds=60.0, recorded_from_calls=1 if request.param == "rules" else np.inf)
-    with (
-        prometheus_with_text(folder / "text", folder, first, Export()) as monitor,
-        closing(PrometheusSource(client(Endpoint(monitor.url)), KNOWN["istio-ambient"], options)) as source,
-    ):
-        poll = source.poll(at)
-    assert poll.snapshot is not None, poll.why
-    assert poll.recorded == (request.param == "rules")
-    assert not [role for role, answer in poll.answers.items() if answer.failed]
+    series = (counter for case in CASES for counter in case.series())
+    poll = poll_counters(series, tmp_path_factory.mktemp("istio"), "istio-ambient", recorded=request.param)
+    assert poll.snapshot is not None
     return poll.snapshot
 
 
 def calls_in(mesh: MeshSnapshot, namespace: str) -> dict[tuple[str, str], float]:
     """Return the requests of the calls to services of a namespace, 1/s."""
-    ends = ((mesh.node_ids[a], mesh.node_ids[b]) for a, b in mesh.edge_index.T.tolist())
-    rates = zip(ends, mesh.edge_features[:, 0].tolist(), strict=True)
     short = f"{namespace}/"
-    return {(a.removeprefix(short), b.removeprefix(short)): rate for (a, b), rate in rates if b.startswith(short)}
+    return {
+        (a.removeprefix(short), b.removeprefix(short)): rate
+        for (a, b), rate in rates_of_calls(mesh).items()
+        if b.startswith(short)
+    }
 
 
 def of_call(mesh: MeshSnapshot, source: str, destination: str, metric: str) -> float | None:
@@ -125,11 +150,6 @@ def of_call(mesh: MeshSnapshot, source: str, destination: str, metric: str) -> f
     row = mesh.edge_index.T.tolist().index(list(ends))
     column = EDGE_METRICS.index(metric)
     return float(mesh.edge_features[row, column]) if mesh.edge_observed[row, column] else None
-
-
-def of_service(mesh: MeshSnapshot, service: str, metric: str) -> float | None:
-    row, column = mesh.node_ids.index(service), NODE_METRICS.index(metric)
-    return float(mesh.node_features[row, column]) if mesh.node_observed[row, column] else None
 
 
 @pytest.mark.parametrize(
@@ -150,12 +170,12 @@ def test_a_request_counts_once_however_many_proxies_report_it(mesh: MeshSnapshot
 def test_the_latency_of_a_call_is_what_its_caller_waits(mesh: MeshSnapshot) -> None:
     call = "slow-network/gw", "slow-network/cart"
     assert of_call(mesh, *call, "p50_latency") == pytest.approx(0.175, rel=0.01)  # the middle of 100 to 250 ms
-    assert of_service(mesh, call[1], "p50_latency") == pytest.approx(0.0175, rel=0.01)
+    assert value_of(mesh, call[1], "p50_latency") == pytest.approx(0.0175, rel=0.01)
 
 
 def test_failures_that_only_the_caller_sees_count(mesh: MeshSnapshot) -> None:
     assert of_call(mesh, "dying/gw", "dying/cart", "error_rate") == pytest.approx(0.2, rel=1e-3)
-    assert of_service(mesh, "dying/cart", "error_rate") == pytest.approx(0.2, rel=1e-3)
+    assert value_of(mesh, "dying/cart", "error_rate") == pytest.approx(0.2, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +214,9 @@ def test_requests_longer_than_the_window_say_nothing_about_now(
     mesh: MeshSnapshot, service: str, p99: float | None, in_flight: float | None
 ) -> None:
     callers = of_call(mesh, f"{service.split('/')[0]}/gw", service, "p99_latency")
-    for latency in (of_service(mesh, service, "p99_latency"), callers):
+    for latency in (value_of(mesh, service, "p99_latency"), callers):
         assert latency == (p99 if p99 is None else pytest.approx(p99, rel=0.02))
-    in_use = of_service(mesh, service, "active_connections")
+    in_use = value_of(mesh, service, "active_connections")
     assert in_use == (in_flight if in_flight is None else pytest.approx(in_flight, rel=1e-3))
 
 
@@ -211,7 +231,7 @@ def test_requests_longer_than_the_window_say_nothing_about_now(
     ],
 )
 def test_failures_are_those_of_the_service(mesh: MeshSnapshot, service: str, errors: float) -> None:
-    assert of_service(mesh, service, "error_rate") == pytest.approx(errors, abs=1e-4)
+    assert value_of(mesh, service, "error_rate") == pytest.approx(errors, abs=1e-4)
     assert of_call(mesh, f"{service.split('/')[0]}/gw", service, "error_rate") == pytest.approx(errors, abs=1e-4)
 
 

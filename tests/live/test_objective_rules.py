@@ -1,17 +1,16 @@
 """promtool checks the rules for objectives of every kind of mesh, and runs them on a front door that fails."""
 
-import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from model.verdict import Objective
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.objective_rules import MeshObjectives, render_objective_rules
-from tests.live.programs import find_program, needs
-from tests.timing import PATIENCE_SECONDS
+from tests.live.programs import needs
+from tests.live.promtool import evaluate, expect, promtool
 
 pytestmark = [pytest.mark.live, needs("promtool")]
 AVAILABILITY = Objective("shop/front", 0.999)
@@ -19,15 +18,6 @@ LATENCY = Objective("shop/front", 0.99, latency_seconds=0.25)
 LABELS = 'reporter="destination",destination_service_namespace="shop",destination_service_name="front"'
 OTHER = LABELS.replace('"front"', '"cart"')
 MINUTE = 2  # steps of 30 s
-
-
-def promtool(*arguments: str) -> None:
-    program = find_program("promtool")
-    assert program is not None
-    done = subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=4 * PATIENCE_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("kind", KNOWN)
@@ -43,33 +33,21 @@ def series(labels: str, *phases: tuple[int, float], metric: str = "istio_request
     for minutes, rate in phases:
         values += [f"{last + 30 * rate * (i + 1):g}" for i in range(minutes * MINUTE)]
         last += 30 * rate * minutes * MINUTE
-    return {"series": f"{metric}{{{labels}}}", "values": " ".join(values)}
+    return {f"{metric}{{{labels}}}": " ".join(values)}
 
 
-def run(tmp_path: Path, objective: Objective, inputs: list[dict[str, str]], expected: dict[str, Any]) -> None:
+def run(
+    tmp_path: Path, objective: Objective, inputs: Mapping[str, str], expected: dict[str, Any], *others: dict[str, Any]
+) -> None:
     """Have promtool run the rules, and compare the alerts that fire at some minutes: window and severity of each."""
-    (tmp_path / "objectives.rules.yaml").write_text(
-        render_objective_rules([MeshObjectives("shop", KNOWN["istio"], (objective,))])
-    )
+    file = tmp_path / "objectives.rules.yaml"
+    file.write_text(render_objective_rules([MeshObjectives("shop", KNOWN["istio"], (objective,))]))
     firing = 'count by (window, severity) (ALERTS{alertname="TagaeErrorBudgetBurn",alertstate="firing"})'
     tests = [
-        {
-            "expr": firing,
-            "eval_time": at,
-            "exp_samples": [
-                {"labels": f'{{severity="{severity}",window="{window}"}}', "value": 1} for window, severity in alerts
-            ],
-        }
+        expect(firing, at, {f'{{severity="{severity}",window="{window}"}}': 1 for window, severity in alerts})
         for at, alerts in expected.items()
     ]
-    document = {
-        "rule_files": ["objectives.rules.yaml"],
-        "evaluation_interval": "30s",
-        "tests": [{"interval": "30s", "input_series": inputs, "promql_expr_test": tests}],
-    }
-    file = tmp_path / "objectives.test.yaml"
-    file.write_text(yaml.safe_dump(document))
-    promtool("test", "rules", str(file))
+    evaluate(tmp_path, inputs, *tests, *others, interval="30s", rules=file.name)
 
 
 def test_failing_requests_raise_the_alert_and_it_ends_soon_after(tmp_path: Path) -> None:
@@ -82,7 +60,7 @@ def test_failing_requests_raise_the_alert_and_it_ends_soon_after(tmp_path: Path)
     run(
         tmp_path,
         AVAILABILITY,
-        [good, bad, elsewhere],
+        good | bad | elsewhere,
         {"59m": [], "80m": [fast, slow, *days], "90m": [slow, *days], "130m": days},
     )
 
@@ -91,7 +69,7 @@ def test_a_slow_loss_is_a_warning(tmp_path: Path) -> None:
     """0.4% of the requests fail: four times as many as allowed."""
     good = series(f'{LABELS},response_code="200"', (600, 99.6))
     bad = series(f'{LABELS},response_code="503"', (600, 0.4))
-    run(tmp_path, AVAILABILITY, [good, bad], {"9h": [("1d", "warning"), ("3d", "warning")]})
+    run(tmp_path, AVAILABILITY, good | bad, {"9h": [("1d", "warning"), ("3d", "warning")]})
 
 
 def test_slow_requests_raise_the_alert_of_latency(tmp_path: Path) -> None:
@@ -104,7 +82,7 @@ def test_slow_requests_raise_the_alert_of_latency(tmp_path: Path) -> None:
     run(
         tmp_path,
         LATENCY,
-        [requests, fast, every],
+        requests | fast | every,
         {"59m": [], "80m": [("1d", "warning"), ("3d", "warning"), ("6h", "critical")]},
     )
 
@@ -116,15 +94,6 @@ def test_an_objective_without_data_has_an_alert_of_its_own(objective: Objective,
     every = series(
         f'{LABELS},response_code="503",le="+Inf"', (180, 100), metric="istio_request_duration_milliseconds_bucket"
     )
-    run(tmp_path, objective, [requests, every], {"3h": []})
-    file = tmp_path / "objectives.test.yaml"
-    document = yaml.safe_load(file.read_text())
-    document["tests"][0]["promql_expr_test"] = [
-        {
-            "expr": 'count by (alertname) (ALERTS{alertname="TagaeObjectiveUnknown",alertstate="firing"})',
-            "eval_time": "3h",
-            "exp_samples": [{"labels": '{alertname="TagaeObjectiveUnknown"}', "value": 1}],
-        }
-    ]
-    file.write_text(yaml.safe_dump(document))
-    promtool("test", "rules", str(file))
+    unknown = 'count by (alertname) (ALERTS{alertname="TagaeObjectiveUnknown",alertstate="firing"})'
+    named = expect(unknown, "3h", {'{alertname="TagaeObjectiveUnknown"}': 1})
+    run(tmp_path, objective, requests | every, {"3h": []}, named)

@@ -14,7 +14,7 @@ from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CO
 from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.source import Poll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
-from tests.live.history import prometheus_with_lines
+from tests.live.history import prometheus_with_lines, write_lines
 from tests.live.programs import needs
 from tests.timing import PATIENCE_SECONDS
 
@@ -342,12 +342,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus
         for metric, some in one.lines.items():
             lines.setdefault(metric, []).extend(some)
     text = folder / "openmetrics.txt"
-    with text.open("w") as out:
-        for metric, some in lines.items():
-            kind = "counter" if metric.endswith("_total") else "gauge"
-            out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n")
-            out.writelines(some)
-        out.write("# EOF\n")
+    write_lines(lines, text)
     with (
         prometheus_with_lines(text, folder) as monitor,
         closing(Prometheus(Endpoint(monitor.url))) as client,

@@ -1,12 +1,11 @@
 """promtool checks and tests the shipped alert rules."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.live.programs import needs
-from tests.timing import PATIENCE_SECONDS
+from tests.live.promtool import promtool
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 pytestmark = [pytest.mark.live, needs("promtool")]
@@ -21,7 +20,4 @@ pytestmark = [pytest.mark.live, needs("promtool")]
     ids=["check", "test"],
 )
 def test_promtool_accepts_the_rules(arguments: list[str]) -> None:
-    done = subprocess.run(
-        ["promtool", *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool(*arguments)

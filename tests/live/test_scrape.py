@@ -1,9 +1,7 @@
 """The shipped scrape jobs in a real Prometheus: Ray's names become ours, and nothing is counted twice."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -11,6 +9,7 @@ import pytest
 
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import REFUSALS, STAGE, MeshGauges
+from tests.http_server import QuietHandler, serve_in_thread
 from tests.live.deployed import DEPLOY, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import LOOPBACK, needs
@@ -50,33 +49,22 @@ def ingress() -> str:
     ).decode()
 
 
-@contextmanager
-def serve_text(text: str) -> Iterator[str]:
-    """Serve one page and yield its address."""
+def page(text: str) -> ThreadingHTTPServer:
+    """Return a server of one page."""
 
-    class Page(BaseHTTPRequestHandler):
+    class Page(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.end_headers()
-            self.wfile.write(text.encode())
+            self.send(200, text.encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
 
-        def log_message(self, *_: Any) -> None:
-            """Keep requests out of the output of the tests."""
-
-    with ThreadingHTTPServer((LOOPBACK, 0), Page) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        yield f"{LOOPBACK}:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    return ThreadingHTTPServer((LOOPBACK, 0), Page)
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a Prometheus with the shipped jobs for both pages and the shipped alerts."""
-    with serve_text(RAY) as of_ray, serve_text(ingress()) as of_ingress:
-        scrapes = jobs({"tagae": [of_ingress], "tagae-ray": [of_ray]}, 0.5)
+    with serve_in_thread(page(RAY)) as of_ray, serve_in_thread(page(ingress())) as of_ingress:
+        targets = {"tagae": of_ingress, "tagae-ray": of_ray}
+        scrapes = jobs({name: [target.removeprefix("http://")] for name, target in targets.items()}, 0.5)
         alerts = DEPLOY / "prometheus" / "tagae.rules.yaml"
         with Monitor(tmp_path_factory.mktemp("scrape"), scrapes, rules=[alerts]) as monitor:
             monitor.program.wait_until(lambda: values(monitor.url, "up == 1") == {"tagae": 1.0, "tagae-ray": 1.0}, 60)

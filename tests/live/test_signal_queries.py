@@ -1,12 +1,11 @@
-"""A real Prometheus evaluates the queries of signals over series as cAdvisor, kubelets, kube-state-metrics and brokers
-export them."""
+"""A real Prometheus evaluates the queries of signals and annotations over series as exporters of Kubernetes and brokers
+write them."""
 
-import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
 
+from serve_app.collect.prometheus.kubernetes import ANNOTATIONS
 from serve_app.collect.prometheus.signals import (
     BROKERS,
     DISK,
@@ -17,7 +16,8 @@ from serve_app.collect.prometheus.signals import (
     search_query,
     signal_queries,
 )
-from tests.live.programs import find_program, needs
+from tests.live.programs import needs
+from tests.live.promtool import evaluate, expect
 
 pytestmark = [pytest.mark.live, needs("promtool")]
 
@@ -59,24 +59,13 @@ SERIES = {  # a sample each 15 s
 }
 
 
-def _evaluate(tmp_path: Path, query: str, wanted: dict[str, float]) -> None:
-    asked = {
-        "expr": query,
-        "eval_time": "240s",
-        "exp_samples": [{"labels": labels, "value": value} for labels, value in wanted.items()],
-    }
-    series = [{"series": name, "values": values} for name, values in SERIES.items()]
-    file = tmp_path / "signals.test.yaml"
-    test = {"interval": "15s", "input_series": series, "promql_expr_test": [asked]}
-    file.write_bytes(msgspec.json.encode({"tests": [test]}))
-    command = [find_program("promtool") or "promtool", "test", "rules", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def check(folder: Path, query: str, wanted: dict[str, float]) -> None:
+    evaluate(folder, SERIES, expect(query, "240s", wanted))
 
 
 def test_every_source_that_exists_is_found(tmp_path: Path) -> None:
     there = {*SOURCES, "kafka", "rabbitmq", "redis", "jetstream"}
-    _evaluate(tmp_path, search_query().at(0), {f'{{queue="{name}"}}': 1 for name in there})
+    check(tmp_path, search_query().at(0), {f'{{queue="{name}"}}': 1 for name in there})
 
 
 def test_signals_are_by_pod_and_container(tmp_path: Path) -> None:
@@ -92,7 +81,7 @@ def test_signals_are_by_pod_and_container(tmp_path: Path) -> None:
         ("cart-a", "app", "oom_events"): 2.0,
         ("store-0", "pod", "pending"): 1.0,
     }
-    _evaluate(
+    check(
         tmp_path,
         query.at(60.0, 15.0),
         {
@@ -105,10 +94,33 @@ def test_signals_are_by_pod_and_container(tmp_path: Path) -> None:
 def test_disk_is_the_fullest_volume_or_a_node_under_pressure(tmp_path: Path) -> None:
     query = signal_queries(SOURCES, Queues())[DISK]
     wanted = {"cart-a": 1.0, "store-0": 0.97}
-    _evaluate(tmp_path, query.at(60.0), {f'{{namespace="shop",pod="{one}"}}': v for one, v in wanted.items()})
+    check(tmp_path, query.at(60.0), {f'{{namespace="shop",pod="{one}"}}': v for one, v in wanted.items()})
 
 
 def test_queues_of_all_brokers_have_their_depth(tmp_path: Path) -> None:
     query = signal_queries(BROKERS, Queues(promql="batch_waiting"))[QUEUES]
     wanted = {"orders": 5200, "mails": 7, "jobs": 12, "audit": 3, "batch": 9}
-    _evaluate(tmp_path, query.at(60.0), {f'{{queue="{one}"}}': value for one, value in wanted.items()})
+    check(tmp_path, query.at(60.0), {f'{{queue="{one}"}}': value for one, value in wanted.items()})
+
+
+MUTED, LOUD = 'annotation_tagae_io_mute="being moved: \\"soon\\""', 'annotation_tagae_io_sensitivity="high"'
+ANNOTATED_WORKLOADS = (
+    f'kube_deployment_annotations{{namespace="shop",deployment="cart-v1",instance="a",{MUTED},{LOUD}}}',
+    f'kube_deployment_annotations{{namespace="shop",deployment="cart-v1",instance="b",{MUTED},{LOUD}}}',
+    f'kube_statefulset_annotations{{namespace="shop",statefulset="store",{LOUD}}}',
+    f'kube_daemonset_annotations{{namespace="infra",daemonset="agent",{MUTED}}}',
+    'kube_deployment_annotations{namespace="shop",deployment="web"}',
+    'kube_deployment_annotations{namespace="shop",deployment="pay",annotation_team_io_mute="not ours"}',
+)
+WANTED = (
+    'namespace="shop",workload="cart-v1",annotation="mute",value="being moved: \\"soon\\""',
+    'namespace="shop",workload="cart-v1",annotation="sensitivity",value="high"',
+    'namespace="shop",workload="store",annotation="sensitivity",value="high"',
+    'namespace="infra",workload="agent",annotation="mute",value="being moved: \\"soon\\""',
+)
+
+
+def test_annotations_become_names_and_values_by_workload(tmp_path: Path) -> None:
+    series = dict.fromkeys(ANNOTATED_WORKLOADS, "1x10")
+    wanted = {f"{{{labels}}}": 1.0 for labels in WANTED}
+    evaluate(tmp_path, series, expect(ANNOTATIONS["annotations"].at(60.0), "1m", wanted))

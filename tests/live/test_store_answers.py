@@ -12,7 +12,7 @@ from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
-from tests.live.history import prometheus_with_text
+from tests.live.history import prometheus_with_text, write_lines
 from tests.live.monitor import Monitor
 from tests.live.programs import free_ports, needs
 from tests.live.series import Export
@@ -38,16 +38,16 @@ def counter(name: str, labels: str, rate: float) -> str:
 
 def write_mesh(file: Path, bounds: tuple[tuple[str, str, str], tuple[str, str, str]]) -> None:
     """Write a call, seen from both ends; each pod of the callee spells the bounds in its own way."""
-    lines = []
+    lines: dict[str, list[str]] = {"istio_requests_total": [], "istio_request_duration_milliseconds_bucket": []}
+    requests, buckets = lines
     for pod, (counts, spellings) in enumerate(zip((FAST, SLOW), bounds, strict=True)):
         for reporter in ("source", "destination"):
             labels = f'reporter="{reporter}",pod="cart-{pod}",response_code="200",{ENDS}'
-            lines.append(counter("istio_requests_total", labels, 10))
-            lines += [
-                counter("istio_request_duration_milliseconds_bucket", f'{labels},le="{le}"', rate)
-                for le, rate in zip(spellings, counts, strict=True)
+            lines[requests].append(counter(requests, labels, 10))
+            lines[buckets] += [
+                counter(buckets, f'{labels},le="{le}"', rate) for le, rate in zip(spellings, counts, strict=True)
             ]
-    file.write_text("".join(sorted(lines)) + "# EOF\n", encoding="ascii")
+    write_lines(lines, file)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from model.snapshot import NODE_METRICS
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.source import Poll
 from serve_app.settings import CollectorSettings, MeshSettings
-from tests.live.history import prometheus_with_lines
+from tests.live.history import prometheus_with_lines, write_lines
 from tests.live.programs import needs
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
@@ -124,12 +124,7 @@ def prometheus_of(folder: Path, *scraped: Scraped) -> Iterator[Mesh]:
         for metric, line in one.lines():
             by_metric.setdefault(metric, []).append(line)
     text = folder / "series.txt"
-    with text.open("w") as out:
-        for metric, lines in by_metric.items():
-            kind = "counter" if metric.endswith("_total") else "unknown"
-            out.write(f"# TYPE {metric.removesuffix('_total')} {kind}\n")
-            out.writelines(lines)
-        out.write("# EOF\n")
+    write_lines(by_metric, text)
     with prometheus_with_lines(text, folder) as monitor:
         yield Mesh(monitor.url)
 

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+
+from tests.live.history import write_lines
 
 Labels = Mapping[str, str]
 
@@ -50,12 +53,6 @@ class Written:
 
 
 def write(periods: list[Written], file: Path) -> None:
-    """Write periods as OpenMetrics text: metrics may not be interleaved."""
+    """Write periods as OpenMetrics text."""
     metrics = dict.fromkeys(metric for one in periods for metric in one.rows)
-    with file.open("w", encoding="utf-8") as out:
-        for metric in metrics:
-            counts = metric.endswith("_total")
-            out.write(f"# TYPE {metric.removesuffix('_total')} {'counter' if counts else 'unknown'}\n")
-            for one in periods:
-                out.writelines(one.lines(metric))
-        out.write("# EOF\n")
+    write_lines({metric: chain.from_iterable(one.lines(metric) for one in periods) for metric in metrics}, file)

@@ -17,7 +17,7 @@ from model.snapshot import MeshSnapshot, NodeMetric, PlannedChange
 from model.state.change_impact import EXPOSURES
 from model.state.filters import SCALES
 from model.state.mesh_state import MeshState, Observation
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
+from tests.model.model_cases import CALLS, EDGE, SERVICES, settled_state, snapshot, watch
 
 CART, SEARCH, STORE, IDLE = 1, 2, 3, 4
 NEW = "shop/store-v2"
@@ -75,7 +75,4 @@ def score_of(evidence: Evidence, service: int, kind: str) -> float:
 
 def with_nodes(index: float, service: int, metrics: Mapping[NodeMetric, float]) -> MeshSnapshot:
     """Return a snapshot in which some metrics of one service have other values."""
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    for column, value in metrics.items():
-        nodes[service, column] = value
-    return snapshot(index, nodes=nodes)
+    return snapshot(index, nodes={(service, column): value for column, value in metrics.items()})

@@ -1,9 +1,10 @@
 """Small meshes and states that the tests of ``model`` share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,17 +17,27 @@ from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot, PlannedChange, Signal
 from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
+from tests.builders import START
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = (100.0, 0.01, 0.02, 0.1, 0.4, 0.5, 20.0)  # a normal service, in the order of NODE_METRICS
 EDGE = (50.0, 0.01, 0.01, 0.05)  # a normal call, in the order of EDGE_METRICS
 # A gateway, two services behind it, a store that both call, and a service without calls in either direction.
 SERVICES = ("shop/gateway", "shop/cart", "shop/search", "shop/store", "shop/idle")
 CALLS = ((0, 1), (0, 2), (1, 3), (2, 3))
+Values = ArrayLike | Mapping[Any, ArrayLike]
 
 
 def at(index: float, interval: float = 15.0) -> datetime:
     return START + timedelta(seconds=index * interval)
+
+
+def table(normal: Sequence[float], rows: int, values: Values | None) -> ArrayLike:
+    if values is not None and not isinstance(values, Mapping):
+        return values
+    made = np.tile(normal, (rows, 1))
+    for place, value in (values or {}).items():
+        made[place] = value
+    return made
 
 
 def snapshot(
@@ -34,19 +45,19 @@ def snapshot(
     services: Sequence[str] = SERVICES,
     calls: Iterable[tuple[int, int]] = CALLS,
     *,
-    nodes: ArrayLike | None = None,
-    edges: ArrayLike | None = None,
+    nodes: Values | None = None,
+    edges: Values | None = None,
     interval: float = 15.0,
     changes: Sequence[PlannedChange] = (),
     signals: Sequence[Signal] = (),
 ) -> MeshSnapshot:
-    """Return a normal mesh, except for the given values."""
+    """Return a normal mesh, except for the given values: whole tables, or values by place in the normal ones."""
     index_of_calls = np.array(list(calls), np.int64).reshape(-1, 2).T
     return MeshSnapshot.create(
         node_ids=services,
         edge_index=index_of_calls,
-        node_features=np.tile(NODE, (len(services), 1)) if nodes is None else nodes,
-        edge_features=np.tile(EDGE, (index_of_calls.shape[1], 1)) if edges is None else edges,
+        node_features=table(NODE, len(services), nodes),
+        edge_features=table(EDGE, index_of_calls.shape[1], edges),
         observed_at=at(index, interval),
         changes=changes,
         signals=signals,
@@ -69,11 +80,7 @@ def noisy(
 
 
 def watch(
-    snapshots: Iterable[MeshSnapshot],
-    state: MeshState | None = None,
-    *,
-    window_size: int = 120,
-    neighbours: int = 8,
+    snapshots: Iterable[MeshSnapshot], state: MeshState | None = None, *, window_size: int = 120, neighbours: int = 8
 ) -> tuple[Observation, MeshState]:
     """Return the last observation and the state after it."""
     state, observation = state or MeshState(), None

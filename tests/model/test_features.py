@@ -23,7 +23,7 @@ from model.features import (
     channel_values,
 )
 from model.snapshot import MeshSnapshot
-from tests.model.model_cases import CALLS, EDGE, NODE, snapshot
+from tests.model.model_cases import EDGE, NODE, snapshot
 
 CHANNELS = {f"{kind}.{c.name}": c for kind, cs in (("node", NODE_CHANNELS), ("edge", EDGE_CHANNELS)) for c in cs}
 
@@ -70,9 +70,7 @@ def test_own_time_is_latency_minus_the_time_of_callees() -> None:
 
 
 def test_own_time_does_not_change_with_a_callees_latency() -> None:
-    nodes, edges = np.tile(NODE, (5, 1)), np.tile(EDGE, (4, 1))
-    edges[0, P50] += 0.030
-    nodes[0, P50] += 0.030 * 50 / 100
+    nodes, edges = {(0, P50): NODE[P50] + 0.030 * 50 / 100}, {(0, P50): EDGE[P50] + 0.030}
     slower = channels_of(snapshot(nodes=nodes, edges=edges))
     before = channels_of(snapshot())
     assert slower.node[0, OWN_TIME] == pytest.approx(before.node[0, OWN_TIME], abs=1e-4)
@@ -80,15 +78,12 @@ def test_own_time_does_not_change_with_a_callees_latency() -> None:
 
 
 def test_own_time_is_never_below_a_twentieth_of_the_latency() -> None:
-    edges = np.tile(EDGE, (4, 1))
-    edges[:, P50] = 5.0
+    edges = {(..., P50): 5.0}
     assert value(channels_of(snapshot(edges=edges)), 0, OWN_TIME) == pytest.approx(0.001, rel=1e-2)
 
 
 def test_own_time_is_unknown_if_calls_have_no_latency() -> None:
-    edges = np.tile(EDGE, (4, 1))
-    edges[0, P50] = np.nan
-    observed = channels_of(snapshot(edges=edges)).node_observed[:, OWN_TIME]
+    observed = channels_of(snapshot(edges={(0, P50): np.nan})).node_observed[:, OWN_TIME]
     np.testing.assert_array_equal(observed, [False, True, True, True, True])
 
 
@@ -109,21 +104,15 @@ def test_weight_and_cpu_per_request_do_not_change_with_the_load(factor: float) -
 
 @pytest.mark.parametrize("channel", [RATE, ERROR, P50, P99, OWN_TIME, CPU_PER_REQUEST])
 def test_noise_of_services_shrinks_with_traffic(channel: int) -> None:
-    noise = []
-    for rate in (1.0, 10.0, 100.0, 1000.0):
-        nodes = np.tile(NODE, (5, 1))
-        nodes[:, RATE] = rate
-        noise.append(channels_of(snapshot(nodes=nodes)).node_noise[0, channel])
+    rates = (1.0, 10.0, 100.0, 1000.0)
+    noise = [channels_of(snapshot(nodes={(..., RATE): x})).node_noise[0, channel] for x in rates]
     assert (np.diff(noise) < 0).all()
     assert noise[0] > 10 * noise[-1]
 
 
 @pytest.mark.parametrize("channel", range(len(EDGE_CHANNELS)))
 def test_noise_of_calls_shrinks_with_traffic(channel: int) -> None:
-    edges = np.tile(EDGE, (len(CALLS), 1))
-    quiet, busy = edges.copy(), edges.copy()
-    quiet[:, RATE], busy[:, RATE] = 1.0, 100.0
-    few, many = channels_of(snapshot(edges=quiet)).edge_noise, channels_of(snapshot(edges=busy)).edge_noise
+    few, many = (channels_of(snapshot(edges={(..., RATE): x})).edge_noise for x in (1.0, 100.0))
     assert (many[0, channel] < few[0, channel]).all()
 
 
@@ -148,9 +137,7 @@ def test_noise_of_an_error_rate_follows_a_binomial_count() -> None:
 
 
 def test_a_channel_that_was_not_observed_is_zero_and_masked() -> None:
-    nodes = np.tile(NODE, (5, 1))
-    nodes[2, P99] = np.nan
-    values = channels_of(snapshot(nodes=nodes))
+    values = channels_of(snapshot(nodes={(2, P99): np.nan}))
     assert not values.node_observed[2, P99]
     assert values.node[2, P99] == 0
     assert values.node_observed[1, P99]

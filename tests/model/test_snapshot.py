@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.errors import InvalidSnapshot
@@ -21,19 +21,16 @@ from model.snapshot import (
     namespace_of,
     with_good_names,
 )
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, snapshot
+from tests.builders import START
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, snapshot
 
 
-def nodes_with(row: int, metric: str, value: float) -> np.ndarray:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[row, NODE_METRICS.index(metric)] = value
-    return nodes
+def nodes_with(row: int, metric: str, value: float) -> dict[tuple[int, int], float]:
+    return {(row, NODE_METRICS.index(metric)): value}
 
 
-def edges_with(row: int, metric: str, value: float) -> np.ndarray:
-    edges = np.tile(EDGE, (len(CALLS), 1))
-    edges[row, EDGE_METRICS.index(metric)] = value
-    return edges
+def edges_with(row: int, metric: str, value: float) -> dict[tuple[int, int], float]:
+    return {(row, EDGE_METRICS.index(metric)): value}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +154,8 @@ def test_arrays_are_read_only(name: str) -> None:
 
 
 def test_the_callers_arrays_are_neither_changed_nor_shared() -> None:
-    nodes = nodes_with(0, "p50_latency", np.nan).astype(np.float32)
+    nodes = np.tile(NODE, (len(SERVICES), 1)).astype(np.float32)
+    nodes[0, 2] = np.nan
     made = snapshot(nodes=nodes)
     assert np.isnan(nodes[0, 2])
     nodes[0, 0] = 7.0
@@ -248,7 +246,6 @@ def test_names_that_break_the_rule_are_escaped_and_stay_different() -> None:
     assert with_good_names(clean) is clean
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 60), unique=True, max_size=40),
     st.sets(st.integers(0, 60), max_size=30),

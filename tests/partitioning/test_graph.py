@@ -15,7 +15,7 @@ from partitioning.strategies import cut, part_graph
 from tests.partitioning.meshes import Mesh, meshes, random_mesh
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(meshes())
 def test_csr_is_the_undirected_graph(mesh: Mesh) -> None:
     expected = nx.Graph()
@@ -33,7 +33,7 @@ def test_csr_is_the_undirected_graph(mesh: Mesh) -> None:
         assert graph.weights[row] == pytest.approx(wanted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 20)), st.sampled_from([21, 2**40, 2**62]))
 def test_stable_order_is_a_stable_argsort(keys: list[int], bound: int) -> None:
     array = np.array(keys, dtype=np.int64)

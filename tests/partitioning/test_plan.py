@@ -12,7 +12,7 @@ from partitioning import InvalidGraph, topology_digest
 from tests.partitioning.meshes import Mesh, check_same, check_valid, meshes, random_mesh
 
 LIMITS = st.integers(1, 40)
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=60)
 
 
 @quick

@@ -47,7 +47,7 @@ def kept_after(mesh: Mesh, added: int) -> np.ndarray:
     return np.append(np.arange(mesh.num_nodes), np.full(added, -1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(meshes(), meshes(), st.integers(1, 30), st.sampled_from([1.0, 1.25, 100.0]))
 def test_any_change_gives_a_valid_plan(before: Mesh, after: Mesh, limit: int, factor: float) -> None:
     """Rebalance from any mesh to any other, with any services declared the same."""

@@ -59,7 +59,7 @@ def recordings(draw: st.DrawFn) -> list[MeshSnapshot]:
 
 @pytest.mark.slow
 @given(recordings())
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_every_accepted_value_has_a_finite_verdict(checkpoint: Checkpoint, recording: list[MeshSnapshot]) -> None:
     mesh, options = Mesh(), Options()
     for i, snapshot in enumerate(recording):

@@ -32,6 +32,8 @@ def test_churn_crowds_and_batches_together_cause_no_brownout(seed: int) -> None:
     spec = MeshSpec(services=80, seed=seed, without_resources=0.0, dropout=0.0, hiccups_per_hour=0.0)
     _, changes = plan_scenario(spec, [], seed, snapshots=LENGTH, churn_per_hour=120.0)
     assert len(changes) > 80
+    kinds = {change.kind for change in changes}
+    assert kinds >= {"deploy", "scale_out", "scale_in", "canary", "node_drain", "new_service"}
     calm = by_service(Simulator(spec, snapshots=LENGTH).snapshots())
     lively = by_service(
         Simulator(replace(spec, crowds_per_day=48.0, batches=0.05), changes=changes, snapshots=LENGTH).snapshots()

@@ -8,8 +8,8 @@ import torch
 from model.decision.meta_inputs import COUNTERPARTS, detect_inputs, rank_exchange, rank_inputs
 from model.incidents.memory import IncidentMemory
 from model.incidents.threshold import Track
+from tests.builders import START
 from tests.model.decision.verdict_cases import evidence
-from tests.model.model_cases import START
 
 
 def test_exchange_gives_the_inputs_with_latency_and_errors_swapped() -> None:

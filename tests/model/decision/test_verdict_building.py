@@ -142,7 +142,7 @@ def test_the_scores_of_snapshots_with_an_alert_are_kept_apart() -> None:
 
 
 @given(st.lists(st.lists(st.floats(0, 14), min_size=3, max_size=3), min_size=1, max_size=24))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_alert_opens_if_and_only_if_the_mesh_score_reaches_the_threshold(pages: list[list[float]]) -> None:
     verdicts, _ = judge(*(evidence(*page) for page in pages))
     known: set[str] = set()

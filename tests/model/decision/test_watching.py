@@ -12,15 +12,15 @@ from model.decision.watching import MAX_WATCHED, MIN_SEEN, watch
 from model.evidence.kinds import EvidenceKind
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
-from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import LASTING_DECADES, SEVERE, Track, Tracks
-from model.verdict import Reason, Severity, Status, Watched
+from model.verdict import Severity, Status, Watched
+from tests.builders import START, open_incident, reason
 from tests.model.decision.verdict_cases import LEVEL, MODERATE, POLICY, evidence, judge, meta, when
-from tests.model.model_cases import START, at
+from tests.model.model_cases import at
 
 SHIPPED = AlertPolicy()
-REASON = Reason(metric="error_rate", observed=0.25, expected=0.01, since=START)
+REASON = reason("error_rate", 0.25, 0.01)
 
 
 def watch_list(memory: IncidentMemory, *names: str) -> tuple[Watched, ...]:
@@ -87,7 +87,7 @@ def test_members_of_an_incident_are_not_watched_and_other_services_are() -> None
 
 
 def test_members_of_an_incident_of_traffic_are_watched() -> None:
-    incident = OpenIncident(id="x", since=START, severity=Severity.CRITICAL, members=("a/s0",))
+    incident = open_incident("a/s0", severity=Severity.CRITICAL)
     memory = IncidentMemory(tracks={"a/s0": above(LEVEL + 1)}, open=(incident,))
     assert watch_list(memory) == ()
     of_traffic = replace(memory, open=(replace(incident, scope="*"),))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,13 +45,10 @@ def scene(
     rates: Mapping[tuple[int, int], float] | None = None,
 ) -> MeshSnapshot:
     """Return a snapshot with these medians of calls and of services, s; ``rates`` are calls/s."""
-    nodes, edges = np.tile(NODE, (len(MESH), 1)), np.tile(EDGE, (len(MADE), 1))
-    for call, median in calls.items():
-        edges[MADE.index(call), [P50, P99]] = median, median + 0.1
-    for service, median in (services or {}).items():
-        nodes[service, [P50, P99]] = median, median + 0.2
-    for call, rate in (rates or {}).items():
-        edges[MADE.index(call), 0] = rate
+    columns = (P50, P99)
+    edges: dict[Any, Any] = {(MADE.index(call), columns): (median, median + 0.1) for call, median in calls.items()}
+    edges |= {(MADE.index(call), 0): rate for call, rate in (rates or {}).items()}
+    nodes = {(service, columns): (median, median + 0.2) for service, median in (services or {}).items()}
     return snapshot(60, MESH, MADE, nodes=nodes, edges=edges)
 
 
@@ -156,8 +154,7 @@ def test_slow_calls_are_evidence_against_the_caller_and_not_against_what_it_call
 
 def test_the_shared_mesh_has_a_caller_with_two_callees() -> None:
     """The gateway calls the cart and the search."""
-    edges = np.tile(EDGE, (len(CALLS), 1))
-    edges[:2, [P50, P99]] = SLOW, 0.2
+    edges = {((0, 1), P50): SLOW, ((0, 1), P99): 0.2}
     observation, state = watch([snapshot(60, edges=edges)], settled_state(60, sigma=0.03))
     assert np.flatnonzero(find_common_causes(state, observation, FLOOR).slow_by_caller).tolist() == [0, 1]
 
@@ -166,11 +163,8 @@ def failing_scene(
     calls: Mapping[tuple[int, int], float], services: Mapping[int, float] | None = None, mesh: tuple[str, ...] = MESH
 ) -> MeshSnapshot:
     """Return a snapshot in which these shares of the requests of calls and services fail."""
-    nodes, edges = np.tile(NODE, (len(mesh), 1)), np.tile(EDGE, (len(MADE), 1))
-    for call, share in calls.items():
-        edges[MADE.index(call), 1] = share
-    for service, share in (services or {}).items():
-        nodes[service, 1] = share
+    edges = {(MADE.index(call), 1): share for call, share in calls.items()}
+    nodes = {(service, 1): share for service, share in (services or {}).items()}
     return snapshot(60, mesh, MADE, nodes=nodes, edges=edges)
 
 

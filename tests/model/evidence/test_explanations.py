@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from model.evidence.evidence import Evidence
@@ -38,11 +37,8 @@ def load_of(evidence: Evidence, service: int) -> float:
 
 def snapshot_with(service: int, metrics: dict[int, float], call: tuple[float, ...] = EDGE) -> MeshSnapshot:
     """Return a snapshot with other metrics of one service and of the first call into it."""
-    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
-    for column, value in metrics.items():
-        nodes[service, column] = value
-    edges[next(i for i, (_, to) in enumerate(CALLS) if to == service)] = call
-    return snapshot(30, nodes=nodes, edges=edges)
+    first = next(i for i, (_, to) in enumerate(CALLS) if to == service)
+    return snapshot(30, nodes={(service, column): value for column, value in metrics.items()}, edges={(first,): call})
 
 
 def test_a_reason_of_a_call_has_its_caller_and_both_values() -> None:
@@ -104,11 +100,8 @@ def cart_calls(times: float, errors: float = 0.01, busy: float = 1.0) -> MeshSna
 
     It makes ``times`` its usual calls to the store, and the share ``errors`` of them fails.
     """
-    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
-    nodes[CART, REQUESTS] *= busy
-    nodes[CART, P99] = 0.5
-    edges[CALLS.index((CART, STORE))] = (50.0 * times, errors, 0.01, 0.05)
-    return snapshot(30, nodes=nodes, edges=edges)
+    nodes = {(CART, REQUESTS): busy * NODE[REQUESTS], (CART, P99): 0.5}
+    return snapshot(30, nodes=nodes, edges={(CALLS.index((CART, STORE)),): (50.0 * times, errors, 0.01, 0.05)})
 
 
 def test_the_calls_of_a_service_that_retries_are_context() -> None:

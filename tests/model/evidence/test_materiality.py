@@ -10,7 +10,7 @@ from model.features import ERROR, MEMORY, NODE_CHANNELS, P50, P99, Array
 from model.incidents.policy import AlertPolicy
 from model.snapshot import NodeMetric
 from tests.model.evidence_cases import STORE, evidence_of, score_of, scored_mesh, with_nodes
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
+from tests.model.model_cases import NODE, settled_state, snapshot, watch
 
 LEAST = AlertPolicy().latency_floor_seconds
 FLOOR = floors(LEAST, 0.0, 0.0)
@@ -137,9 +137,8 @@ def test_the_policy_sets_the_floor() -> None:
 
 def test_the_front_door_are_the_services_that_no_other_one_calls() -> None:
     """Here the gateway and the idle service, weighted by their requests."""
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[0, [0, P50, P99]] = 300.0, 0.8, 4.0
-    nodes[4, [0, P50, P99]] = 100.0, 0.4, 2.0
+    columns = (0, P50, P99)
+    nodes = {(0, columns): (300.0, 0.8, 4.0), (4, columns): (100.0, 0.4, 2.0)}
     observation, state = watch([snapshot(i, nodes=nodes) for i in range(30)])
     found = scored_mesh(state, observation).floors
     assert found.p50 == pytest.approx(SHARE * 0.7, rel=0.02)
@@ -147,9 +146,7 @@ def test_the_front_door_are_the_services_that_no_other_one_calls() -> None:
 
 
 def test_behind_gateways_without_metrics_the_front_door_is_what_they_call() -> None:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[[0, 4]] = np.nan
-    nodes[[1, 2], P50], nodes[[1, 2], P99] = 0.5, 3.0
+    nodes = {(0,): np.nan, (4,): np.nan, ((1, 2), P50): 0.5, ((1, 2), P99): 3.0}
     observation, state = watch([snapshot(i, nodes=nodes) for i in range(30)])
     found = scored_mesh(state, observation).floors
     assert found.p50 == pytest.approx(SHARE * 0.5, rel=0.02)
@@ -157,8 +154,7 @@ def test_behind_gateways_without_metrics_the_front_door_is_what_they_call() -> N
 
 
 def test_a_call_that_a_caller_makes_several_times_for_each_request_repeats() -> None:
-    edges = np.tile(EDGE, (len(CALLS), 1))
-    edges[2, 0] = 5 * NODE[0]  # the cart calls the store five times for each of its own requests
+    edges = {(2, 0): 5 * NODE[0]}  # the cart calls the store five times for each of its own requests
     observation, state = watch([snapshot(i, edges=edges) for i in range(30)])
     of_services, of_calls = scored_mesh(state, observation).repeats
     np.testing.assert_allclose(of_calls, [1, 1, 5, 1], rtol=0.02)

@@ -233,10 +233,8 @@ def test_a_rise_is_a_reason_with_its_beginning() -> None:
 
 
 def test_a_service_without_cpu_left_is_noticed_and_an_always_busy_one_is_not() -> None:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[3, 4], nodes[1, 4] = 1.0, 0.97
-    busy = np.tile(NODE, (len(SERVICES), 1))
-    busy[1, 4] = 0.97
+    busy = {(1, 4): 0.97}
+    nodes = busy | {(3, 4): 1.0}
     observation, state = watch([*(snapshot(i, nodes=busy) for i in range(30)), snapshot(30, nodes=nodes)])
     evidence_of_all = shortage(state, observation, np.zeros((len(SERVICES), 9), np.float32))
     assert evidence_of_all.tolist() == [0, 0, 0, EVENT_SURPRISE, 0]
@@ -244,12 +242,8 @@ def test_a_service_without_cpu_left_is_noticed_and_an_always_busy_one_is_not() -
 
 def test_memory_beyond_its_history_is_noticed_although_it_varies_much() -> None:
     rng = np.random.default_rng(0)
-    series = [
-        snapshot(i, nodes=np.tile(NODE, (len(SERVICES), 1)) * [1, 1, 1, 1, 1, rng.uniform(0.3, 1), 1])
-        for i in range(200)
-    ]
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[:, 5], nodes[3, 5] = 0.3, 0.75
+    series = [snapshot(i, nodes={(..., 5): NODE[5] * rng.uniform(0.3, 1)}) for i in range(200)]
+    nodes = {(..., 5): 0.3, (3, 5): 0.75}
     observation, state = watch([*series, snapshot(200, nodes=nodes)])
     evidence_of_all = shortage(state, observation, np.zeros((len(SERVICES), 9), np.float32))
     assert evidence_of_all.tolist() == [0, 0, 0, EVENT_SURPRISE, 0]

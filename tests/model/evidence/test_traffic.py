@@ -33,7 +33,8 @@ from model.state.traffic import (
     slot_of,
 )
 from model.verdict import Severity
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, settled_state, snapshot, watch
+from tests.builders import START
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
 
 SHOP = ("shop/web", "shop/api", "shop/app")
 TWO = ("shop/web", "shop/api", "bank/web", "bank/api")
@@ -114,7 +115,7 @@ def test_a_moderate_change_is_no_incident(factor: float) -> None:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_usual_traffic_is_no_incident(seed: int) -> None:
     mesh = Gateways(TWO, learned=0)
     mesh.rng = np.random.default_rng(seed)
@@ -158,15 +159,7 @@ def test_the_end_of_a_surge_that_became_usual_is_no_loss(hours: int) -> None:
     assert not first(mesh.run(180, 1.0))
 
 
-@pytest.mark.parametrize(
-    "factor",
-    [
-        0.0,
-        0.2,
-        0.4,
-        0.5,
-    ],
-)
+@pytest.mark.parametrize("factor", [0.0, 0.2, 0.4, 0.5])
 def test_a_fall_below_the_level_before_a_surge_is_a_loss(factor: float) -> None:
     mesh = Gateways(interval=60.0)
     mesh.run(60, 3.0)
@@ -290,16 +283,7 @@ def test_a_loss_stays_open_over_a_gap_with_its_id_and_beginning(minutes: int) ->
     assert all(after)
 
 
-@pytest.mark.parametrize(
-    "factor",
-    [
-        0.72,
-        1.4,
-        3.0,
-        0.2,
-        0.5,
-    ],
-)
+@pytest.mark.parametrize("factor", [0.72, 1.4, 3.0, 0.2, 0.5])
 def test_after_an_hour_without_data_another_level_is_the_time_of_day(factor: float) -> None:
     mesh = Gateways()
     mesh.see(factor, elapsed=4000.0)
@@ -557,7 +541,7 @@ def test_entry_points_that_come_and_go_keep_the_levels_of_others() -> None:
 
 
 @given(st.lists(st.one_of(st.floats(0, 1e6), st.just(np.nan)), min_size=1, max_size=40), st.floats(1.0, 1e5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_levels_stay_finite_and_the_argument_is_unchanged(requests: list[float], elapsed: float) -> None:
     traffic, now = EntryTraffic(), START
     for value in requests:
@@ -571,7 +555,7 @@ def test_levels_stay_finite_and_the_argument_is_unchanged(requests: list[float],
 
 
 @given(st.floats(np.exp(-HELD) + 0.02, np.exp(HELD) - 0.02))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_level_follows_a_near_value_slowly(factor: float) -> None:
     mesh = Gateways(SHOP[:1])
     before = float(mesh.traffic.level[0])
@@ -585,9 +569,7 @@ def test_entry_points_are_services_that_no_other_service_calls() -> None:
 
 
 def test_a_gateway_without_metrics_gets_as_many_requests_as_it_makes_calls() -> None:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[0] = np.nan
-    _, state = watch([snapshot(i, nodes=nodes) for i in range(3)])
+    _, state = watch([snapshot(i, nodes={(0,): np.nan}) for i in range(3)])
     gateway = state.traffic.names.index("shop/gateway")
     assert state.traffic.names == ("shop/gateway", "shop/idle")
     assert state.traffic.lately[gateway] == pytest.approx(2 * EDGE[0], rel=1e-4)
@@ -596,9 +578,7 @@ def test_a_gateway_without_metrics_gets_as_many_requests_as_it_makes_calls() -> 
 
 def test_a_gateway_whose_telemetry_is_silent_has_no_requests_that_are_known() -> None:
     calls = [call for call in CALLS if call[0] != 0]
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[0] = np.nan
-    _, state = watch([snapshot(30, SERVICES, calls, nodes=nodes)], settled_state())
+    _, state = watch([snapshot(30, SERVICES, calls, nodes={(0,): np.nan})], settled_state())
     assert np.isnan(state.traffic.lately[state.traffic.names.index("shop/gateway")])
 
 

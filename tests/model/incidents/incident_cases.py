@@ -2,7 +2,6 @@
 
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -10,18 +9,12 @@ from model.incidents.groups import Group
 from model.incidents.matching import Culprit, FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
-from model.incidents.policy import AlertPolicy
 from model.verdict import Severity, Suspect
-from tests.model.model_cases import START
+from tests.model.decision.verdict_cases import POLICY
+from tests.model.model_cases import at
 
 NAMES = tuple(f"a/s{i}" for i in range(8))
-POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
-LEVEL = 5.0
 CLEAR = POLICY.at_interval(15.0).clear
-
-
-def at(index: int) -> datetime:
-    return START + timedelta(seconds=15 * index)
 
 
 def group(*rows: int, confirmed: bool = True) -> Group:

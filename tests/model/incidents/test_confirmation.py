@@ -6,9 +6,11 @@ import pytest
 from model.incidents.confirmation import Streaks, confirm_services
 from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
 from model.verdict import Severity
-from tests.model.incidents.incident_cases import CLEAR, LEVEL, NAMES, POLICY, at, group
+from tests.builders import open_incident
+from tests.model.decision.verdict_cases import LEVEL, POLICY
+from tests.model.incidents.incident_cases import CLEAR, NAMES, group
+from tests.model.model_cases import at
 
 
 @pytest.mark.parametrize(
@@ -49,11 +51,8 @@ def test_a_service_that_is_no_candidate_cools_down_too() -> None:
 
 
 def test_the_argument_is_unchanged() -> None:
-    memory = IncidentMemory(
-        above_notice={NAMES[0]: (1, at(0))},
-        open=(OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]),),
-    )
+    memory = IncidentMemory(above_notice={NAMES[0]: (1, at(0))}, open=(open_incident(*NAMES[:1]),))
     confirm_services(memory.above_notice, NAMES, np.full(8, 9.0), LEVEL, POLICY, at(1))
     match_incidents(memory.open, [FoundGroup(group(0, 1), at(1), Severity.CRITICAL)], NAMES, CLEAR)
     assert memory.above_notice == {NAMES[0]: (1, at(0))}
-    assert memory.open == (OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]),)
+    assert memory.open == (open_incident(*NAMES[:1]),)

@@ -27,22 +27,16 @@ from model.incidents.continuity import (
     with_notices,
 )
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MAX_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect
+from tests.builders import START, open_incident, reason
 from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
-from tests.model.model_cases import START, at
+from tests.model.model_cases import at
 
-CPU = Reason(metric="cpu_utilization", observed=0.95, expected=0.4, since=START, load=1.4)
-SLOW = Reason(metric="p99_latency", observed=4.1, expected=0.08, since=START, load=1.4)
-MEMORY = Reason(
-    metric="memory_utilization",
-    observed=0.8,
-    expected=0.4,
-    since=START,
-    forecast=LimitForecast(600.0, 300.0, float("inf")),
-)
+CPU = reason("cpu_utilization", 0.95, 0.4, load=1.4)
+SLOW = reason("p99_latency", 4.1, 0.08, load=1.4)
+MEMORY = reason("memory_utilization", 0.8, 0.4, forecast=LimitForecast(600.0, 300.0, float("inf")))
 
 
 def one(service: str, score: float = 1.0, *reasons: Reason) -> Suspect:
@@ -118,7 +112,7 @@ def test_an_incident_that_absorbs_another_one_keeps_its_leads() -> None:
 
 
 def test_an_open_incident_follows_its_leads_while_it_has_evidence() -> None:
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=("cause", "victim"))
+    incident = open_incident("cause", "victim")
     for i, service in enumerate([*["cause"] * 9, *["victim"] * 3]):
         incident = incident.with_strongest(9.0 + i, (one(service),), at(i), 15.0)
     quiet = replace(incident, quiet=1).with_strongest(0.0, (one("anyone"),), at(20), 15.0)

@@ -19,9 +19,9 @@ from model.incidents.feedback import (
     preference,
 )
 from model.incidents.memory import REMEMBERED, IncidentMemory
-from model.incidents.open_incident import OpenIncident
 from model.incidents.threshold import Track
 from model.verdict import Severity
+from tests.builders import open_incident
 from tests.model.model_cases import at
 
 NAMES = ("shop/cart", "shop/store", "shop/pay", "shop/front")
@@ -34,13 +34,13 @@ MEMORY = IncidentMemory(
     times=tuple(at(i).timestamp() for i in (0, 1, 2, 3, 10, 11, 12, 13)),
     alerted_scores=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
     tracks={"shop/pay": Track((6.0, 7.0, 6.0), at(15), at(15)), "shop/cart": CART},
-    open=(OpenIncident(id="i-2", since=at(16), severity=Severity.MAJOR, members=NAMES[2:]),),
+    open=(open_incident(*NAMES[2:], id="i-2", since=at(16), severity=Severity.MAJOR),),
     past=(PAGED, OPEN),
 )
 Symptoms = tuple[float, float, float]
 surprise = st.floats(0, 15, width=32)
 shown = st.tuples(surprise, surprise, surprise)
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=60)
 
 
 def feedback_on(incident: PastIncident, was_incident: bool, culprit: str = "") -> Feedback:
@@ -174,7 +174,7 @@ def test_past_incidents_keep_their_strongest_symptoms_and_are_limited_in_number(
         )
     assert memory.past == (PAGED, PastIncident("i-2", at(16), at(32), NAMES[2:], {"shop/pay": (0.0, 7.0, 0.0)}))
     for i in range(REMEMBERED):
-        born = OpenIncident(id=f"i-{100 + i}", since=at(i), severity=Severity.MINOR, members=NAMES[:1])
+        born = open_incident(*NAMES[:1], id=f"i-{100 + i}", since=at(i))
         memory = replace(memory, open=(born,)).record_open((), np.zeros((0, 3), np.float32), at(i))
     assert [one.id for one in memory.past] == [f"i-{100 + i}" for i in range(REMEMBERED)]
 

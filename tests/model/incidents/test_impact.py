@@ -5,8 +5,8 @@ import pytest
 
 from model.incidents.impact import MAX_HOPS, add_impact, estimate_impact, measure_traffic
 from model.snapshot import NODE_METRICS, MeshSnapshot
-from model.verdict import Impact, Incident, Severity, Status, Suspect, Verdict
-from tests.builders import mesh_of
+from model.verdict import Impact, Suspect
+from tests.builders import incident, mesh_of, verdict
 from tests.model.model_cases import at
 
 Rates = dict[str, float | None]
@@ -83,32 +83,12 @@ def test_services_that_are_unknown_have_no_requests() -> None:
 def test_the_calls_before_the_incident_count() -> None:
     gone = mesh({"a/web": 100.0}, {}, index=2)
     suspects = (Suspect("a/cart", 1.0),)
-    one = Incident(
-        id="i", since=at(1), severity=Severity.MAJOR, score=8.0, suspects=suspects, affected=("a/cart", "a/web")
-    )
-    verdict = Verdict(
-        observed_at=at(2),
-        sequence=3,
-        status=Status.ANOMALOUS,
-        mesh_score=8.0,
-        threshold=4.0,
-        probability=0.9,
-        suspects=(),
-        incidents=(one,),
-    )
-    (found,) = add_impact(verdict, (SHOP, mesh({"a/web": 100.0}, {}, index=1), gone)).incidents
+    one = incident("a/cart", "a/web", id="i", since=at(1), suspects=suspects)
+    shown = verdict(one, observed_at=at(2))
+    (found,) = add_impact(shown, (SHOP, mesh({"a/web": 100.0}, {}, index=1), gone)).incidents
     assert found.impact is not None
     assert (found.impact.services, found.impact.front_door_share) == (2, pytest.approx(0.2))
-    quiet = Verdict(
-        observed_at=at(2),
-        sequence=3,
-        status=Status.NORMAL,
-        mesh_score=1.0,
-        threshold=4.0,
-        probability=0.1,
-        suspects=(),
-        incidents=(),
-    )
+    quiet = verdict(observed_at=at(2))
     assert add_impact(quiet, (SHOP,)) is quiet
 
 

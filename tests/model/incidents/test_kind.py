@@ -1,28 +1,23 @@
 """The kind of an incident follows from the reasons of its first suspect."""
 
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pytest
 
 from model.incidents.kind import incident_kind
-from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, Incident, IncidentKind, Reason, Severity, Suspect
+from model.verdict import DROPPED, LOST, MOVED, NEW, SENT, VANISHED, IncidentKind, Reason, Severity, Suspect
+from tests.builders import incident, reason
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SLOW = ("p99_latency", 1.2, 0.08)
 
 
-def reason(metric: str, observed: float, expected: float, **more: Any) -> Reason:
-    return Reason(metric=metric, observed=observed, expected=expected, since=NOW, **more)
-
-
-def incident(*reasons: Reason, context: tuple[Reason, ...] = (), **more: Any) -> Incident:
+def kind_of(
+    *reasons: Reason, context: tuple[Reason, ...] = (), silent: AbstractSet[str] = frozenset(), **more: Any
+) -> IncidentKind:
+    """Return the kind of an incident whose suspect has these reasons, while some services are silent."""
     suspects = (Suspect("shop/cart", 0.9, reasons, context),)
-    return replace(
-        Incident(id="a", since=NOW, severity=Severity.MAJOR, score=7.0, suspects=suspects, affected=("shop/cart",)),
-        **more,
-    )
+    return incident_kind(incident(**{"suspects": suspects, **more}), silent)
 
 
 @pytest.mark.parametrize(
@@ -49,57 +44,56 @@ def incident(*reasons: Reason, context: tuple[Reason, ...] = (), **more: Any) ->
     ],
 )
 def test_one_reason_gives_the_kind(metric: str, kind: IncidentKind) -> None:
-    assert incident_kind(incident(reason(metric, 0.8, 0.2))) is kind
+    assert kind_of(reason(metric, 0.8, 0.2)) is kind
 
 
 def test_without_a_suspect_or_a_reason_the_kind_is_unclear() -> None:
-    assert incident_kind(incident()) is IncidentKind.UNCLEAR
-    assert incident_kind(incident(suspects=())) is IncidentKind.UNCLEAR
+    assert kind_of() is IncidentKind.UNCLEAR
+    assert kind_of(suspects=()) is IncidentKind.UNCLEAR
 
 
 def test_a_slow_service_that_fails_requests_is_failing() -> None:
     few, many = (reason("error_rate", share, 0.001, source="shop/web") for share in (0.01, 0.1))
-    assert incident_kind(incident(reason(*SLOW), few)) is IncidentKind.SLOW
-    assert incident_kind(incident(reason(*SLOW), many)) is IncidentKind.FAILING
+    assert kind_of(reason(*SLOW), few) is IncidentKind.SLOW
+    assert kind_of(reason(*SLOW), many) is IncidentKind.FAILING
 
 
 def test_a_service_that_fails_since_its_calls_go_elsewhere_is_rerouted() -> None:
     failing, moved = reason("error_rate", 0.4, 0.001), reason(MOVED, 3.0, 0.0, destination="shop/tax")
-    assert incident_kind(incident(failing, moved)) is IncidentKind.REROUTED
+    assert kind_of(failing, moved) is IncidentKind.REROUTED
 
 
 @pytest.mark.parametrize("symptom", [SLOW, ("error_rate", 0.4, 0.001)])
 def test_a_resource_beyond_what_requests_explain_is_the_cause(symptom: tuple[str, float, float]) -> None:
     cpu = reason("cpu_utilization", 0.9, 0.5)
-    assert incident_kind(incident(reason(*symptom), context=(cpu,))) is IncidentKind.RESOURCES
-    assert incident_kind(incident(reason(*symptom), cpu)) is IncidentKind.RESOURCES
+    assert kind_of(reason(*symptom), context=(cpu,)) is IncidentKind.RESOURCES
+    assert kind_of(reason(*symptom), cpu) is IncidentKind.RESOURCES
     busier = reason(*symptom, load=1.7)
-    assert incident_kind(incident(busier, context=(cpu,))) is not IncidentKind.RESOURCES
+    assert kind_of(busier, context=(cpu,)) is not IncidentKind.RESOURCES
 
 
 def test_cpu_for_each_request_says_nothing_if_requests_fell() -> None:
     cpu = reason("cpu_per_request", 0.004, 0.002)
-    assert incident_kind(incident(reason(*SLOW, load=0.4), cpu)) is IncidentKind.SLOW
-    assert incident_kind(incident(reason(*SLOW), cpu)) is IncidentKind.RESOURCES
+    assert kind_of(reason(*SLOW, load=0.4), cpu) is IncidentKind.SLOW
+    assert kind_of(reason(*SLOW), cpu) is IncidentKind.RESOURCES
 
 
 @pytest.mark.parametrize("symptom", [SLOW, ("error_rate", 0.4, 0.001), ("cpu_utilization", 0.9, 0.3)])
 def test_a_service_with_far_more_requests_is_overloaded(symptom: tuple[str, float, float]) -> None:
-    assert incident_kind(incident(reason(*symptom, load=3.0))) is IncidentKind.OVERLOADED
+    assert kind_of(reason(*symptom, load=3.0)) is IncidentKind.OVERLOADED
 
 
 def test_a_service_that_retries_sends_too_many_calls_whatever_else_it_shows() -> None:
     sent = reason(SENT, 540.0, 115.0)
     cpu = reason("cpu_utilization", 0.9, 0.3)
-    assert incident_kind(incident(reason(*SLOW), cpu, context=(sent,))) is IncidentKind.SENDS_TOO_MANY_CALLS
+    assert kind_of(reason(*SLOW), cpu, context=(sent,)) is IncidentKind.SENDS_TOO_MANY_CALLS
 
 
 def test_a_notice_is_about_resources() -> None:
-    assert incident_kind(incident(severity=Severity.NOTICE)) is IncidentKind.RESOURCES
+    assert kind_of(severity=Severity.NOTICE) is IncidentKind.RESOURCES
 
 
 def test_a_quiet_incident_without_telemetry_is_not_called_a_recovery() -> None:
-    quiet = incident(reason(*SLOW), recovering=True)
-    assert incident_kind(quiet) is IncidentKind.SLOW
-    assert incident_kind(quiet, {"shop/cart"}) is IncidentKind.TELEMETRY_MISSING
-    assert incident_kind(incident(reason(*SLOW)), {"shop/cart"}) is IncidentKind.SLOW
+    assert kind_of(reason(*SLOW), recovering=True) is IncidentKind.SLOW
+    assert kind_of(reason(*SLOW), recovering=True, silent={"shop/cart"}) is IncidentKind.TELEMETRY_MISSING
+    assert kind_of(reason(*SLOW), silent={"shop/cart"}) is IncidentKind.SLOW

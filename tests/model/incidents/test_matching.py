@@ -8,7 +8,8 @@ from model.incidents.groups import Group
 from model.incidents.matching import AT_ONCE_SECONDS, Culprit
 from model.incidents.open_incident import ONSET_SECONDS, REOPENS_SECONDS, RETURNED, OpenIncident
 from model.verdict import Severity
-from tests.model.incidents.incident_cases import NAMES, Watch, at, group, suspects
+from tests.model.incidents.incident_cases import NAMES, Watch, group, suspects
+from tests.model.model_cases import at
 
 
 def test_an_unconfirmed_group_begins_no_incident() -> None:

@@ -5,13 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.incidents.memory import SUSPICIOUS_SECONDS, IncidentMemory
-from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import REOPENS_SECONDS
 from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Track
 from model.snapshot import PlannedChange
 from model.verdict import NearbyChange, Severity
-from tests.model.incidents.incident_cases import LEVEL, NAMES, POLICY, Watch, at, group
-from tests.model.model_cases import START
+from tests.builders import START, open_incident
+from tests.model.decision.verdict_cases import LEVEL, POLICY
+from tests.model.incidents.incident_cases import NAMES, Watch, group
+from tests.model.model_cases import at
 
 WATCHED = LEVEL - LASTING_DECADES
 
@@ -33,7 +35,7 @@ def test_a_service_is_alerted_after_a_change_of_its_own_for_some_time() -> None:
         return NearbyChange(PlannedChange(kind, service, "v2"), at(0))
 
     def alerted(snapshots: int, *changes: NearbyChange, severity: Severity = Severity.MAJOR) -> list[str]:
-        opened = OpenIncident(id="x", since=at(0), severity=severity, members=NAMES[:2], changes=changes)
+        opened = open_incident(*NAMES[:2], severity=severity, changes=changes)
         found = IncidentMemory(open=(opened,)).is_alerted_after_change(NAMES, at(snapshots), 600.0)
         return [name for name, is_it in zip(NAMES, found.tolist(), strict=True) if is_it]
 
@@ -107,14 +109,6 @@ def test_deletions_are_remembered_while_the_service_counts_as_missing() -> None:
     assert lengths == [2, 2, 1, 1, 1, 0]
 
 
-def test_scores_of_snapshots_with_an_alert_are_not_normal() -> None:
-    assert IncidentMemory().normal_scores().tolist() == []
-    memory = IncidentMemory()
-    for i, score in enumerate([1.0, 9.0, 2.0]):
-        memory = memory.add_score(score, at(i), alerted=score > LEVEL, keep=10)
-    assert memory.normal_scores().tolist() == [1.0, 2.0]
-
-
 def test_the_threshold_is_settled_after_an_hour_of_scores() -> None:
     def threshold_after(seconds: float, scores: int = 1) -> tuple[float, float] | None:
         times = (START.timestamp(),) * scores
@@ -147,15 +141,8 @@ def test_a_service_is_suspicious_that_is_unusual_and_was_so_shortly_before(track
     assert not replace(memory, threshold=None).is_suspicious(NAMES, at(2)).any()
 
 
-def test_a_service_that_is_unusual_for_an_hour_is_no_longer_suspicious() -> None:
-    memory = IncidentMemory(threshold=(LEVEL, 0.0), tracks={NAMES[2]: Track((9.0,) * 16, SINCE, SINCE)})
-    hour = int(SUSPICIOUS_SECONDS / 15)
-    assert memory.is_suspicious(NAMES, at(hour)).any()
-    assert not memory.is_suspicious(NAMES, at(hour + 1)).any()
-
-
 def test_an_alert_that_ended_is_remembered_for_some_minutes() -> None:
-    ended = OpenIncident(id="x", since=SINCE, severity=Severity.MAJOR, members=NAMES[:1])
+    ended = open_incident(*NAMES[:1], since=SINCE, severity=Severity.MAJOR)
     memory = IncidentMemory().end([ended], at(10))
     assert memory.ended == (replace(ended, ended_at=at(10)),)
     last = 10 + int(REOPENS_SECONDS / 15)
@@ -171,11 +158,11 @@ def test_an_alert_that_ended_is_remembered_for_some_minutes() -> None:
 def test_the_tracks_of_services_whose_alerts_all_ended_are_forgotten() -> None:
     """What they do next lasts from then on."""
     one, other = (
-        OpenIncident(id=i, since=SINCE, severity=Severity.MAJOR, members=names)
+        open_incident(*names, id=i, since=SINCE, severity=Severity.MAJOR)
         for i, names in (("x", NAMES[:2]), ("y", NAMES[1:3]))
     )
-    notice = OpenIncident(id="z", since=SINCE, severity=Severity.NOTICE, members=NAMES[3:4])
-    of_traffic = OpenIncident(id="w", since=SINCE, severity=Severity.MAJOR, members=NAMES[4:5], scope="*")
+    notice = open_incident(*NAMES[3:4], id="z", since=SINCE, severity=Severity.NOTICE)
+    of_traffic = open_incident(*NAMES[4:5], id="w", since=SINCE, severity=Severity.MAJOR, scope="*")
     tracks = {name: Track((9.0,), SINCE, SINCE) for name in NAMES}
     memory = IncidentMemory(tracks=tracks, open=(one, other, notice, of_traffic))
     assert memory.forget_ended([other]).tracks.keys() == tracks.keys() - {NAMES[0]}

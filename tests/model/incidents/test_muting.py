@@ -17,18 +17,16 @@ from model.incidents.groups import Group, groups, split_muted
 from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
-from model.incidents.open_incident import OpenIncident
-from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import Track, decisive_scores, follow_scores
 from model.snapshot import Sensitivity, ServicePolicy
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MuteInForce, MuteOrigin, Severity
+from tests.builders import open_incident
+from tests.model.decision.verdict_cases import LEVEL, POLICY
 from tests.model.model_cases import at, settled_state
 
 LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
 NAMES = ("shop/cart", "shop/store", "pay/card", "pay/bank", "shopping/list", "edge/front")
-LEVEL = 5.0
-POLICY = AlertPolicy(confirm=2, confirm_of=3, doubtful=0)  # of two snapshots, to keep the tests short
 
 
 def mute(*services: str, start: float = 0, end: float = 100) -> Mute:
@@ -97,7 +95,7 @@ def test_the_most_specific_sensitivity_counts(
 surprise = st.floats(0, 15, width=32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.tuples(surprise, surprise, surprise), st.sampled_from(Sensitivity))
 def test_sensitivity_moves_the_level_but_false_alarms_stay_silent_at_any_sensitivity(
     shown: tuple[float, float, float], sensitivity: Sensitivity
@@ -158,7 +156,7 @@ def step(memory: IncidentMemory, inputs: Step, pairs: np.ndarray, now: datetime)
     return replace(memory, open=matched.open), {NAMES[i] for i in hidden}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps, calls)
 def test_a_muted_service_is_never_part_of_an_incident(drawn_steps: list[Step], pairs: list[tuple[int, int]]) -> None:
     index = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -172,7 +170,7 @@ def test_a_muted_service_is_never_part_of_an_incident(drawn_steps: list[Step], p
         assert not hidden_unmuted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps, calls)
 def test_without_mutes_groups_are_the_same(drawn_steps: list[Step], pairs: list[tuple[int, int]]) -> None:
     index = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -195,10 +193,6 @@ def test_a_muted_service_connects_a_group_but_cannot_confirm_it() -> None:
     assert hidden.tolist() == [0, 1]
 
 
-def open_incident(*members: str) -> OpenIncident:
-    return OpenIncident(id=members[0], since=at(0), severity=Severity.MAJOR, members=members)
-
-
 def test_an_incident_ends_when_none_of_its_services_is_above_the_level() -> None:
     several = (("shop/cart", "shop/store"), ("shop/cart", "pay/bank"), ("shop/store", "edge/front"), ("pay/card",))
     tracks = {
@@ -206,7 +200,7 @@ def test_an_incident_ends_when_none_of_its_services_is_above_the_level() -> None
         "shop/store": Track((9.0, 9.0, 9.0), at(0), at(0)),
         "edge/front": Track((LEVEL - 1,), at(0)),  # unusual only
     }
-    memory = IncidentMemory(open=tuple(open_incident(*members) for members in several), tracks=tracks)
+    memory = IncidentMemory(open=tuple(open_incident(*members, id=members[0]) for members in several), tracks=tracks)
     left = replace(memory, active_mutes=muted("shop/*")).without_muted().open
     assert [incident.members for incident in left] == [("pay/bank",), ("pay/card",)]
     assert [incident.id for incident in left] == ["shop/cart", "pay/card"]

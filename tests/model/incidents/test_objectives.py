@@ -1,7 +1,8 @@
 """What incidents use of error budgets: counted once for each snapshot, from the first evidence on."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,13 +10,12 @@ import pytest
 from model.incidents.harm import add_severity
 from model.incidents.memory import IncidentMemory
 from model.incidents.objectives import MAX_SECONDS, add_error_budgets, slow_share
-from model.incidents.open_incident import OpenIncident
 from model.snapshot import MeshSnapshot, NodeMetric
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
-from model.verdict import ErrorBudget, Incident, Objective, Severity, Status, Verdict
+from model.verdict import ErrorBudget, Objective, Severity, Verdict
+from tests.builders import START, incident, mesh_of, open_incident, verdict
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
 STEP = timedelta(seconds=15)
 FRONT, OTHER = "shop/front", "shop/cart"
 AVAILABILITY = Objective(FRONT, 0.999)
@@ -27,39 +27,31 @@ def snapshot(i: int, *, failing: float = 0.0, slow: bool = False, rate: float = 
     features = np.zeros((2, len(NodeMetric)), np.float32)
     features[0, [NodeMetric.REQUEST_RATE, NodeMetric.ERROR_RATE]] = rate, failing
     features[0, [NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]] = (0.6, 0.6) if slow else (0.05, 0.1)
-    return MeshSnapshot.create(
-        node_ids=(FRONT, OTHER),
-        edge_index=np.array([[0], [1]]),
-        node_features=features,
-        edge_features=np.array([[rate, 0, 0.01, 0.02]], np.float32),
-        observed_at=START + i * STEP,
-    )
+    return mesh_of((FRONT, OTHER), {(FRONT, OTHER): rate}, START + i * STEP, features)
+
+
+def listed_at(window: list[MeshSnapshot], members: tuple[str, ...] = (FRONT,), **fields: Any) -> Verdict:
+    """Return a verdict about the newest snapshot, on an incident whose first evidence is at 10."""
+    return verdict(incident(*members, since=START + 10 * STEP, **fields), observed_at=window[-1].observed_at)
+
+
+def memory_of(members: tuple[str, ...] = (FRONT,)) -> IncidentMemory:
+    return IncidentMemory(open=(open_incident(*members, id="a", since=START + 10 * STEP),))
 
 
 def follow(
-    window: list[MeshSnapshot], opened: int, *objectives: Objective, members: tuple[str, ...] = (FRONT,)
+    window: list[MeshSnapshot],
+    opened: int,
+    *objectives: Objective,
+    members: tuple[str, ...] = (FRONT,),
+    keep: int = 10**6,
 ) -> list[tuple[ErrorBudget, ...]]:
-    """Return the budgets after each snapshot from ``opened`` on. The first evidence of the incident is at 10."""
-    memory = IncidentMemory(
-        open=(OpenIncident(id="a", since=START + 10 * STEP, severity=Severity.MAJOR, members=members),)
-    )
-    found = []
+    """Return the budgets after each snapshot from ``opened`` on, with ``keep`` snapshots known at a time."""
+    memory, found = memory_of(members), []
     for i in range(opened, len(window)):
-        listed = Incident(
-            id="a", since=START + 10 * STEP, severity=Severity.MAJOR, score=9.0, suspects=(), affected=members
-        )
-        verdict = Verdict(
-            observed_at=window[i].observed_at,
-            sequence=i,
-            status=Status.ANOMALOUS,
-            mesh_score=9.0,
-            threshold=4.0,
-            probability=0.9,
-            suspects=(),
-            incidents=(listed,),
-        )
-        verdict, memory = add_error_budgets(verdict, memory, window[: i + 1], objectives)
-        found.append(verdict.incidents[0].error_budgets)
+        kept = window[max(i + 1 - keep, 0) : i + 1]
+        after, memory = add_error_budgets(listed_at(kept, members), memory, kept, objectives)
+        found.append(after.incidents[0].error_budgets)
     return found
 
 
@@ -82,26 +74,7 @@ def test_what_was_before_the_alert_counts_and_nothing_counts_twice() -> None:
 def test_a_window_that_moves_on_changes_no_counter() -> None:
     """An incident may last longer than the snapshots that are kept."""
     window = [snapshot(i, failing=0.5 if i >= 10 else 0.0) for i in range(60)]
-    memory = IncidentMemory(
-        open=(OpenIncident(id="a", since=START + 10 * STEP, severity=Severity.MAJOR, members=(FRONT,)),)
-    )
-    for i in range(12, 60):
-        listed = Incident(
-            id="a", since=START + 10 * STEP, severity=Severity.MAJOR, score=9.0, suspects=(), affected=(FRONT,)
-        )
-        verdict = Verdict(
-            observed_at=window[i].observed_at,
-            sequence=i,
-            status=Status.ANOMALOUS,
-            mesh_score=9.0,
-            threshold=4.0,
-            probability=0.9,
-            suspects=(),
-            incidents=(listed,),
-        )
-        kept = window[max(i - 14, 0) : i + 1]
-        verdict, memory = add_error_budgets(verdict, memory, kept, [AVAILABILITY])
-    (budget,) = verdict.incidents[0].error_budgets
+    (budget,) = follow(window, 12, AVAILABILITY, keep=15)[-1]
     assert budget.bad_requests == pytest.approx(50 * 15 * 50)
     assert budget.used == pytest.approx(50 * 15 * 50 / (0.001 * 100 * 30 * 86_400))
 
@@ -131,9 +104,7 @@ def test_a_gap_without_snapshots_counts_at_most_two_minutes() -> None:
 
 
 def test_the_counters_are_stored_with_the_mesh() -> None:
-    stored = OpenIncident(
-        id="a", since=START, severity=Severity.MAJOR, members=(FRONT,), spent=((AVAILABILITY.name, 7.5, 100.0),)
-    )
+    stored = open_incident(FRONT, id="a", severity=Severity.MAJOR, spent=((AVAILABILITY.name, 7.5, 100.0),))
     state = replace(MeshState(), memory=IncidentMemory(open=(stored,)))
     assert unpack_state(pack_state(state)).memory.open[0].spent == ((AVAILABILITY.name, 7.5, 100.0),)
 
@@ -168,22 +139,6 @@ def test_slow_requests_are_read_from_two_percentiles(
 def test_a_large_part_of_an_error_budget_is_severe(failing: float, snapshots: int, expected: Severity) -> None:
     """4% of the requests fail, which alone is minor: an hour of it uses 5.6% of a budget of 0.1% in 30 days."""
     window = [snapshot(i, failing=failing if i >= 10 else 0.0) for i in range(10 + snapshots)]
-    memory = IncidentMemory(
-        open=(OpenIncident(id="a", since=START + 10 * STEP, severity=Severity.MINOR, members=(FRONT,)),)
-    )
-    listed = Incident(
-        id="a", since=START + 10 * STEP, severity=Severity.MINOR, score=9.0, suspects=(), affected=(FRONT,)
-    )
-    verdict = Verdict(
-        observed_at=window[-1].observed_at,
-        sequence=len(window),
-        status=Status.ANOMALOUS,
-        mesh_score=9.0,
-        threshold=4.0,
-        probability=0.9,
-        suspects=(),
-        incidents=(listed,),
-    )
-    verdict, memory = add_error_budgets(verdict, memory, window, [AVAILABILITY])
-    verdict, memory = add_severity(verdict, memory, window, 0.02)
-    assert (verdict.incidents[0].severity, memory.open[0].severity) == (expected, expected)
+    after, memory = add_error_budgets(listed_at(window, severity=Severity.MINOR), memory_of(), window, [AVAILABILITY])
+    after, memory = add_severity(after, memory, window, 0.02)
+    assert (after.incidents[0].severity, memory.open[0].severity) == (expected, expected)

@@ -11,7 +11,6 @@ from model.incidents.open_incident import (
     ONSET_SECONDS,
     RECOVERS,
     RETURNED,
-    OpenIncident,
     advance_members,
     advance_quiet,
     is_over,
@@ -19,26 +18,10 @@ from model.incidents.open_incident import (
     reopen,
 )
 from model.snapshot import PlannedChange
-from model.verdict import MOVED, NearbyChange, Reason, Severity, Suspect
-from tests.model.incidents.incident_cases import CLEAR, NAMES, Watch, at, group, suspects
-
-
-def test_an_incident_recovers_after_snapshots_in_which_its_services_are_back_to_normal() -> None:
-    watch = Watch()
-    watch.see(group(1))
-    recovering = [is_recovering(watch.see()[0], CLEAR) for _ in range(RETURNED - 1)]
-    assert recovering == [number >= RECOVERS for number in range(1, RETURNED)]
-
-
-def test_services_that_still_deviate_hold_an_incident_open() -> None:
-    watch = Watch()
-    (born,) = watch.see(group(1))
-    for _ in range(5 * CLEAR):
-        (held,) = watch.see(deviating={NAMES[1]})
-        assert (held.id, held.returned, is_recovering(held, CLEAR)) == (born.id, 0, False)
-    for _ in range(RECOVERS - 1):
-        assert [is_recovering(one, CLEAR) for one in watch.see()] == [False]
-    assert watch.see() == (), "quiet for long before, it ends as soon as it recovers"
+from model.verdict import MOVED, NearbyChange, Severity, Suspect
+from tests.builders import open_incident, reason
+from tests.model.incidents.incident_cases import CLEAR, NAMES, Watch, group, suspects
+from tests.model.model_cases import at
 
 
 def test_an_incident_ends_after_ten_minutes_without_a_confirmed_service() -> None:
@@ -65,9 +48,7 @@ def test_an_incident_of_which_nothing_is_seen_does_not_fade() -> None:
 
 
 def test_a_service_that_is_back_to_normal_leaves_after_four_snapshots() -> None:
-    incident = OpenIncident(
-        id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:3], peak=9.0, suspects=suspects(NAMES[0])
-    )
+    incident = open_incident(*NAMES[:3], peak=9.0, suspects=suspects(NAMES[0]))
     for number in range(1, RETURNED):
         incident = advance_members(incident, {NAMES[0], NAMES[2]})
         assert (incident.members, incident.calm) == (NAMES[:3], (0, number, 0))
@@ -79,9 +60,7 @@ def test_a_service_that_is_back_to_normal_leaves_after_four_snapshots() -> None:
 
 
 def test_with_its_first_suspect_an_incident_loses_its_suspects() -> None:
-    incident = OpenIncident(
-        id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:2], peak=9.0, suspects=suspects(NAMES[0])
-    )
+    incident = open_incident(*NAMES[:2], peak=9.0, suspects=suspects(NAMES[0]))
     for _ in range(RETURNED):
         assert incident.peak == 9.0
         incident = advance_members(incident, {NAMES[1]})
@@ -91,57 +70,31 @@ def test_with_its_first_suspect_an_incident_loses_its_suspects() -> None:
 
 
 def test_the_last_services_of_an_incident_stay_until_it_ends() -> None:
-    incident = OpenIncident(
-        id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:2], peak=9.0, suspects=suspects(NAMES[0])
-    )
+    incident = open_incident(*NAMES[:2], peak=9.0, suspects=suspects(NAMES[0]))
     for _ in range(RETURNED + 2):
         incident = advance_members(incident, set())
     assert (incident.members, incident.calm, incident.peak) == (NAMES[:2], (RETURNED + 2,) * 2, 9.0)
 
 
 def test_an_incident_that_is_stored_without_counts_of_its_services_counts_from_now_on() -> None:
-    incident = advance_members(
-        OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:2]), {NAMES[0]}
-    )
+    incident = advance_members(open_incident(*NAMES[:2]), {NAMES[0]})
     assert incident.calm == (0, 1)
 
 
 def test_an_incident_that_begins_again_keeps_its_id_beginning_and_suspects() -> None:
-    ended = OpenIncident(
-        id="x",
-        since=at(0),
-        severity=Severity.MAJOR,
-        members=NAMES[:2],
-        calm=(4, 4),
-        quiet=5,
-        returned=4,
-        unseen=1,
-        peak=9.0,
-        suspects=suspects("cause"),
-        ended_at=at(9),
-    )
+    kept = {"severity": Severity.MAJOR, "suspects": suspects("cause")}
+    counts = {"calm": (4, 4), "quiet": 5, "returned": 4, "unseen": 1, "peak": 9.0, "ended_at": at(9)}
+    ended = open_incident(*NAMES[:2], **kept, **counts)
     again = reopen(ended)
-    assert again == OpenIncident(
-        id="x", since=at(0), severity=Severity.MAJOR, members=(), suspects=suspects("cause"), recurrences=1
-    )
+    assert again == open_incident(**kept, recurrences=1)
     assert reopen(again).recurrences == 2
-
-
-def test_a_snapshot_that_deviates_starts_the_count_again() -> None:
-    watch = Watch()
-    watch.see(group(1))
-    for _ in range(RECOVERS):
-        (recovering,) = watch.see()
-    assert is_recovering(recovering, CLEAR)
-    (relapsed,) = watch.see(deviating={NAMES[1]})
-    assert (relapsed.returned, relapsed.quiet, is_recovering(relapsed, CLEAR)) == (0, RECOVERS + 1, False)
 
 
 @pytest.mark.parametrize(("clear", "recovers", "ends"), [(8, 3, 8), (6, 3, 6), (4, 3, 4), (2, 1, 2), (1, 1, 1)])
 def test_an_incident_of_a_longer_interval_recovers_and_ends_after_fewer_snapshots(
     clear: int, recovers: int, ends: int
 ) -> None:
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1])
+    incident = open_incident(*NAMES[:1])
     recovered, over = [], []
     for number in range(1, 9):
         incident = advance_quiet(incident, is_confirmed=False, deviates=False, clear_after=clear)
@@ -152,7 +105,7 @@ def test_an_incident_of_a_longer_interval_recovers_and_ends_after_fewer_snapshot
 
 @given(st.lists(st.sampled_from(["confirmed", "deviates", "normal"]), max_size=30), st.integers(1, 8))
 def test_an_incident_ends_only_while_it_recovers(course: list[str], clear: int) -> None:
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1])
+    incident = open_incident(*NAMES[:1])
     for what in course:
         incident = advance_quiet(incident, what == "confirmed", what == "deviates", clear)
         if what != "normal":
@@ -163,9 +116,7 @@ def test_an_incident_ends_only_while_it_recovers(course: list[str], clear: int) 
 
 
 def test_missing_snapshots_count_as_quiet_if_the_next_one_is() -> None:
-    incident = OpenIncident(
-        id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1], quiet=1, returned=1, unseen=CLEAR - 1
-    )
+    incident = open_incident(*NAMES[:1], quiet=1, returned=1, unseen=CLEAR - 1)
     confirmed = advance_quiet(incident, is_confirmed=True, deviates=True, clear_after=CLEAR)
     assert (confirmed.quiet, confirmed.returned, confirmed.unseen) == (0, 0, 0)
     deviating = advance_quiet(incident, is_confirmed=False, deviates=True, clear_after=CLEAR)
@@ -175,7 +126,7 @@ def test_missing_snapshots_count_as_quiet_if_the_next_one_is() -> None:
 
 
 def test_an_incident_that_may_have_ended_in_a_long_gap_ends_with_the_first_normal_snapshot() -> None:
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1], unseen=CLEAR)
+    incident = open_incident(*NAMES[:1], unseen=CLEAR)
     after = advance_quiet(incident, is_confirmed=False, deviates=False, clear_after=CLEAR)
     assert (after.returned, is_over(after, CLEAR)) == (RECOVERS, True)
     deviating = advance_quiet(incident, is_confirmed=False, deviates=True, clear_after=CLEAR)
@@ -193,16 +144,14 @@ def test_a_relapse_keeps_an_incident_open() -> None:
 
 
 def test_an_incident_keeps_the_suspects_of_its_strongest_snapshot() -> None:
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1])
+    incident = open_incident(*NAMES[:1])
     for index, (score, service) in enumerate([(7.0, "early"), (9.0, "cause"), (8.0, "victim"), (0.0, "quiet")]):
         incident = incident.with_strongest(score, suspects(service), at(index), 15.0)
     assert (incident.peak, incident.suspects, incident.suspects_at) == (9.0, suspects("cause"), at(1))
 
 
 def test_after_the_onset_only_a_far_stronger_snapshot_names_other_suspects() -> None:
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]).with_strongest(
-        9.0, suspects("cause"), at(0), 15.0
-    )
+    incident = open_incident(*NAMES[:1]).with_strongest(9.0, suspects("cause"), at(0), 15.0)
     late = int(ONSET_SECONDS / 15) + 1
     assert incident.with_strongest(9.5, suspects("other"), at(late), 15.0).suspects == suspects("cause")
     assert incident.with_strongest(9.5, suspects("other"), at(late - 1), 15.0).suspects == suspects("other")
@@ -211,11 +160,9 @@ def test_after_the_onset_only_a_far_stronger_snapshot_names_other_suspects() -> 
 
 def test_the_numbers_of_a_suspect_are_the_newest_ones_of_the_same_symptom() -> None:
     def failing(errors: float, metric: str = "error_rate") -> tuple[Suspect, ...]:
-        return (Suspect("cause", 1.0, (Reason(metric=metric, observed=errors, expected=0.01, since=at(0)),)),)
+        return (Suspect("cause", 1.0, (reason(metric, errors, 0.01),)),)
 
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1]).with_strongest(
-        9.0, failing(0.5), at(0), 15.0
-    )
+    incident = open_incident(*NAMES[:1]).with_strongest(9.0, failing(0.5), at(0), 15.0)
     weaker = incident.with_strongest(7.0, failing(0.3), at(1), 15.0)
     assert (weaker.suspects, weaker.suspects_at, weaker.peak) == (failing(0.3), at(1), 9.0)
     other = weaker.with_strongest(7.0, failing(0.4, "p99_latency"), at(2), 15.0)
@@ -226,12 +173,12 @@ def test_the_numbers_of_a_suspect_are_the_newest_ones_of_the_same_symptom() -> N
 
 def test_an_incident_without_suspects_takes_the_first() -> None:
     """A state that an older version stored has no suspects."""
-    incident = OpenIncident(id="x", since=at(0), severity=Severity.MINOR, members=NAMES[:1])
+    incident = open_incident(*NAMES[:1])
     assert incident.with_strongest(0.0, suspects("cause"), at(500), 15.0).suspects == suspects("cause")
 
 
 def test_a_notice_has_the_newest_forecast_until_it_recovers() -> None:
-    notice = OpenIncident(id="x", since=at(0), severity=Severity.NOTICE, members=NAMES[:1])
+    notice = open_incident(*NAMES[:1], severity=Severity.NOTICE)
     for index in range(100):
         notice = notice.with_strongest(8.0, suspects(f"at {index}"), at(index), 15.0)
     assert notice.suspects == suspects("at 99")
@@ -260,9 +207,9 @@ def test_an_incident_keeps_nearby_changes_longer_than_the_memory_does() -> None:
 
 def test_calls_that_moved_stay_a_reason_while_the_incident_lasts() -> None:
     """What the service called before is soon no longer its usual traffic, but the route is still wrong."""
-    failing = Reason(metric="error_rate", observed=0.2, expected=0.0, since=at(0))
-    moved = Reason(metric=MOVED, observed=3.0, expected=0.0, since=at(0), destination="a/s9")
-    incident = OpenIncident(id="a", since=at(0), severity=Severity.MINOR, members=NAMES[:1])
+    failing = reason("error_rate", 0.2, 0.0)
+    moved = reason(MOVED, 3.0, 0.0, destination="a/s9")
+    incident = open_incident(*NAMES[:1], id="a")
     for k, reasons in enumerate([(failing, moved), (failing, failing, failing), (failing,)]):
         incident = incident.with_strongest(5.0 + k, (Suspect(NAMES[0], 0.9, reasons),), at(k), 15.0)
         assert moved in incident.suspects[0].reasons

@@ -1,15 +1,13 @@
 """Owners of services: patterns of the settings, policies of the snapshot, teams of incidents."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from model.incidents.owners import Owners, add_owners
 from model.names import as_service_id
 from model.snapshot import Owner, ServicePolicy
-from model.verdict import Incident, Severity, Status, Suspect, Verdict
+from model.verdict import Incident, Suspect
+from tests.builders import incident, verdict
 
-AT = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 CHECKOUT, STORE, EDGE, BASE = (Owner(name, f"#{name}") for name in ("checkout", "store", "edge", "base"))
 PATTERNS = [("*/*", BASE), ("shop/*", STORE), ("shop/cart*", CHECKOUT), ("shop/cart", EDGE), ("*/gateway", EDGE)]
 
@@ -55,42 +53,22 @@ def test_settings_count_before_policies_and_those_of_a_service_before_its_namesp
     assert Owners((), ()).find("shop/cart") is None
 
 
-def incident(suspects: tuple[str, ...], affected: tuple[str, ...]) -> Incident:
-    return Incident(
-        id="a",
-        since=AT,
-        severity=Severity.MAJOR,
-        score=7.0,
-        suspects=tuple(Suspect(name, 0.5) for name in suspects),
-        affected=affected,
-    )
-
-
-def add_owners_to(one: Incident) -> Incident:
+def add_owners_to(suspects: tuple[str, ...], affected: tuple[str, ...]) -> Incident:
+    one = incident(*affected, suspects=tuple(Suspect(name, 0.5) for name in suspects))
     policies = [ServicePolicy("shop/*", owner=STORE), ServicePolicy("shop/cart", owner=CHECKOUT)]
-    before = Verdict(
-        observed_at=AT,
-        sequence=20,
-        status=Status.ANOMALOUS,
-        mesh_score=7.0,
-        threshold=4.0,
-        probability=0.9,
-        suspects=one.suspects,
-        incidents=(one,),
-    )
-    after = add_owners(before, Owners((), policies))
+    after = add_owners(verdict(one, suspects=one.suspects), Owners((), policies))
     assert after.suspects == after.incidents[0].suspects
     return after.incidents[0]
 
 
 def test_an_incident_belongs_to_the_team_of_its_first_suspect() -> None:
-    found = add_owners_to(incident(("shop/cart", "pay/bank"), ("shop/web", "shop/cart", "shop/mail", "pay/bank")))
+    found = add_owners_to(("shop/cart", "pay/bank"), ("shop/web", "shop/cart", "shop/mail", "pay/bank"))
     assert found.owner == CHECKOUT
     assert [one.owner for one in found.suspects] == [CHECKOUT, None]
     assert found.teams == ("store", "checkout")  # two services, and one
 
 
 def test_an_incident_whose_first_suspect_has_no_owner_belongs_to_no_team() -> None:
-    assert add_owners_to(incident(("pay/bank", "shop/cart"), ("shop/web",))).owner is None
-    assert add_owners_to(incident((), ("shop/web",))).owner == STORE
-    assert add_owners_to(incident((), ())).owner is None
+    assert add_owners_to(("pay/bank", "shop/cart"), ("shop/web",)).owner is None
+    assert add_owners_to((), ("shop/web",)).owner == STORE
+    assert add_owners_to((), ()).owner is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.incidents.policy import AlertPolicy
-from tests.model.incidents.incident_cases import POLICY
+from tests.model.decision.verdict_cases import POLICY
 
 
 def test_the_page_level_follows_the_budget() -> None:

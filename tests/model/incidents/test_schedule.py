@@ -28,8 +28,9 @@ from model.state.serialization import pack_state, pack_step, unpack_state, unpac
 from model.verdict import OVERDUE, IncidentKind, Severity
 from serve_app.api.headline import headline
 from serve_app.api.reason_text import reason_text
+from tests.builders import START
 from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
-from tests.model.model_cases import START, at
+from tests.model.model_cases import at
 
 NAMES = ("a/s0", "a/s1")
 HOUR = 240  # snapshots of 15 s

@@ -24,7 +24,8 @@ from model.incidents.threshold import (
     forget,
     next_threshold,
 )
-from tests.model.model_cases import START, at
+from tests.builders import START
+from tests.model.model_cases import at
 
 POLICY = AlertPolicy()
 LEVEL = 6.0

@@ -1,7 +1,7 @@
 """Trends of open incidents: worsening, steady or easing, from the strongest reason over the last snapshots."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -11,20 +11,16 @@ from model.snapshot import MeshSnapshot, NodeMetric
 from model.verdict import (
     DROPPED,
     VANISHED,
-    Incident,
     IncidentTrend,
     LimitForecast,
     Reason,
-    Severity,
-    Status,
     Suspect,
-    Verdict,
 )
+from tests.builders import START, incident, reason, verdict
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
 STEP = timedelta(seconds=15)
 CART, WEB = "shop/cart", "shop/web"
-SLOW = Reason(metric="p99_latency", observed=0.9, expected=0.1, since=START)
+SLOW = reason("p99_latency", 0.9, 0.1)
 CALM = [0.1] * 5  # snapshots before the incident
 
 
@@ -52,19 +48,8 @@ def trend_of(values: Sequence[float | None], *reasons: Reason, **more: object) -
 
 def trend_in(window: Sequence[MeshSnapshot], *reasons: Reason, **more: object) -> IncidentTrend | None:
     suspects = (Suspect(CART, 0.9, reasons or (SLOW,)),)
-    fields = {"severity": Severity.MAJOR, "score": 9.0, "suspects": suspects, "affected": (CART,)} | more
-    listed = Incident(id="a", since=START + len(CALM) * STEP, **fields)  # type: ignore[arg-type]
-    verdict = Verdict(
-        observed_at=window[-1].observed_at,
-        sequence=len(window),
-        status=Status.ANOMALOUS,
-        mesh_score=9.0,
-        threshold=4.0,
-        probability=0.9,
-        suspects=(),
-        incidents=(listed,),
-    )
-    return add_trends(verdict, window).incidents[0].trend
+    listed = incident(CART, **{"since": START + len(CALM) * STEP, "suspects": suspects, **more})
+    return add_trends(verdict(listed, observed_at=window[-1].observed_at), window).incidents[0].trend
 
 
 @pytest.mark.parametrize(
@@ -87,25 +72,19 @@ def trend_in(window: Sequence[MeshSnapshot], *reasons: Reason, **more: object) -
 )
 def test_the_excess_of_the_strongest_reason_decides(values: list[float | None], trend: str | None) -> None:
     assert trend_of(CALM + values) == trend
-    assert (
-        trend_of(CALM + values, Reason(metric="p99_latency", observed=0.9, expected=0.1, since=START, source=WEB))
-        == trend
-    )
+    assert trend_of(CALM + values, reason("p99_latency", 0.9, 0.1, source=WEB)) == trend
 
 
 def test_what_falls_below_the_expected_value_gets_worse_as_it_falls() -> None:
-    calls = Reason(metric=DROPPED, observed=2.0, expected=90.0, since=START, source=WEB)
+    calls = reason(DROPPED, 2.0, 90.0, source=WEB)
     falling = [80.0 - 6 * i for i in range(12)]
     assert trend_of(CALM + falling, calls) is IncidentTrend.WORSENING
     assert trend_of(CALM + falling[::-1], calls) is IncidentTrend.EASING
-    assert (
-        trend_of(CALM + falling, Reason(metric="request_rate", observed=2.0, expected=90.0, since=START))
-        is IncidentTrend.WORSENING
-    )
+    assert trend_of(CALM + falling, reason("request_rate", 2.0, 90.0)) is IncidentTrend.WORSENING
 
 
 def test_the_first_reason_that_snapshots_measure_decides() -> None:
-    own_time = Reason(metric="own_time", observed=0.9, expected=0.1, since=START)
+    own_time = reason("own_time", 0.9, 0.1)
     rising = [0.3 + 0.1 * i for i in range(12)]
     assert trend_of(CALM + rising, own_time, SLOW) is IncidentTrend.WORSENING
     assert trend_of(CALM + rising, own_time) is None
@@ -113,11 +92,8 @@ def test_the_first_reason_that_snapshots_measure_decides() -> None:
 
 def test_a_service_that_is_gone_stays_gone() -> None:
     window = [snapshot(i, 50.0) for i in range(5)] + [snapshot(i, None, (WEB,)) for i in range(5, 17)]
-    assert trend_in(window, Reason(metric=VANISHED, observed=0.0, expected=50.0, since=START)) is IncidentTrend.STEADY
-    assert (
-        trend_in(window, Reason(metric=DROPPED, observed=0.0, expected=50.0, since=START, source=WEB))
-        is IncidentTrend.STEADY
-    )
+    assert trend_in(window, reason(VANISHED, 0.0, 50.0)) is IncidentTrend.STEADY
+    assert trend_in(window, reason(DROPPED, 0.0, 50.0, source=WEB)) is IncidentTrend.STEADY
     assert trend_in(window, SLOW) is None
 
 
@@ -125,27 +101,16 @@ def test_the_rows_of_a_service_may_move() -> None:
     window = [snapshot(i, 0.1) for i in range(5)]
     window += [snapshot(i, 0.3 + 0.1 * i, (CART, WEB) if i % 2 else (WEB, "shop/new", CART)) for i in range(5, 17)]
     assert trend_in(window) is IncidentTrend.WORSENING
-    assert (
-        trend_in(window, Reason(metric="p99_latency", observed=0.9, expected=0.1, since=START, source=WEB))
-        is IncidentTrend.WORSENING
-    )
+    assert trend_in(window, reason("p99_latency", 0.9, 0.1, source=WEB)) is IncidentTrend.WORSENING
 
 
 def test_a_resource_that_rises_steadily_to_its_limit_gets_worse() -> None:
-    leak = Reason(
-        metric="memory_utilization",
-        observed=0.9,
-        expected=0.1,
-        since=START,
-        forecast=LimitForecast(600.0, 300.0, 900.0),
-    )
+    leak = reason("memory_utilization", 0.9, 0.1, forecast=LimitForecast(600.0, 300.0, 900.0))
     window = [snapshot(i, 0.9) for i in range(17)]
     for one in window:
         assert not one.node_observed[:, NodeMetric.MEMORY_UTILIZATION].any()
     assert trend_in(window, leak) is None
-    slow_leak = Reason(
-        metric="p99_latency", observed=0.9, expected=0.1, since=START, forecast=LimitForecast(600.0, 300.0, 900.0)
-    )
+    slow_leak = reason("p99_latency", 0.9, 0.1, forecast=LimitForecast(600.0, 300.0, 900.0))
     assert trend_in(window, slow_leak) is IncidentTrend.WORSENING
 
 
@@ -155,6 +120,6 @@ def test_a_recovering_incident_has_no_trend() -> None:
 
 
 def test_an_incident_of_traffic_follows_the_requests_of_its_scope() -> None:
-    rate = Reason(metric="request_rate", observed=20.0, expected=90.0, since=START)
+    rate = reason("request_rate", 20.0, 90.0)
     falling = [80.0 - 6 * i for i in range(12)]
     assert trend_of(CALM + falling, rate, scope="*", affected=(CART,)) is IncidentTrend.WORSENING

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.features import Array, Channel
@@ -54,7 +54,6 @@ def surprise(
     return series.surprise(column)[:, 0]
 
 
-@settings(deadline=None)
 @given(
     st.floats(1e-4, 0.5), st.floats(0.05, 5), st.floats(0, 0.4), st.floats(0, 2000), st.floats(0, 30), st.floats(0, 5)
 )

@@ -7,15 +7,15 @@ import pytest
 
 from model.features import ERROR, P50, RATE
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
 from model.incidents.threshold import Track
 from model.state.acceptance import LATELY, accept_incident, accept_services
 from model.state.alignment import channels_of_window
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE, SLOW_VARIANCE, VARIANCE
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Suspect
+from tests.builders import START, open_incident
 from tests.contract import different
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, START, noisy, settled_state, snapshot, watch
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, noisy, settled_state, snapshot, watch
 
 CART, STORE, GATEWAY = (SERVICES.index(f"shop/{name}") for name in ("cart", "store", "gateway"))
 SLOW, FAILING = 4.0, 0.3
@@ -37,11 +37,9 @@ def unusual_state(snapshots: int = 10, members: tuple[str, ...] = ("shop/store",
     """Return a mesh with an open incident at its store."""
     rng = np.random.default_rng(1)
     state = settled_state(60, sigma=0.03)
-    opened = OpenIncident(
-        id="i-1", since=START, severity=Severity.MAJOR, members=members, suspects=(Suspect("shop/store", 1.0),)
-    )
+    opened = open_incident(*members, id="i-1", severity=Severity.MAJOR, suspects=(Suspect("shop/store", 1.0),))
     memory = IncidentMemory(
-        open=(opened, OpenIncident(id="i-2", since=START, severity=Severity.MINOR, members=("shop/search",))),
+        open=(opened, open_incident("shop/search", id="i-2")),
         tracks=dict.fromkeys(SERVICES, Track((7.0,), START, START)),
         above_notice=dict.fromkeys(SERVICES, (1, START)),
         above_traffic={"shop/*": (0b1, START)},
@@ -159,9 +157,7 @@ def test_the_argument_is_unchanged() -> None:
 def test_back_at_the_former_level_a_service_is_unusual() -> None:
     """Both baselines moved. A latency or error rate that falls is no symptom, but traffic counts both ways."""
     state = settled_state(60, sigma=0.03)
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[CART, RATE] *= 3
-    _, state = watch([snapshot(60 + i, nodes=nodes) for i in range(LATELY)], state)
+    _, state = watch([snapshot(60 + i, nodes={(CART, RATE): 3 * NODE[RATE]}) for i in range(LATELY)], state)
     observation, _ = watch([snapshot(64)], accept_services(state, ["shop/cart"]))
     assert observation.node.now[CART, RATE] < -5
     assert observation.node.level[0, CART, RATE] > 5

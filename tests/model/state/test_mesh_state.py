@@ -9,7 +9,6 @@ import pytest
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
 from model.incidents.threshold import LASTING_DECADES, Track
 from model.network.contract import NODE_PAST
 from model.scoring.score import score, whole_mesh
@@ -20,13 +19,13 @@ from model.state.mesh_state import MeshState
 from model.state.neighbours import sample_neighbours, strongest
 from model.state.observe import observe
 from model.verdict import Severity
+from tests.builders import START, open_incident
 from tests.contract import different
 from tests.model.model_cases import (
     CALLS,
     EDGE,
     NODE,
     SERVICES,
-    START,
     at,
     network,
     noisy,
@@ -41,13 +40,7 @@ BASELINES = [CENTRE, VARIANCE, SLOW_CENTRE]
 
 
 def slow_store(index: float, factor: float = 4.0, **arguments: Any) -> MeshSnapshot:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[STORE, P50] *= factor
-    return snapshot(index, nodes=nodes, **arguments)
-
-
-def incident(*members: str) -> OpenIncident:
-    return OpenIncident(id="x", since=START, severity=Severity.MINOR, members=members)
+    return snapshot(index, nodes={(STORE, P50): factor * NODE[P50]}, **arguments)
 
 
 def test_only_the_slow_service_deviates() -> None:
@@ -60,9 +53,8 @@ def test_only_the_slow_service_deviates() -> None:
 
 
 def test_low_traffic_widens_the_spread() -> None:
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[1, RATE] = 0.2  # three requests in a snapshot
-    quiet, busy = watch([snapshot(30, nodes=nodes)], settled_state())[0], watch([snapshot(30)], settled_state())[0]
+    few = {(1, RATE): 0.2}  # three requests in a snapshot
+    quiet, busy = watch([snapshot(30, nodes=few)], settled_state())[0], watch([snapshot(30)], settled_state())[0]
     assert quiet.node.spread[1, P50] > 3 * busy.node.spread[1, P50]
     np.testing.assert_allclose(quiet.node.spread[2, P50], busy.node.spread[2, P50])
 
@@ -71,7 +63,7 @@ def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
     _, state = watch([slow_store(30), slow_store(31)], settled_state())
     memory = replace(
         state.memory,
-        open=(incident("shop/store"),),
+        open=(open_incident("shop/store"),),
         tracks={"shop/store": Track((9.0, 8.0), START, START)},
         scores=(1.0, 2.0),
     )
@@ -87,7 +79,7 @@ def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
     ):
         np.testing.assert_allclose(past, filters[slot] * (1 - rate) ** missing, rtol=1e-4, atol=1e-12)
     (waiting,) = after.memory.open
-    assert waiting == replace(incident("shop/store"), unseen=round(missing))
+    assert waiting == replace(open_incident("shop/store"), unseen=round(missing))
     assert (after.memory.tracks, after.memory.scores, after.memory.lost) == (memory.tracks, (1.0, 2.0), ())
     # One snapshot moves baselines a little. A reset would have moved them all the way.
     np.testing.assert_allclose(after.node_filters[SLOW_CENTRE], state.node_filters[SLOW_CENTRE], atol=0.02)
@@ -102,7 +94,7 @@ def usual_p50(state: MeshState) -> float:
 
 
 def open_alert(state: MeshState, since: datetime, severity: Severity = Severity.MAJOR, scope: str = "") -> MeshState:
-    opened = OpenIncident(id="x", since=since, severity=severity, members=("shop/store",), scope=scope)
+    opened = open_incident("shop/store", since=since, severity=severity, scope=scope)
     return replace(state, memory=replace(state.memory, open=(opened,)))
 
 
@@ -130,9 +122,8 @@ def test_a_service_with_a_new_load_learns_after_half_an_hour_of_its_alert(
 ) -> None:
     """Its other metrics belong to another load."""
     state = open_alert(settled_state(60, sigma=0.03), at(60))
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[STORE, [P50, RATE]] *= 4.0, load
-    _, after = watch([snapshot(60 + i, nodes=nodes) for i in range(minutes * 4)], state)
+    busier = {(STORE, P50): 4.0 * NODE[P50], (STORE, RATE): load * NODE[RATE]}
+    _, after = watch([snapshot(60 + i, nodes=busier) for i in range(minutes * 4)], state)
     assert (usual_p50(after) > 1.5) == learns
     assert learns or usual_p50(after) == pytest.approx(1.0, abs=0.1)
 
@@ -237,7 +228,7 @@ def test_a_time_that_is_not_newer_is_refused(index: float) -> None:
 
 def test_the_argument_is_unchanged() -> None:
     state = settled_state()
-    state = replace(state, memory=replace(state.memory, open=(incident("shop/cart"),)))
+    state = replace(state, memory=replace(state.memory, open=(open_incident("shop/cart"),)))
     before = deepcopy(state)
     services, calls = (*SERVICES[1:], "shop/new"), ((0, 2), (0, 4))
     watch([slow_store(30), snapshot(31, services, calls), snapshot(90)], state)
@@ -274,9 +265,8 @@ def test_a_snapshot_is_prepared_by_name_in_any_order() -> None:
 def grown(index: int, shift: float = 1.0) -> MeshSnapshot:
     """Return the mesh with one more service. The cart calls it, and it calls the store."""
     services = (*SERVICES, "shop/new")
-    nodes = np.tile(NODE, (6, 1))
-    nodes[:, P50] *= shift
-    return snapshot(index, services, (*CALLS, (1, 5), (5, 3)), nodes=nodes)
+    slower = {(..., P50): shift * NODE[P50]}
+    return snapshot(index, services, (*CALLS, (1, 5), (5, 3)), nodes=slower)
 
 
 def test_a_new_service_starts_from_the_mean_of_its_neighbours() -> None:
@@ -302,9 +292,8 @@ def test_a_new_service_without_neighbours_starts_from_the_mesh() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_new_service_is_embedded_near_its_neighbours(seed: int) -> None:
     """The whole shop is slow when the service appears. An embedding that starts from zeros would be far away."""
-    nodes = np.tile(NODE, (5, 1))
-    nodes[:, P50] *= 1.6
-    _, state = watch([snapshot(30 + i, nodes=nodes) for i in range(6)], settled_state())
+    slower = {(..., P50): 1.6 * NODE[P50]}
+    _, state = watch([snapshot(30 + i, nodes=slower) for i in range(6)], settled_state())
     observation, after = watch([grown(36, shift=1.6)], state)
     task = whole_mesh(after, observation)
     task = replace(task, boundary=np.arange(6))

@@ -11,9 +11,7 @@ from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.filters import LONG, SHORT
 from model.state.presence import FEWEST_REQUESTS
 from tests.model.evidence_cases import CART, SEARCH, STORE, evidence_of
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, at, noisy, settled_state, snapshot, watch
-
-NOTHING = [np.nan] * len(NODE)
+from tests.model.model_cases import CALLS, NODE, SERVICES, at, noisy, settled_state, snapshot, watch
 
 
 def quiet(
@@ -27,11 +25,8 @@ def quiet(
 ) -> MeshSnapshot:
     """Return the shared mesh without metrics of some services. It has these calls, and some of them fail."""
     calls = list(calls)
-    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.tile(EDGE, (len(calls), 1))
-    for row, rate in (rates or {}).items():
-        nodes[row, RATE] = rate
-    nodes[list(unmeasured)] = NOTHING
-    edges[[call in set(failing) for call in calls], ERROR] = 0.95
+    nodes = {(row, RATE): rate for row, rate in (rates or {}).items()} | {(row,): np.nan for row in unmeasured}
+    edges = {(calls.index(call), ERROR): 0.95 for call in failing}
     return snapshot(index, calls=calls, nodes=nodes, edges=edges, changes=list(changes))
 
 
@@ -59,9 +54,7 @@ def test_the_calls_of_a_silent_caller_are_silent_too() -> None:
 
 def test_silent_series_pause() -> None:
     rng = np.random.default_rng(0)
-    nodes = np.tile(NODE, (len(SERVICES), 1))
-    nodes[STORE, P50] *= 3
-    _, before = watch([snapshot(30, nodes=nodes)], settled_state())
+    _, before = watch([snapshot(30, nodes={(STORE, P50): 3 * NODE[P50]})], settled_state())
     _, after = watch([quiet(31 + i, [STORE]) for i in range(5)], before)
     for slot in range(len(before.node_filters)):
         np.testing.assert_array_equal(after.node_filters[slot, STORE], before.node_filters[slot, STORE])
@@ -112,9 +105,7 @@ def test_an_entrance_is_gone_if_the_services_behind_it_receive_less() -> None:
 
 def test_an_entrance_is_not_gone_if_a_service_that_only_it_calls_receives_as_much_as_ever() -> None:
     """Another one receives less for a reason of its own."""
-    nodes, calls = np.tile(NODE, (len(SERVICES), 1)), np.tile(EDGE, (len(CALLS), 1))
-    nodes[CART, RATE] = calls[0, RATE] = 40.0
-    calls[1, RATE] = 80.0
+    nodes, calls = {(CART, RATE): 40.0}, {(0, RATE): 40.0, (1, RATE): 80.0}
     state = watch([snapshot(i, nodes=nodes, edges=calls) for i in range(30)])[1]
     rates = {CART: 40.0, SEARCH: 10.0}
     assert not watch([quiet(30, [0], without(0), rates=rates)], state)[0].presence.gone[0]
@@ -122,9 +113,8 @@ def test_an_entrance_is_not_gone_if_a_service_that_only_it_calls_receives_as_muc
 
 
 def test_few_expected_requests_are_no_evidence() -> None:
-    calls = np.tile(EDGE, (len(CALLS), 1))
-    calls[2:, RATE] = 0.4 * FEWEST_REQUESTS / 15
-    state = watch([snapshot(i, edges=calls) for i in range(30)])[1]
+    few = {((2, 3), RATE): 0.4 * FEWEST_REQUESTS / 15}
+    state = watch([snapshot(i, edges=few) for i in range(30)])[1]
     assert not watch([quiet(30, [STORE], without(CART, SEARCH))], state)[0].presence.gone[STORE]
 
 

@@ -26,8 +26,9 @@ from model.state.mesh_state import MeshState
 from model.state.serialization import ARRAYS, pack_state, pack_step, unpack_state, unpack_step
 from model.state.traffic import PROFILES, ROWS
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
+from tests.builders import START
 from tests.contract import different
-from tests.model.model_cases import START, at, noisy, settled_state, snapshot, watch
+from tests.model.model_cases import at, noisy, settled_state, snapshot, watch
 
 NEAR = (NearbyChange(PlannedChange("deploy", "shop/cart", "why not"), at(5)),)
 SUSPECT = Suspect(
@@ -205,7 +206,6 @@ def test_a_pickle_is_refused_and_not_run() -> None:
         unpack_state(pickle.dumps({"node_filters": np.zeros(3)}))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 @example(b"\2\0\0\0\0\0\0\0[]")  # a header that is no object
 def test_random_bytes_are_refused(data: bytes) -> None:
@@ -275,7 +275,7 @@ def remember(memory: IncidentMemory, alerts: Sequence[bool], first: int = 0, kee
 
 
 @given(st.lists(st.booleans(), max_size=12), st.lists(st.booleans(), max_size=12), st.integers(0, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_step_with_the_full_state_before_it_has_all_scores(
     before: list[bool], since: list[bool], without_score: int
 ) -> None:

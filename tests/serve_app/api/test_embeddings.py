@@ -10,7 +10,7 @@ import pytest
 from serve_app.api.codec.arrow_embeddings import Embeddings, decode_embeddings, encode_embeddings
 from serve_app.errors import MalformedDocument
 from serve_app.recordings.embedding_files import EmbeddingFiles
-from tests.model.model_cases import START
+from tests.builders import START
 
 NAMES = ("shop/cart", "shop/pay", "bank/cart", "bank/ledger")
 COMMON = 5.0  # part of every embedding of a mesh

@@ -8,7 +8,7 @@ import pytest
 from model.verdict import IncidentKind
 from serve_app.api.schemas.actions import FeedbackEffect, KeptAcceptanceDocument, KeptFeedbackDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
-from tests.model.model_cases import START
+from tests.builders import START
 
 FEEDBACK: dict[str, Any] = {
     "incident": "20260301T031200Z-1f3870be",

@@ -9,7 +9,6 @@ import pytest
 from model.evidence.finders.bad_change import FAILS, SLOWER, find_bad_changes
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, P50, P99, RATE
-from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import Track
 from model.snapshot import PlannedChange
@@ -18,8 +17,9 @@ from model.state.filters import CENTRE, SLOW_CENTRE
 from model.state.mesh_state import Observation
 from model.state.observe import observe
 from model.verdict import Severity
+from tests.builders import START, open_incident
 from tests.model.evidence_cases import surprise_of
-from tests.model.model_cases import CALLS, NODE, SERVICES, START, noisy, settled_state, snapshot
+from tests.model.model_cases import CALLS, NODE, SERVICES, noisy, settled_state, snapshot
 
 STORE, CART = SERVICES.index("shop/store"), SERVICES.index("shop/cart")
 INTO_STORE = [row for row, (_, to) in enumerate(CALLS) if to == STORE]
@@ -135,7 +135,7 @@ def test_a_new_service_has_no_level_before_its_change() -> None:
 def test_what_began_before_a_change_is_not_its_effect() -> None:
     """A service that raises an alert is not exposed to a change, so its alert is judged as ever."""
     mesh = Rollout()
-    opened = OpenIncident(id="x", since=START, severity=Severity.MAJOR, members=("shop/store",))
+    opened = open_incident("shop/store", severity=Severity.MAJOR)
     above = {"shop/store": Track((9.0,), START, START)}
     mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), tracks=above))
     observation = mesh.see({P50: 3.0}, changes=[DEPLOY])
@@ -149,7 +149,7 @@ def test_what_began_before_a_change_is_not_its_effect() -> None:
 
 def test_a_service_in_an_alert_of_its_neighbours_is_exposed_to_its_own_change() -> None:
     mesh = Rollout()
-    opened = OpenIncident(id="x", since=START, severity=Severity.MAJOR, members=("shop/cart", "shop/store"))
+    opened = open_incident("shop/cart", "shop/store", severity=Severity.MAJOR)
     above = {"shop/cart": Track((9.0,), START, START)}
     mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,), tracks=above))
     assert mesh.see({P50: 3.0}, changes=[DEPLOY]).node_exposure[STORE] == OWN
@@ -217,7 +217,7 @@ def test_errors_and_traffic_do_not_settle() -> None:
 def test_a_service_in_an_alert_does_not_settle() -> None:
     mesh = Rollout()
     mesh.run(REMEMBERED - 1, {P50: 1.6}, {}, [DEPLOY])
-    opened = OpenIncident(id="x", since=START, severity=Severity.MAJOR, members=("shop/store",))
+    opened = open_incident("shop/store", severity=Severity.MAJOR)
     mesh.state = replace(mesh.state, memory=replace(mesh.state.memory, open=(opened,)))
     before = level(mesh)
     mesh.see({P50: 1.6})

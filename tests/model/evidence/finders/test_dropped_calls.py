@@ -21,9 +21,7 @@ FIRST = 30  # index of the snapshot with the change
 
 def with_share(index: int, share: float, *, busy: float = 1.0, changes: Sequence[PlannedChange] = ()) -> MeshSnapshot:
     """Return a snapshot: the cart makes this share of its calls to the store, at ``busy`` times its requests."""
-    nodes, edges = np.tile(NODE, (len(SERVICES), 1)), np.array([EDGE] * len(CALLS))
-    edges[CALL, 0] *= share
-    nodes[CART, 0] *= busy
+    nodes, edges = {(CART, 0): busy * NODE[0]}, {(CALL, 0): share * EDGE[0]}
     return snapshot(index, nodes=nodes, edges=edges, changes=changes)
 
 
