@@ -124,16 +124,18 @@ def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
         requests.append(keys.sum(view.requests))
     units = {unit for _, unit in buckets}
     mixed = len(units) > 1
-    return {
+    queries: dict[Role, Query] = {
         "requests": Query(" or ".join(requests), keys.labels),
         "failures": Query(" or ".join(f"{failed} > 0" for failed in failures), keys.labels),
-        "buckets": Query(
+    }
+    if buckets:
+        queries["buckets"] = Query(
             " or ".join(_in_seconds(text, unit) if mixed else text for text, unit in buckets),
             keys.labels,
             1.0 if mixed else units.pop(),
             views=tuple(buckets) if mixed else (),
-        ),
-    }
+        )
+    return queries
 
 
 def both(first: dict[Role, Query], second: dict[Role, Query]) -> dict[Role, Query]:
