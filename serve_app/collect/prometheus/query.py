@@ -19,7 +19,7 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _BRACES = rf"\{{(?:[^\"'`{{}}]|{_TEXT})*\}}"
 _RANGE = re.compile(rf"((?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]")
 _MATCHED = re.compile(rf"({_NAME})?\{{\$match ?")
-_RATE = re.compile(rf"\brate(\((?:{_NAME})?{_BRACES}\[\$window\]\))")
+_RATE = re.compile(rf"\brate(\((?:(?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]\))")
 # Labels that Istio fills only after a connection, and the label of the caller that stands for it in calls without one.
 _FILLED_LATE = {
     "destination_cluster": "source_cluster",
