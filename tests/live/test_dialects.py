@@ -321,6 +321,79 @@ def consul_gateway(out: Written) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Ingress controllers
+
+INGRESS = ("ingress-nginx", "ingress-nginx-controller")
+ADMIN = ("my-bank", "admin-ui")
+DOOR = {(INGRESS, WEB): SERVICES[WEB], (INGRESS, ADMIN): Traffic(5, 0.2, 0.5)}
+AT_THE_DOOR = Traffic(36, 2.5 / 36, 0.5)  # one request a second matches no Ingress
+
+
+def nginx(out: Written, exported: bool = True, response: bool = True, classes: bool = False) -> None:
+    prefix = "exported_" if exported else ""
+    target = {"namespace": INGRESS[0], "service": "ingress-nginx-controller-metrics"} if exported else {}
+    pods = ("ingress-nginx-controller-6f79748cff-x7k2p", "ingress-nginx-controller-6f79748cff-b4tzq")
+    for pod in pods:
+        controller = {
+            "controller_class": "k8s.io/ingress-nginx",
+            "controller_namespace": INGRESS[0],
+            "controller_pod": pod,
+            **target,
+        }
+        for (_, (namespace, name)), traffic in DOOR.items():
+            ends = {f"{prefix}namespace": namespace, f"{prefix}service": name, "ingress": f"{name}-public"}
+            labels = {**controller, **ends, "host": "shop.example", "path": "/", "method": "GET"}
+            for status, rate in (("200", traffic.successes / 2), ("503", traffic.failures / 2)):
+                own = {**labels, "status": f"{status[0]}xx" if classes else status}
+                out.counter("nginx_ingress_controller_requests", own, rate)
+                out.histogram("nginx_ingress_controller_request_duration_seconds", own, rate, 0.5)
+                if response:
+                    out.histogram("nginx_ingress_controller_response_duration_seconds", own, rate, traffic.latency)
+        nothing = {**controller, "ingress": "", "status": "404", "method": "GET"}
+        out.counter("nginx_ingress_controller_requests", nothing, 0.5)
+        out.histogram("nginx_ingress_controller_request_duration_seconds", nothing, 0.5, 0.5)
+
+
+def nginx_daemon(out: Written) -> None:
+    """Labels of the scrape do not hide labels of the metric; statuses are classes; no response times."""
+    nginx(out, exported=False, response=False, classes=True)
+
+
+def istio(out: Written) -> None:
+    def traffic_to(destination: Service, labels: Labels, traffic: Traffic, reporter: str) -> None:
+        own = {
+            "reporter": reporter,
+            "destination_service_namespace": destination[0],
+            "destination_service_name": destination[1],
+            "destination_workload_namespace": destination[0],
+            "destination_workload": destination[1],
+            "destination_canonical_service": destination[1],
+            **labels,
+        }
+        for code, rate in (("200", traffic.successes), ("503", traffic.failures)):
+            out.counter("istio_requests_total", {**own, "response_code": code}, rate)
+        out.histogram("istio_request_duration_milliseconds", own, traffic.rate, traffic.latency)
+
+    def from_(source: Service) -> Labels:
+        return {
+            "source_workload_namespace": source[0],
+            "source_workload": source[1],
+            "source_canonical_service": source[1],
+        }
+
+    for (source, destination), traffic in CALLS.items():
+        for reporter in ("source", "destination"):
+            traffic_to(destination, from_(source), traffic, reporter)
+    outside: Labels = dict.fromkeys(from_(WEB), "unknown")
+    traffic_to(WEB, outside, SERVICES[WEB], "destination")
+
+
+def nginx_before_istio(out: Written) -> None:
+    nginx(out)
+    istio(out)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -345,7 +418,26 @@ class Case:
 
 
 NO_NAMESPACES = {service: f"default/{service[1]}" for service in SERVICES}
+FRONT = {WEB: SERVICES[WEB], ADMIN: DOOR[INGRESS, ADMIN]}
 CASES = {
+    "beyla": Case(beyla, "opentelemetry-http"),
+    "spans-connector": Case(connector_spans, "span-metrics", names=NO_NAMESPACES),
+    "consul": Case(consul, "consul"),
+    "istio": Case(istio, "istio"),
+    "graph": Case(graph, "opentelemetry", names=NO_NAMESPACES),
+    "nginx-daemon": Case(
+        nginx_daemon,
+        "nginx-ingress",
+        services={INGRESS: AT_THE_DOOR, **{one: Traffic(t.rate, t.failing, 0.5) for one, t in FRONT.items()}},
+        calls={ends: Traffic(t.rate, t.failing, 0.5) for ends, t in DOOR.items()},
+    ),
+    "nginx-before-istio": Case(
+        nginx_before_istio,
+        ("nginx-ingress", "istio"),
+        services={INGRESS: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
+        calls={**DOOR, **CALLS},
+        without_latency=frozenset({ADMIN}),
+    ),
     "sdk": Case(
         sdk,
         "opentelemetry-http",

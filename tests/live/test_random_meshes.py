@@ -8,13 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.live.programs import needs
+from tests.live.random_meshes import otlp
 from tests.live.random_meshes.kinds import KINDS
 from tests.live.random_meshes.matrix import find_faults
 from tests.live.random_meshes.processes import CONDITIONS
 
-pytestmark = [pytest.mark.live, needs("prometheus", "promtool", "victoria-metrics")]
+pytestmark = pytest.mark.live
 
 
+@pytest.mark.parametrize("number", range(3 * len(otlp.CONDITIONS)))
+def test_what_a_collector_pushes_is_as_it_was_counted(number: int) -> None:
+    assert otlp.find_faults(number) == []
+
+
+@needs("prometheus", "promtool", "victoria-metrics")
 def test_services_calls_rates_and_quantiles_are_as_they_were_written(tmp_path: Path) -> None:
     # Each kind once, and each condition at least once.
     numbers = [i + len(KINDS) * (i % len(CONDITIONS)) for i in range(len(KINDS))]

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.live.random_meshes import otlp
 from tests.live.random_meshes.matrix import find_faults
 
 MESHES, AT_ONCE = 400, 20
@@ -16,11 +17,15 @@ def main(count: int = MESHES, first: int = 0) -> int:
         numbers = range(begin, min(begin + AT_ONCE, first + count))
         with TemporaryDirectory() as folder:
             found = find_faults(numbers, Path(folder))
+        found |= {f"{number} over OTLP": otlp.find_faults(number) for number in numbers}
         for mesh, faults in found.items():
             bad += bool(faults)
             for fault in faults:
                 print(f"{mesh}: {fault}", flush=True)
-        print(f"{numbers.stop - first} of {count} meshes in two stores: {bad} readings with faults", flush=True)
+        print(
+            f"{numbers.stop - first} of {count} meshes in two stores and over OTLP: {bad} readings with faults",
+            flush=True,
+        )
     return bad
 
 

@@ -112,14 +112,21 @@ def _faults(mesh: Mesh, url: str, at: datetime) -> Iterator[str]:
     if poll.snapshot is None:
         yield f"no snapshot: {poll.why}"
         return
-    snapshot, world = poll.snapshot, mesh.world
+    if why := names_differ(poll.snapshot, mesh.world):
+        yield why
+        return
+    for what, features, traffic in measured(poll.snapshot, mesh.world):
+        may_lack = what in {one.id for one in WITHOUT_LATENCY} or not KINDS[mesh.kind].has_latency
+        yield from (f"{what}: {fault}" for fault in differences(features, traffic, may_lack=may_lack))
+
+
+def names_differ(snapshot: MeshSnapshot, world: World) -> str:
+    """How services and calls differ from those of the world; empty if they do not."""
     calls = {(snapshot.node_ids[a], snapshot.node_ids[b]) for a, b in snapshot.edge_index.T.tolist()}
     wanted = {(one.source.id, one.destination.id) for one in world.traffic if one.source}
-    if sorted(snapshot.node_ids) != sorted(one.id for one in world.services) or calls != wanted:
-        yield f"services {sorted(snapshot.node_ids)}, calls {sorted(calls ^ wanted)} differ"
-        return
-    for what, features, traffic in _measured(snapshot, world):
-        yield from (f"{what}: {fault}" for fault in _differences(mesh, what, features, traffic))
+    if sorted(snapshot.node_ids) == sorted(one.id for one in world.services) and calls == wanted:
+        return ""
+    return f"services {sorted(snapshot.node_ids)}, calls {sorted(calls ^ wanted)} differ"
 
 
 def _needs(mesh: Mesh, gap: str) -> bool:
@@ -127,7 +134,14 @@ def _needs(mesh: Mesh, gap: str) -> bool:
     return mesh.kind not in ("envoy-gateway", "hubble") or "names" not in gap
 
 
-def _differences(mesh: Mesh, what: str, features: dict[str, float | None], traffic: Sequence[Traffic]) -> Iterator[str]:
+def differences(
+    features: dict[str, float | None],
+    traffic: Sequence[Traffic],
+    bounds_ms: Sequence[float] = BOUNDS_MS,
+    *,
+    may_lack: bool = False,
+) -> Iterator[str]:
+    """How the values of a service or a call differ from its traffic. ``may_lack``: whether latencies may be unknown."""
     rate = total(traffic)
     if not _is_close(features["rate"], rate):
         yield f"rate {features['rate']}, expected {rate}"
@@ -138,9 +152,8 @@ def _differences(mesh: Mesh, what: str, features: dict[str, float | None], traff
     failing = max(_failing(traffic), _failing(inside))
     if not _is_close(features["failing"], failing):
         yield f"failing {features['failing']}, expected {failing}"
-    may_lack = what in {one.id for one in WITHOUT_LATENCY} or not KINDS[mesh.kind].has_latency
     for name, share in QUANTILES.items():
-        low, high = _bucket_around(traffic, share)
+        low, high = _bucket_around(traffic, share, bounds_ms)
         value = features[name]
         if value is None and may_lack:
             continue
@@ -152,7 +165,7 @@ def _is_close(found: float | None, expected: float) -> bool:
     return found is not None and math.isclose(found, expected, rel_tol=CLOSE, abs_tol=1e-6)
 
 
-def _measured(snapshot: MeshSnapshot, world: World) -> Iterator[tuple[str, dict[str, float | None], list[Traffic]]]:
+def measured(snapshot: MeshSnapshot, world: World) -> Iterator[tuple[str, dict[str, float | None], list[Traffic]]]:
     """Yield each service and each call: its name, its values, and the traffic that they should describe."""
     row = {name: i for i, name in enumerate(snapshot.node_ids)}
     for service in world.services:
@@ -180,12 +193,12 @@ def _failing(traffic: Sequence[Traffic]) -> float:
     return sum(one.rate * one.failing for one in traffic) / every if every else 0.0
 
 
-def _bucket_around(traffic: Sequence[Traffic], share: float) -> tuple[float, float]:
+def _bucket_around(traffic: Sequence[Traffic], share: float, bounds_ms: Sequence[float]) -> tuple[float, float]:
     """The bounds of the bucket of this quantile and of its neighbours, s."""
-    faster = [sum(one.faster(bound / 1000) for one in traffic) / total(traffic) for bound in BOUNDS_MS]
-    at = next((i for i, each in enumerate(faster) if each >= share), len(BOUNDS_MS))
-    bounds = (0.0, *(bound / 1000 for bound in BOUNDS_MS), math.inf)
-    close = [i for i in (at - 1, at, at + 1) if 0 <= i <= len(BOUNDS_MS)]
+    faster = [sum(one.faster(bound / 1000) for one in traffic) / total(traffic) for bound in bounds_ms]
+    at = next((i for i, each in enumerate(faster) if each >= share), len(bounds_ms))
+    bounds = (0.0, *(bound / 1000 for bound in bounds_ms), math.inf)
+    close = [i for i in (at - 1, at, at + 1) if 0 <= i <= len(bounds_ms)]
     chosen = [i for i in close if i == at or _near(faster, i, at, share)]
     return bounds[min(chosen)] * 0.999, bounds[max(chosen) + 1] * 1.001
 
