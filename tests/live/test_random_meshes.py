@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.live.programs import needs
-from tests.live.random_meshes import otlp
 from tests.live.random_meshes.kinds import KINDS
 from tests.live.random_meshes.matrix import find_faults
+from tests.live.random_meshes.otlp import CONDITIONS as PUSHED
+from tests.live.random_meshes.otlp import find_faults_of_push
 from tests.live.random_meshes.processes import CONDITIONS
 
 pytestmark = pytest.mark.live
 
 
-@pytest.mark.parametrize("number", range(3 * len(otlp.CONDITIONS)))
+@pytest.mark.parametrize("number", range(3 * len(PUSHED)))
 def test_what_a_collector_pushes_is_as_it_was_counted(number: int) -> None:
-    assert otlp.find_faults(number) == []
+    assert find_faults_of_push(number) == []
 
 
 @needs("prometheus", "promtool", "victoria-metrics")

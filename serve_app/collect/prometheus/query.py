@@ -111,7 +111,7 @@ class Query:
         unit: factor that converts a value to s, 1/s or a ratio.
         joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
             quantiles, states, recorded values and groups, the largest counts.
-        is_verbatim: its rates stay as they are written, in a query of the settings or beside what is no rate.
+        is_verbatim: its rates stay unchanged, in a query of the settings or beside what is no rate.
         views: of a query for buckets that unites metrics of different units: PromQL and unit of each metric. ``promql``
             has all of them in the same unit. Empty if there is one metric.
     """

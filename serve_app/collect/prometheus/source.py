@@ -357,7 +357,7 @@ class PrometheusSource:
         """PromQL of a query."""
         plan = self._plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
-        # Division of each bucket would cost Prometheus more than that of the few values that are made of them.
+        # To divide each bucket would cost Prometheus more than to divide the few values that are made of them here.
         return query.at(window, since_seconds, plan.match, per_second=split_role(role[1])[0] != "buckets")
 
     def _since(self, at: datetime) -> float:

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.live.random_meshes import otlp
 from tests.live.random_meshes.matrix import find_faults
+from tests.live.random_meshes.otlp import find_faults_of_push
 
 MESHES, AT_ONCE = 400, 20
 
@@ -17,7 +17,7 @@ def main(count: int = MESHES, first: int = 0) -> int:
         numbers = range(begin, min(begin + AT_ONCE, first + count))
         with TemporaryDirectory() as folder:
             found = find_faults(numbers, Path(folder))
-        found |= {f"{number} over OTLP": otlp.find_faults(number) for number in numbers}
+        found |= {f"{number} over OTLP": find_faults_of_push(number) for number in numbers}
         for mesh, faults in found.items():
             bad += bool(faults)
             for fault in faults:

@@ -83,7 +83,7 @@ def contour_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Co
 
 
 def envoy_gateway_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Counter]:
-    """Envoy Gateway. Its clusters have the names of routes, which are those of services here, or name services too."""
+    """Envoy Gateway. Its clusters are named by routes, which have the names of services here, or name services too."""
     shared = f"{rng.choice(('http', 'grpc'))}route"
     if rng.random() < 0.5:
         yield from _envoy_series(world, rng, scraping, lambda to: f"{shared}/{to.namespace}/{to.name}/rule/0")

@@ -121,7 +121,7 @@ def _faults(mesh: Mesh, url: str, at: datetime) -> Iterator[str]:
 
 
 def names_differ(snapshot: MeshSnapshot, world: World) -> str:
-    """How services and calls differ from those of the world; empty if they do not."""
+    """How services and calls differ from the world; empty if they do not."""
     calls = {(snapshot.node_ids[a], snapshot.node_ids[b]) for a, b in snapshot.edge_index.T.tolist()}
     wanted = {(one.source.id, one.destination.id) for one in world.traffic if one.source}
     if sorted(snapshot.node_ids) == sorted(one.id for one in world.services) and calls == wanted:

@@ -18,7 +18,7 @@ INTERVAL, FLUSHES, EVENT = 15.0, 8, 4  # s; what happens, happens after this flu
 BUSY = 60.0  # times the usual traffic, so that whole requests are as exact as rates
 
 
-def find_faults(number: int) -> list[str]:
+def find_faults_of_push(number: int) -> list[str]:
     """What was read wrongly of the mesh of this number."""
     condition, rng = CONDITIONS[number % len(CONDITIONS)], Random(number)
     drawn = random_world(rng, ANY_NAME)
@@ -42,7 +42,7 @@ def find_faults(number: int) -> list[str]:
 
 
 def _flushes(world: World, now: World, condition: Condition, rng: Random) -> Iterator[bytes]:
-    """Yield the requests of a collector, which counts the traffic of one world and then that of the other."""
+    """Yield the requests of a collector, which counts the traffic of one world, and then of the other."""
     connector = _connector(world)
     start, sent = connector.start, None
     for flush in range(FLUSHES):

@@ -51,7 +51,7 @@ class Counter:
                 yield begin + self.offset + read * step, value
 
     def split(self, parts: int) -> "Iterator[Counter]":
-        """Yield series that add up to this one, as those of many paths or hosts."""
+        """Yield series that add up to this one, as for many paths or hosts."""
         for part in range(parts):
             name = f'{self.name.removesuffix("}")},path="/{part}"}}'
             yield replace(self, name=name, rate=self.rate / parts, later=self.later / parts)
@@ -122,7 +122,7 @@ class Scraping:
     condition: Condition = "plain"
 
     @property
-    def settled(self) -> int:
+    def last_event(self) -> int:
         """The last read at which something may happen that the poll does not show any more."""
         return self.polled - math.ceil(SETTLED / self.step)
 
@@ -147,7 +147,7 @@ class Scraping:
         if self.condition != "restarts":
             yield pod, range(self.reads)
             return
-        replaced = self.settled - rng.randrange(4)
+        replaced = self.last_event - rng.randrange(4)
         yield pod, range(replaced)
         yield f"{pod[:-1]}{'789'['245'.find(pod[-1])]}", range(replaced, self.reads)
 
@@ -155,7 +155,7 @@ class Scraping:
         """The reads at which a target does not answer."""
         if self.condition != "gaps":
             return range(0)
-        end = self.settled - rng.randrange(4)
+        end = self.last_event - rng.randrange(4)
         return range(end - rng.randint(1, math.ceil(150 / self.step)), end)
 
 
