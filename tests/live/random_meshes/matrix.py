@@ -24,7 +24,7 @@ STOPPED = 150.0  # before it is polled, s, since calls are not made
 CLOSE = 0.03
 PARTS = 8  # of each series under high cardinality
 QUANTILES = {"p50": 0.5, "p99": 0.99}
-COLLECTOR = CollectorSettings()
+COLLECTOR = CollectorSettings(deadline_seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
