@@ -151,7 +151,7 @@ async def test_a_receiver_is_chosen_by_its_kind(tmp_path: Path) -> None:
             ["store.options", "key: no such option"],
         ),
         ({"store": {"options": {"folder": "/x"}}}, ["store.options", "expected none with kind local"]),
-        ({"meshes": {"shop": {"source": "file"}}}, ["meshes.shop.source", "traefik, generic, files", "'file'"]),
+        ({"meshes": {"shop": {"source": "file"}}}, ["meshes.shop.source", "kong, generic, files", "'file'"]),
         ({"meshes": {"shop": {"source": "files"}}}, ["meshes.shop.source_options", "folder: Field required"]),
         (
             {"meshes": {"shop": {"prometheus": "http://p", "source_options": {"folder": "/x"}}}},

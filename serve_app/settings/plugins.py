@@ -170,6 +170,10 @@ SOURCES = PluginTable(
         "span-metrics": f"{_DIALECTS}.span_metrics:span_metrics",
         "nginx-ingress": f"{_DIALECTS}.nginx_ingress:nginx_ingress",
         "traefik": f"{_DIALECTS}.traefik:traefik",
+        "contour": f"{_DIALECTS}.contour:contour",
+        "envoy-gateway": f"{_DIALECTS}.envoy_gateway:envoy_gateway",
+        "haproxy-ingress": f"{_DIALECTS}.haproxy_ingress:haproxy_ingress",
+        "kong": f"{_DIALECTS}.kong:kong",
     },
 )
 RECEIVERS = PluginTable(

@@ -4,7 +4,7 @@
 set -euo pipefail
 bin=$1
 shift
-[ $# -gt 0 ] || set -- prometheus prometheus-alertmanager redis-server nginx
+[ $# -gt 0 ] || set -- prometheus prometheus-alertmanager redis-server nginx victoria-metrics
 cd "$(dirname "$0")/../.."
 PATH=$PATH:/usr/local/sbin:/usr/sbin
 

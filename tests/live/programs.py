@@ -24,6 +24,7 @@ PACKAGES = {  # of Debian and similar systems
     "redis-server": "redis-server",
     "valkey-server": "valkey-server",
     "nginx": "nginx",
+    "victoria-metrics": "victoria-metrics",
 }
 
 

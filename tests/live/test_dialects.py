@@ -88,19 +88,6 @@ def hubble(
         hubble_traffic(out, {**ends("source", None), **ends("destination", WEB)}, SERVICES[WEB], reporter)
 
 
-def hubble_contexts(end: str, service: Service | None) -> Labels:
-    return {end: "/".join(service) if service else "reserved:world"}
-
-
-def hubble_pods(end: str, service: Service | None) -> Labels:
-    """``sourceContext=pod``, and a policy that lets only one of two directions be seen is the next case."""
-    return {end: f"{'/'.join(service)}-7d9f8b6c5d-x7k2p" if service else ""}
-
-
-def hubble_clients_only(out: Written) -> None:
-    hubble(out, reporters=("client",))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # OpenTelemetry: semantic conventions, Beyla, span metrics
 
@@ -207,21 +194,6 @@ def connector_spans(out: Written) -> None:
     spans(out, "traces_span_metrics_calls_total", "traces_span_metrics_duration_milliseconds", "service_name")
 
 
-def tempo_spans(out: Written) -> None:
-    spans(out, "traces_spanmetrics_calls_total", "traces_spanmetrics_latency", "service")
-
-
-def plain_spans(out: Written) -> None:
-    """The connector without a namespace, with durations in seconds; and the same spans counted by Tempo too."""
-    spans(out, "calls_total", "duration_seconds", "service_name", more={"service": "otel-collector"})
-    tempo_spans(out)
-
-
-def with_exponents(labels: Labels) -> Labels:
-    """Bounds in milliseconds, as numbers with an exponent."""
-    return {**labels, **({"le": f"{float(labels['le']):e}"} if labels.get("le", "+Inf") != "+Inf" else {})}
-
-
 def with_dots(labels: Labels) -> Labels:
     """The callee is named as its service is, with a dot; also where its host is known."""
     named = {name: "ledger.v2" if text == "ledger" else text for name, text in labels.items()}
@@ -296,15 +268,6 @@ def kuma(
         envoy_cluster(out, {**own(source), "envoy_cluster_name": cluster(destination)}, traffic, completed)
 
 
-def kuma_services(out: Written) -> None:
-    """A MeshService is the destination, and the profile of metrics has no completed requests."""
-    kuma(out, lambda one: f"default_{one[1]}_{one[0]}_zone-1_msvc_8080", completed=False)
-
-
-def kuma_identifiers(out: Written) -> None:
-    kuma(out, lambda one: f"kri_msvc_default_zone-1_{one[0]}_{one[1]}_http", "self_inbound_http")
-
-
 def with_hashes(labels: Labels) -> Labels:
     """A route that splits by tags names clusters with a hash."""
     name = labels["envoy_cluster_name"]
@@ -341,10 +304,6 @@ def consul(out: Written, namespaces: bool = True, deprecated: bool = True) -> No
         envoy_cluster(out, {**own(source), **to}, traffic)
 
 
-def consul_community(out: Written) -> None:
-    consul(out, namespaces=False, deprecated=False)
-
-
 PAYMENT = ("partners", "payment")
 
 
@@ -359,18 +318,6 @@ def consul_gateway(out: Written) -> None:
     own = {"local_cluster": "cart", "consul_source_service": "cart", "consul_source_namespace": "shop"}
     for labels in ({**own, **to}, {"local_cluster": "terminating-gateway", **to}):
         envoy_cluster(out, labels, Traffic(5, 0.2, 0.25))
-
-
-def consul_subsets(out: Written) -> None:
-    """Half of each call goes to a second subset of the service."""
-    half = Written(out.begin)
-    consul(half)
-    for metric, rows in half.rows.items():
-        for labels, grows, value in rows:
-            called = "consul_destination_service" in labels
-            for subset in ("v1", "v2") if called else ("",):
-                extra = {"consul_destination_service_subset": subset} if called else {}
-                out.rows.setdefault(metric, []).append(({**labels, **extra}, grows, value / 2 if called else value))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -412,7 +359,7 @@ def nginx_daemon(out: Written) -> None:
     nginx(out, exported=False, response=False, classes=True)
 
 
-def istio(out: Written, ingress: bool = False) -> None:
+def istio(out: Written) -> None:
     def traffic_to(destination: Service, labels: Labels, traffic: Traffic, reporter: str) -> None:
         own = {
             "reporter": reporter,
@@ -438,82 +385,11 @@ def istio(out: Written, ingress: bool = False) -> None:
         for reporter in ("source", "destination"):
             traffic_to(destination, from_(source), traffic, reporter)
     outside: Labels = dict.fromkeys(from_(WEB), "unknown")
-    if ingress:  # a controller with a sidecar, under its canonical name
-        outside = from_(("ingress-nginx", "ingress-nginx"))
-        traffic_to(WEB, outside, SERVICES[WEB], "source")
     traffic_to(WEB, outside, SERVICES[WEB], "destination")
-
-
-def with_late_labels(*late: str) -> Callable[[Labels], Labels]:
-    """Istio up to 1.22: of a refused call, these labels of its destination are not filled."""
-
-    def change(labels: Labels) -> Labels:
-        name, namespace = labels["destination_service_name"], labels["destination_service_namespace"]
-        host = {"destination_service": f"{name}.{namespace}.svc.cluster.local", "destination_cluster": "east"}
-        is_refused = labels.get("response_code") == "503" and labels["reporter"] == "source"
-        return {**labels, **host, **(dict.fromkeys(late, "unknown") if is_refused else {})}
-
-    return change
-
-
-NAMESPACE, NAME = "destination_service_namespace", "destination_service_name"
-LATE = {
-    "namespace": (NAMESPACE, "destination_workload", "destination_workload_namespace"),
-    "name": (NAME,),
-    "both": (NAMESPACE, NAME),
-    "host": (NAMESPACE, "destination_service"),
-    "cluster": ("destination_cluster", NAMESPACE),
-}
 
 
 def nginx_before_istio(out: Written) -> None:
     nginx(out)
-    istio(out)
-
-
-def nginx_within_istio(out: Written) -> None:
-    nginx(out)
-    istio(out, ingress=True)
-
-
-def traefik(
-    out: Written, provider: str = "kubernetes", port: str = "80", exported: bool = False, entry: bool = True
-) -> None:
-    target = {"namespace": "traefik", "pod": "traefik-6f79748cff-x7k2p", "job": "traefik/traefik"}
-    if exported:
-        target["service"] = "traefik-metrics"
-    label = "exported_service" if exported else "service"
-    for (_, (namespace, name)), traffic in DOOR.items():
-        for code, rate in (("200", traffic.successes), ("502", traffic.failures)):
-            labels = {**target, label: f"{namespace}-{name}-{port}@{provider}", "code": code, "protocol": "http"}
-            out.counter("traefik_service_requests_total", labels, rate)
-            out.histogram("traefik_service_request_duration_seconds", labels, rate, traffic.latency)
-            if entry:
-                labels = {**target, "entrypoint": "websecure", "code": code, "method": namespace}
-                out.counter("traefik_entrypoint_requests_total", labels, rate)
-                out.histogram("traefik_entrypoint_request_duration_seconds", labels, rate, 0.5)
-    internal = {**target, label: "api@internal", "code": "200"}
-    out.counter("traefik_service_requests_total", internal, 9)
-    if entry:
-        out.counter("traefik_entrypoint_requests_total", {**target, "entrypoint": "websecure", "code": "404"}, 1)
-        out.counter("traefik_entrypoint_requests_total", {**target, "entrypoint": "metrics", "code": "200"}, 4)
-
-
-def traefik_resources(out: Written) -> None:
-    traefik(out, "kubernetescrd", "http-web", exported=True)
-
-
-def with_ports(labels: Labels) -> Labels:
-    """A service whose name ends like a port, and a port with a hyphen."""
-    return {name: text.replace("shop-web-80", "shop-cart-web-http-web") for name, text in labels.items()}
-
-
-def traefik_services_only(out: Written) -> None:
-    traefik(out, entry=False)
-
-
-def traefik_before_istio(out: Written) -> None:
-    traefik(out)
     istio(out)
 
 
@@ -543,16 +419,25 @@ class Case:
 
 NO_NAMESPACES = {service: f"default/{service[1]}" for service in SERVICES}
 FRONT = {WEB: SERVICES[WEB], ADMIN: DOOR[INGRESS, ADMIN]}
-TRAEFIK = ("traefik", "traefik")
-TRAEFIK_DOOR = {(TRAEFIK, destination): traffic for (_, destination), traffic in DOOR.items()}
-# Without another source, the namespace ends at the first hyphen.
-SPLIT = {ADMIN: "my/bank-admin-ui"}
 CASES = {
-    "hubble": Case(hubble, "hubble"),
-    "hubble-contexts": Case(lambda out: hubble(out, hubble_contexts), "hubble"),
-    "hubble-pods": Case(lambda out: hubble(out, hubble_pods), "hubble"),
-    "hubble-clients-only": Case(hubble_clients_only, "hubble"),
     "beyla": Case(beyla, "opentelemetry-http"),
+    "spans-connector": Case(connector_spans, "span-metrics", names=NO_NAMESPACES),
+    "consul": Case(consul, "consul"),
+    "istio": Case(istio, "istio"),
+    "graph": Case(graph, "opentelemetry", names=NO_NAMESPACES),
+    "nginx-daemon": Case(
+        nginx_daemon,
+        "nginx-ingress",
+        services={INGRESS: AT_THE_DOOR, **{one: Traffic(t.rate, t.failing, 0.5) for one, t in FRONT.items()}},
+        calls={ends: Traffic(t.rate, t.failing, 0.5) for ends, t in DOOR.items()},
+    ),
+    "nginx-before-istio": Case(
+        nginx_before_istio,
+        ("nginx-ingress", "istio"),
+        services={INGRESS: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
+        calls={**DOOR, **CALLS},
+        without_latency=frozenset({ADMIN}),
+    ),
     "sdk": Case(
         sdk,
         "opentelemetry-http",
@@ -572,27 +457,18 @@ CASES = {
         services={**SERVICES, ("shop", "ledger"): Traffic(12, 0.25, 0)},
         without_latency=frozenset({("shop", "ledger")}),
     ),
-    "spans-connector": Case(connector_spans, "span-metrics", names=NO_NAMESPACES),
-    "spans-exponents": Case(with_labels(connector_spans, with_exponents), "span-metrics", names=NO_NAMESPACES),
     "spans-dotted-names": Case(
         with_labels(connector_spans, with_dots), "span-metrics", names={**NO_NAMESPACES, LEDGER: "default/ledger.v2"}
     ),
     "spans-pods": Case(with_labels(connector_spans, with_pods), "span-metrics", names=NO_NAMESPACES),
     "beyla-pods": Case(with_labels(beyla, with_pods), "opentelemetry-http", detected=False),
-    "spans-tempo": Case(tempo_spans, "span-metrics", names=NO_NAMESPACES),
-    "spans-twice": Case(plain_spans, "span-metrics", names=NO_NAMESPACES),
     "spans-beside-graph": Case(
         spans_beside_graph, ("span-metrics", "opentelemetry"), names=NO_NAMESPACES, detected=False
     ),
     "graph-beside-spans": Case(
         spans_beside_graph, ("opentelemetry", "span-metrics"), names=NO_NAMESPACES, detected=False
     ),
-    "kuma": Case(kuma, "kuma"),
-    "kuma-mesh-services": Case(kuma_services, "kuma"),
-    "kuma-identifiers": Case(kuma_identifiers, "kuma"),
-    "kuma-universal": Case(kuma_universal, "kuma", names=NO_NAMESPACES),
     "kuma-hashed": Case(with_labels(kuma_universal, with_hashes), "kuma", names=NO_NAMESPACES, detected=False),
-    "consul": Case(consul, "consul"),
     "consul-gateway": Case(
         consul_gateway,
         "consul",
@@ -601,65 +477,8 @@ CASES = {
         detected=False,
         without_latency=frozenset({PAYMENT}),
     ),
-    "consul-community": Case(consul_community, "consul", names=NO_NAMESPACES),
-    "consul-subsets": Case(consul_subsets, "consul"),
-    "istio": Case(istio, "istio"),
-    **{
-        f"istio-late-{what}": Case(with_labels(istio, with_late_labels(*late)), "istio", detected=False)
-        for what, late in LATE.items()
-    },
-    "graph": Case(graph, "opentelemetry", names=NO_NAMESPACES),
     "graph-pods": Case(with_labels(graph, with_pods), "opentelemetry", names=NO_NAMESPACES, detected=False),
     "graph-visitors": Case(with_labels(graph, with_visitors), "opentelemetry", names=NO_NAMESPACES, detected=False),
-    "nginx": Case(nginx, "nginx-ingress", services={INGRESS: AT_THE_DOOR, **FRONT}, calls=DOOR),
-    "nginx-daemon": Case(
-        nginx_daemon,
-        "nginx-ingress",
-        services={INGRESS: AT_THE_DOOR, **{one: Traffic(t.rate, t.failing, 0.5) for one, t in FRONT.items()}},
-        calls={ends: Traffic(t.rate, t.failing, 0.5) for ends, t in DOOR.items()},
-    ),
-    "nginx-before-istio": Case(
-        nginx_before_istio,
-        ("nginx-ingress", "istio"),
-        services={INGRESS: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
-        calls={**DOOR, **CALLS},
-        without_latency=frozenset({ADMIN}),
-    ),
-    "nginx-within-istio": Case(
-        nginx_within_istio,
-        ("istio", "nginx-ingress"),
-        names={INGRESS: "ingress-nginx/ingress-nginx"},
-        services={INGRESS: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
-        calls={**DOOR, **CALLS},
-        without_latency=frozenset({ADMIN}),
-    ),
-    "traefik": Case(traefik, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR),
-    "traefik-resources": Case(
-        traefik_resources, "traefik", names=SPLIT, services={TRAEFIK: AT_THE_DOOR, **FRONT}, calls=TRAEFIK_DOOR
-    ),
-    "traefik-ports": Case(
-        with_labels(lambda out: traefik(out, "kubernetescrd"), with_ports),
-        "traefik",
-        names={**SPLIT, WEB: "shop/cart-web"},
-        services={TRAEFIK: AT_THE_DOOR, **FRONT},
-        calls=TRAEFIK_DOOR,
-    ),
-    "traefik-services-only": Case(
-        traefik_services_only,
-        "traefik",
-        names=SPLIT,
-        services={TRAEFIK: Traffic(35, 2.5 / 35, 0.25), **FRONT},  # most requests are web's
-        calls=TRAEFIK_DOOR,
-        without_latency=frozenset({TRAEFIK}),
-    ),
-    "traefik-before-istio": Case(
-        traefik_before_istio,
-        ("traefik", "istio"),
-        names=SPLIT,
-        services={TRAEFIK: AT_THE_DOOR, ADMIN: FRONT[ADMIN], **SERVICES},
-        calls={**TRAEFIK_DOOR, **CALLS},
-        without_latency=frozenset({ADMIN}),
-    ),
 }
 
 
@@ -714,10 +533,10 @@ NOT_CONFIGURED: dict[str, tuple[Callable[[Written], None], str | tuple[str, ...]
 }
 
 
-def contour(out: Written) -> None:
-    """Contour's Envoy, whose clusters are named by namespace, service and port."""
-    for cluster in ("shop_web_80", "bank_ledger_8080"):
-        envoy_cluster(out, {"namespace": "projectcontour", "envoy_cluster_name": cluster}, Traffic(5, 0.1, 0.1))
+def other_clusters(out: Written) -> None:
+    """Envoys whose clusters have names of their own."""
+    for cluster in ("web", "ledger"):
+        envoy_cluster(out, {"namespace": "shop", "envoy_cluster_name": cluster}, Traffic(5, 0.1, 0.1))
 
 
 def spelled(name: str) -> Callable[[Written], None]:
@@ -727,7 +546,7 @@ def spelled(name: str) -> Callable[[Written], None]:
 
 # Series that are there and cannot be read, and words of the reason.
 UNREAD: dict[str, tuple[Callable[[Written], None], str, str]] = {
-    "contour": (contour, "auto", r'envoy_cluster_name="(shop_web_80|bank_ledger_8080)".*envoy_cluster_name=~"inbound'),
+    "clusters": (other_clusters, "auto", r'envoy_cluster_name="(web|ledger)".*envoy_cluster_name=~"inbound'),
     "escaped-dots": (spelled("http_dot_server_dot_request_dot_duration_seconds_count"), "auto", "names with dots"),
     "escaped-values": (
         spelled("U__http_2e_server_2e_request_2e_duration__seconds__count"), "opentelemetry-http", "names with dots"

@@ -200,13 +200,12 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
     return tuple(sorted(services, key=lambda job: (-services[job], job)))
 
 
-def find_replicas(groups: Sequence[SeriesGroup], label: str, at: float, before: ServerPair | None) -> ServerPair:
-    """Which of the servers to read: one for each cluster, still the same one as long as it has data. ``at`` is the
-    Unix time of the queries."""
+def find_replicas(groups: Sequence[SeriesGroup], label: str, before: ServerPair | None) -> ServerPair:
+    """Which of the servers to read: one for each cluster, still the same one as long as it has data."""
     by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:
         by_cluster[tuple(group.origin.get(one, "") for one in CLUSTER_LABELS)].append(group)
-    intervals = [interval for group in groups if (interval := interval_of(group, at)) is not None]
+    intervals = [interval for group in groups if (interval := interval_of(group)) is not None]
     apart = MISSED_SCRAPES * max(intervals, default=USUAL_SECONDS)
     read = [_server(parts_by(its_groups, label), apart, before) for its_groups in by_cluster.values()]
     return ServerPair(label, parts_by(groups, label), tuple(sorted(set(read))), apart)

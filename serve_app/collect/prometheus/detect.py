@@ -233,7 +233,11 @@ def generic_dialect(settings: GenericSettings) -> Dialect:
     services, calls = (
         {
             role: Query(
-                promql, labels, settings.bucket_unit if role == "buckets" else 1.0, "max" if role in SHARES else "sum"
+                promql,
+                labels,
+                settings.bucket_unit if role == "buckets" else 1.0,
+                "max" if role in SHARES else "sum",
+                is_verbatim=True,
             )
             for role, promql in queries.items()
         }

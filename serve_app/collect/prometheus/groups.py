@@ -53,7 +53,7 @@ class SeriesGroup:
         job: scrape job; empty if the series have none.
         origin: cluster and replica labels that they have.
         counts: samples of the series with the most samples, by time over which they were counted, s. Only series that
-            existed for all of that time.
+            existed for all of that time. The fraction is half of the share of it that ends with the newest sample.
         newest: time of the newest sample, Unix; None if unknown.
         requests: 1/s.
         weight: number of groups that its interval stands for, 1 or more; samples of some are counted only.
@@ -93,8 +93,10 @@ def group_query(query: Query, match: Match, fact: str) -> str:
 
 
 def _counted(by_group: str, seconds: float) -> str:
-    """The most samples of a series of a group, among series that are as old and still there."""
-    return f"max {by_group} (count_over_time(SERIES[{seconds:g}s]) and SERIES offset {seconds:g}s and SERIES)"
+    """The most samples of a series of a group, among series that are as old and still there. The fraction is the part
+    of this time that they cover, halved: a series that has ended is there for minutes, without samples."""
+    count = f"count_over_time(SERIES[{seconds:g}s]) + 0.5 - (time() - timestamp(SERIES)) / {2 * seconds:g}"
+    return f"max {by_group} ({count} and SERIES offset {seconds:g}s and SERIES)"
 
 
 def _service_labels(query: Query) -> tuple[str, ...]:
@@ -222,7 +224,7 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     Args:
         usual_age: how old the newest snapshot is by the settings, s; data may be as late.
     """
-    timed = [(group, interval) for group in groups if (interval := interval_of(group, at)) is not None]
+    timed = [(group, interval) for group in groups if (interval := interval_of(group)) is not None]
     newest = [at - group.newest for group in groups if group.newest is not None]
     if not newest:
         return Freshness()
@@ -253,16 +255,17 @@ def follow(window_seconds: float, freshness: Freshness) -> float:
     return needed
 
 
-def interval_of(group: SeriesGroup, at: float) -> float | None:
+def interval_of(group: SeriesGroup) -> float | None:
     """Time between two samples of a group, s; None if its series are too young to tell.
 
     ``n`` samples in a span that ends with the newest are ``span / n`` to ``span / (n - 1)`` apart. Configured intervals
     are round numbers, so the roundest number in between is the interval.
     """
-    if group.newest is None or not group.counts:
+    if not group.counts:
         return None
     counted = max(group.counts)
-    count, span = group.counts[counted], group.newest - at + counted
+    covered, count = math.modf(group.counts[counted])
+    span = 2 * covered * counted
     if count < 2:
         return counted if span > 0 else None
     return _roundest(span / count, span / (count - 1))
@@ -303,7 +306,7 @@ def _lateness(
     late: list[tuple[float, int]] = []
     for part in parts.values():
         age = min(at - (group.newest or 0.0) for group in part)
-        known = [interval for group in part if (interval := interval_of(group, at)) is not None]
+        known = [interval for group in part if (interval := interval_of(group)) is not None]
         interval = max(known, default=usual_interval or usual_age)
         if interval + usual_age < age <= MAX_LATE_SECONDS and len(part) >= MIN_SHARE * count:
             late.append((age, len(part)))

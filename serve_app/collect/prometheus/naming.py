@@ -37,8 +37,13 @@ class Derived:
     value: str = "$1"
     otherwise: str = ""
 
-    def add_to(self, promql: str) -> str:
-        """The expression, with this label in each of its series."""
+    def add_to(self, promql: str, *, is_new: bool = False) -> str:
+        """The expression, with this label in each of its series.
+
+        Args:
+            is_new: whether no series has the label. VictoriaMetrics 1.79 writes what is in its memory into a new label
+                where nothing matches, so everything matches.
+        """
         source = self.labels[0]
         if self.labels == (self.label,) and (self.pattern, self.value) == ("(.+)", "$1"):
             return promql  # a label that the series have
@@ -46,7 +51,8 @@ class Derived:
             source = "joined"
             names = ", ".join(f'"{name}"' for name in self.labels)
             promql = f'label_join({promql}, "{source}", "{SEPARATOR}", {names})'
-        promql = f'label_replace({promql}, "{self.label}", "{self.value}", "{source}", "{escape(self.pattern)}")'
+        pattern = escape(f"{self.pattern}|.*" if is_new else self.pattern)
+        promql = f'label_replace({promql}, "{self.label}", "{self.value}", "{source}", "{pattern}")'
         if self.otherwise:
             promql = f'label_replace({promql}, "{self.label}", "{self.otherwise}", "{self.label}", "")'
         return promql
@@ -87,8 +93,10 @@ class Keys:
         promql = f"sum by ({by(tuple(original), *more)}) ({promql})"
         if tuple(original) == self.labels:
             return promql
+        known = set(original)
         for one in steps:
-            promql = one.add_to(promql)
+            promql = one.add_to(promql, is_new=one.label not in known)
+            known.add(one.label)
         return f"sum by ({by(self.labels, *more)}) ({promql})"
 
 
@@ -124,16 +132,18 @@ def view_queries(keys: Keys, *views: View) -> dict[Role, Query]:
         requests.append(keys.sum(view.requests))
     units = {unit for _, unit in buckets}
     mixed = len(units) > 1
-    return {
+    queries: dict[Role, Query] = {
         "requests": Query(" or ".join(requests), keys.labels),
         "failures": Query(" or ".join(f"{failed} > 0" for failed in failures), keys.labels),
-        "buckets": Query(
+    }
+    if buckets:
+        queries["buckets"] = Query(
             " or ".join(_in_seconds(text, unit) if mixed else text for text, unit in buckets),
             keys.labels,
             1.0 if mixed else units.pop(),
             views=tuple(buckets) if mixed else (),
-        ),
-    }
+        )
+    return queries
 
 
 def both(first: dict[Role, Query], second: dict[Role, Query]) -> dict[Role, Query]:

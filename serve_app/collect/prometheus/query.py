@@ -19,7 +19,7 @@ _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _BRACES = rf"\{{(?:[^\"'`{{}}]|{_TEXT})*\}}"
 _RANGE = re.compile(rf"((?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]")
 _MATCHED = re.compile(rf"({_NAME})?\{{\$match ?")
-_RATE = re.compile(rf"rate\((?:{_NAME})?{_BRACES}\[\$window\]\)")
+_RATE = re.compile(rf"\brate(\((?:(?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]\))")
 # Labels that Istio fills only after a connection, and the label of the caller that stands for it in calls without one.
 _FILLED_LATE = {
     "destination_cluster": "source_cluster",
@@ -111,6 +111,7 @@ class Query:
         unit: factor that converts a value to s, 1/s or a ratio.
         joined_by: how the values of several series with one key are joined: rates, counts and buckets are added; of
             quantiles, states, recorded values and groups, the largest counts.
+        is_verbatim: its rates stay unchanged, in a query of the settings or beside what is no rate.
         views: of a query for buckets that unites metrics of different units: PromQL and unit of each metric. ``promql``
             has all of them in the same unit. Empty if there is one metric.
     """
@@ -119,11 +120,30 @@ class Query:
     labels: tuple[str, ...]
     unit: float = 1.0
     joined_by: Join = "sum"
+    is_verbatim: bool = False
     views: tuple[tuple[str, float], ...] = ()
 
-    def at(self, window_seconds: float, since_seconds: float = 15.0, match: Match = EVERYTHING) -> str:
-        """The query for one poll, only for series that fit ``match``."""
-        promql = match.apply(self.promql)
+    def at(
+        self,
+        window_seconds: float,
+        since_seconds: float = 15.0,
+        match: Match = EVERYTHING,
+        *,
+        per_second: bool = True,
+    ) -> str:
+        """The query for one poll, only for series that fit ``match``.
+
+        A rate is read as the increase over the window. They are the same in Prometheus. VictoriaMetrics keeps the full
+        rate of a series that has ended for a whole window, and a restart would double the rate of its service.
+
+        Args:
+            per_second: whether the values are rates, 1/s; otherwise what has increased within the window.
+        """
+        promql, count = match.apply(self.promql), 0
+        if not self.is_verbatim:
+            promql, count = _RATE.subn(r"increase\1", promql)
+        if count and per_second and "histogram_quantile(" not in promql:
+            promql = f"({promql}) / {window_seconds:g}"
         if "$long_milliseconds" in promql:
             long = numerals_from(Border.of(window_seconds, MILLISECONDS).first_long)
             promql = promql.replace("$long_milliseconds", long)

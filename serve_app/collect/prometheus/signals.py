@@ -146,9 +146,9 @@ def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
     ]
     by_queue = [f"sum by (queue) ({one})" for one in (*depth, *((queues.promql,) if queues.promql else ()))]
     return {
-        **({PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY)} if pods else {}),
+        **({PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY, is_verbatim=True)} if pods else {}),
         **({DISK: Query(_by("max", POD, disk), POD, joined_by="max")} if disk else {}),
-        **({QUEUES: Query(" or ".join(by_queue), QUEUE)} if by_queue else {}),
+        **({QUEUES: Query(" or ".join(by_queue), QUEUE, is_verbatim=True)} if by_queue else {}),
     }
 
 

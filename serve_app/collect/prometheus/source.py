@@ -357,7 +357,8 @@ class PrometheusSource:
         """PromQL of a query."""
         plan = self._plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
-        return query.at(window, since_seconds, plan.match)
+        # To divide each bucket would cost Prometheus more than to divide the few values that are made of them here.
+        return query.at(window, since_seconds, plan.match, per_second=split_role(role[1])[0] != "buckets")
 
     def _since(self, at: datetime) -> float:
         """Seconds since the last successful query of events, so that each event is counted once."""
@@ -585,6 +586,8 @@ class _LabelCache:
             column = read_column(samples, reader, query.joined_by)
             self._dropped[role] = reader.dropped
             return {role[1]: _convert_unit(column, query)}
+        if not query.is_verbatim:
+            samples = Samples(samples.label_sets, samples.values / window_seconds)
         buckets = self._buckets.setdefault(reader, BucketReader(query.labels, reader))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)

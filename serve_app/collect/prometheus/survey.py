@@ -347,7 +347,7 @@ class Surveyor:
         if servers and _share(answers["doubled"], answers["distinct"]) >= MIN_DOUBLED:
             label = servers[0]
             if agree(groups, label):
-                replicas = find_replicas(groups, label, at.timestamp(), before.replicas if before else None)
+                replicas = find_replicas(groups, label, before.replicas if before else None)
             else:  # the same names with other traffic: the label tells clusters apart
                 cluster_labels.append(label)
         once = [

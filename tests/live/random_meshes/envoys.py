@@ -20,8 +20,8 @@ def envoy_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Coun
             (f"outbound_{one.destination.namespace}_{one.destination.name}", [one]) for one in world.out_of(service)
         ]
         for process, share in scraping.processes(rng, service.workload):
-            for cluster, traffic in clusters:
-                yield from _cluster(process, {**own, "envoy_cluster_name": cluster}, traffic, share)
+            for name, traffic in clusters:
+                yield from cluster(process, {**own, "envoy_cluster_name": name}, traffic, share)
 
 
 def kuma_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Counter]:
@@ -36,8 +36,8 @@ def kuma_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Count
         clusters += [(_kuma_name(one.destination, form, world), [one]) for one in world.out_of(service)]
         clusters += [(name, world.into(service)) for name in _OF_KUMA]
         for process, share in scraping.processes(rng, service.workload):
-            for cluster, traffic in clusters:
-                yield from _cluster(process, {**own, "envoy_cluster_name": cluster}, traffic, share, is_completed)
+            for name, traffic in clusters:
+                yield from cluster(process, {**own, "envoy_cluster_name": name}, traffic, share, is_completed)
 
 
 def _kuma_name(service: Service, form: str, world: World) -> str:
@@ -78,12 +78,13 @@ def consul_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Cou
             ]
         for process, share in scraping.processes(rng, service.workload):
             for labels, traffic, part in clusters:
-                yield from _cluster(process, {**own, **labels}, traffic, share * part)
+                yield from cluster(process, {**own, **labels}, traffic, share * part)
 
 
-def _cluster(
+def cluster(
     process: Process, labels: Labels, traffic: Sequence[Traffic], share: float, is_completed: bool = True
 ) -> Iterator[Counter]:
+    """The series of one Envoy cluster."""
     if is_completed:
         yield process.counter(f"{_UPSTREAM}_rq_completed", labels, total(traffic) * share)
     for digit, some in outcomes(traffic, "2", "5"):

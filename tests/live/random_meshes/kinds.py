@@ -5,7 +5,20 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.live.random_meshes.envoys import consul_series, envoy_series, kuma_series
-from tests.live.random_meshes.front_doors import NGINX_DOORS, TRAEFIK_DOORS, nginx_series, traefik_series
+from tests.live.random_meshes.front_doors import (
+    CONTOUR_DOORS,
+    GATEWAY_DOORS,
+    HAPROXY_DOORS,
+    KONG_DOORS,
+    NGINX_DOORS,
+    TRAEFIK_DOORS,
+    contour_series,
+    envoy_gateway_series,
+    haproxy_series,
+    kong_series,
+    nginx_series,
+    traefik_series,
+)
 from tests.live.random_meshes.processes import Counter, Scraping
 from tests.live.random_meshes.proxies import hubble_series, istio_series, linkerd_series
 from tests.live.random_meshes.spans import graph_series, http_series, span_series
@@ -14,10 +27,17 @@ from tests.live.random_meshes.world import HOSTS, NAMES, OTHER_NAMES, UNPROTECTE
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of mesh: how its series are written, and its names, of which one naming is drawn."""
+    """A kind of mesh.
+
+    Attributes:
+        write: writes its series.
+        namings: of which one is drawn.
+        has_latency: whether its front door measures latencies.
+    """
 
     write: Callable[[World, Random, Scraping], Iterator[Counter]]
     namings: tuple[Naming, ...] = (Naming(),)
+    has_latency: bool = True
 
 
 SAME = Naming(other_workloads=False)
@@ -36,6 +56,10 @@ KINDS = {
     "span-metrics": Kind(span_series, (HOST_NAMES, ANY_NAME)),
     "nginx-ingress": Kind(nginx_series, (Naming(front_doors=NGINX_DOORS),)),
     "traefik": Kind(traefik_series, (Naming(front_doors=TRAEFIK_DOORS),)),
+    "contour": Kind(contour_series, (Naming(front_doors=CONTOUR_DOORS),)),
+    "envoy-gateway": Kind(envoy_gateway_series, (Naming(front_doors=GATEWAY_DOORS),)),
+    "haproxy-ingress": Kind(haproxy_series, (Naming(front_doors=HAPROXY_DOORS),), has_latency=False),
+    "kong": Kind(kong_series, (Naming(front_doors=KONG_DOORS),)),
 }
 # Only the controller in front of them measures these, so their latency is known of calls only.
 WITHOUT_LATENCY: tuple[Service, ...] = (UNPROTECTED,)

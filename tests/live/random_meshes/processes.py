@@ -1,14 +1,14 @@
 """The processes that measure a random mesh, and the series in which they report.
 
 What differs between real meshes, and must not change what is read, is drawn at random: how many pods measure a call,
-when each is scraped, how it spells the bounds of its buckets, when its counters start again, and whether two Prometheus
-servers have scraped everything.
+when each is scraped, how it spells the bounds of its buckets, and when its counters start again.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import IO
+from typing import Literal, get_args
 
 from tests.live.random_meshes.world import Traffic, total
 
@@ -24,19 +24,37 @@ SPELLINGS: tuple[Callable[[float], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A series whose value grows at a constant rate and starts again at some reads."""
+    """A series that grows at a constant rate, starts again at some reads, and may exist for some reads only.
+
+    Attributes:
+        name: with labels.
+        offset: from the beginning of an interval, s.
+        later: rate from the read ``changes`` on.
+    """
 
     name: str
     rate: float
     offset: float
     resets: frozenset[int] = frozenset()
+    lives: range = range(10**6)
+    missed: range = range(0)
+    later: float = 0.0
+    changes: int = 10**6
 
-    def write(self, out: IO[str], begin: float, reads: int, step: float) -> None:
-        """Write its samples as OpenMetrics text."""
+    def samples(self, begin: float, reads: int, step: float) -> Iterator[tuple[float, float]]:
+        """Yield times, Unix s, and values."""
         value = 1000.0 + self.rate * self.offset
         for read in range(reads):
-            value = self.rate * step if read in self.resets else value + self.rate * step
-            out.write(f"{self.name} {value:.6f} {begin + self.offset + read * step:.3f}\n")
+            grown = (self.rate if read < self.changes else self.later) * step
+            value = grown if read in self.resets or read == self.lives.start > 0 else value + grown
+            if read in self.lives and read not in self.missed:
+                yield begin + self.offset + read * step, value
+
+    def split(self, parts: int) -> "Iterator[Counter]":
+        """Yield series that add up to this one, as for many paths or hosts."""
+        for part in range(parts):
+            name = f'{self.name.removesuffix("}")},path="/{part}"}}'
+            yield replace(self, name=name, rate=self.rate / parts, later=self.later / parts)
 
 
 @dataclass(slots=True)
@@ -47,6 +65,8 @@ class Process:
     step: float
     reads: int
     labels: Labels
+    lives: range = range(10**6)
+    missed: range = range(0)
     offset: float = field(init=False)
     spell: Callable[[float], str] = field(init=False)
     resets: frozenset[int] = field(init=False)
@@ -64,7 +84,7 @@ class Process:
     def counter(self, metric: str, labels: Labels, rate: float) -> Counter:
         """A counter of this process; ``labels`` replace the labels of the scrape."""
         text = ",".join(f'{key}="{value}"' for key, value in {**self.labels, **labels}.items())
-        return Counter(f"{metric}{{{text}}}", rate, self.offset, self.resets)
+        return Counter(f"{metric}{{{text}}}", rate, self.offset, self.resets, self.lives, self.missed)
 
     def histogram(
         self, metric: str, labels: Labels, traffic: Sequence[Traffic], share: float, unit: float
@@ -79,25 +99,64 @@ class Process:
         yield self.counter(f"{metric}_count", labels, total(traffic) * share)
 
 
+Condition = Literal[
+    "plain", "restarts", "late labels", "two reporters", "idle calls", "utf-8", "high cardinality", "clock skew", "gaps"
+]
+CONDITIONS: tuple[Condition, ...] = get_args(Condition)
+REPLICAS = ({"prometheus_replica": "a"}, {"prometheus_replica": "b"})
+SKEW = 12.0  # s by which the clock of a source is wrong, at most
+SETTLED = 90.0  # s after an event, from which rates are exact: the window and two intervals
+
+
 @dataclass(frozen=True, slots=True)
 class Scraping:
-    """How the series of a mesh are scraped: every ``step`` s, ``reads`` times, by each of the ``replicas``."""
+    """How the series of a mesh are scraped: every ``step`` s, ``reads`` times, before and after it is polled.
+
+    Attributes:
+        polled: read at which it is polled.
+    """
 
     step: float
     reads: int
-    replicas: tuple[Labels, ...] = ({},)
+    polled: int
+    condition: Condition = "plain"
+
+    @property
+    def last_event(self) -> int:
+        """The last read at which something may happen that the poll does not show any more."""
+        return self.polled - math.ceil(SETTLED / self.step)
 
     def processes(self, rng: Random, workload: str) -> Iterator[tuple[Process, float]]:
         """Yield the pods that measure for a workload, each once for a replica, and their shares of the traffic."""
         pods = rng.choice(("{}-{}", "{}-7d9f8b6c5d-x7k2{}"))  # of a StatefulSet or a Deployment
         for i, share in enumerate(_shares(rng, rng.randint(1, 3))):
             seed = rng.random()
-            pod = pods.format(workload, "245"[i])
-            for replica in self.replicas:
-                own = Random(seed)  # one process: replicas differ in the time of their scrapes only
-                process = Process(own, self.step, self.reads, {"pod": pod, "instance": f"{pod}:9090", **replica})
-                process.offset = rng.uniform(0, 0.9) * self.step
-                yield process, share
+            for replica in REPLICAS if self.condition == "two reporters" else ({},):
+                offset = rng.uniform(0, 0.9) * self.step
+                if self.condition == "clock skew":
+                    offset += rng.uniform(-SKEW, SKEW)
+                for pod, lives in self._lives(Random(seed), pods.format(workload, "245"[i])):
+                    own = Random(seed)  # one process: replicas differ in the time of their scrapes only
+                    labels = {"pod": pod, "instance": f"{pod}:9090", **replica}
+                    process = Process(own, self.step, self.reads, labels, lives, self._missed(Random(seed)))
+                    process.offset = offset
+                    yield process, share
+
+    def _lives(self, rng: Random, pod: str) -> Iterator[tuple[str, range]]:
+        """Yield the pods of a workload, one after the other, and the reads at which each is there."""
+        if self.condition != "restarts":
+            yield pod, range(self.reads)
+            return
+        replaced = self.last_event - rng.randrange(4)
+        yield pod, range(replaced)
+        yield f"{pod[:-1]}{'789'['245'.find(pod[-1])]}", range(replaced, self.reads)
+
+    def _missed(self, rng: Random) -> range:
+        """The reads at which a target does not answer."""
+        if self.condition != "gaps":
+            return range(0)
+        end = self.last_event - rng.randrange(4)
+        return range(end - rng.randint(1, math.ceil(150 / self.step)), end)
 
 
 def _shares(rng: Random, count: int) -> list[float]:

@@ -8,11 +8,20 @@ from tests.live.random_meshes.world import Service, World, outcomes, total
 
 WORKLOADS = ("deployment", "statefulset", "daemonset", "replicaset")
 CONTEXTS = ("workload", "app", "names", "pods")  # how Hubble names an end
+_NAMESPACE, _NAME = "destination_service_namespace", "destination_service_name"
+_LATE = (  # labels of Istio up to 1.22 that are not filled if a call is refused
+    (_NAMESPACE, "destination_workload", "destination_workload_namespace"),
+    (_NAME,),
+    (_NAMESPACE, _NAME),
+    (_NAMESPACE, "destination_service"),
+    ("destination_cluster", _NAMESPACE),
+)
 
 
 def istio_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Counter]:
     """Sidecars on both ends; or waypoints of some services, which report what a sidecar of the caller reports too."""
     waypoints = {one for one in world.services if rng.random() < rng.choice((0.0, 0.0, 0.5, 1.0))}
+    late = rng.choice(_LATE) if scraping.condition == "late labels" else ()
     for one in world.traffic:
         to, grpc = one.destination, rng.random() < 0.3
         labels = {
@@ -22,8 +31,10 @@ def istio_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Coun
             "destination_workload_namespace": to.namespace,
             "destination_workload": to.workload,
             "destination_canonical_service": _canonical(world, to),
-            "destination_service_namespace": to.namespace,
-            "destination_service_name": to.name,
+            _NAMESPACE: to.namespace,
+            _NAME: to.name,
+            "destination_service": f"{to.name}.{to.namespace}.svc.cluster.local",
+            "destination_cluster": "east",
             "request_protocol": "grpc" if grpc else "http",
         }
         good = {"response_code": "200", "response_flags": "-", **({"grpc_response_status": "0"} if grpc else {})}
@@ -35,6 +46,8 @@ def istio_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Coun
             for process, share in scraping.processes(rng, at.workload):
                 for outcome, some in outcomes([one], good, bad):
                     own = {"reporter": reporter, **labels, **outcome}
+                    if late and outcome is bad and reporter == "source":
+                        own |= dict.fromkeys(late, "unknown")
                     yield process.counter("istio_requests_total", own, total(some) * share)
                     yield from process.histogram("istio_request_duration_milliseconds", own, some, share, unit=1e-3)
 

@@ -61,10 +61,17 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class FrontDoor:
-    """An ingress controller with its name in the mesh; it may have a sidecar of the mesh."""
+    """An ingress controller.
+
+    Attributes:
+        service: its name in the mesh.
+        in_mesh: whether it has a sidecar of the mesh.
+        counts_all: whether it measures requests that it does not pass on, and the time of slow clients.
+    """
 
     service: Service
     in_mesh: bool
+    counts_all: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,16 @@ class World:
             traffic = [replace(one, source=None) if one.source == front.service else one for one in traffic]
         return World(self.naming, services, tuple(traffic))
 
+    def without_some_calls(self, rng: Random) -> "World":
+        """The same mesh while some calls are not made, to services that others still call."""
+        idle = {
+            one
+            for one in self.traffic
+            if one.source in self.behind.services and len(self.into(one.destination)) > 1 and rng.random() < 0.5
+        }
+        idle -= {self.into(one.destination)[0] for one in idle}
+        return replace(self, traffic=tuple(replace(one, rate=0.0) if one in idle else one for one in self.traffic))
+
 
 def total(traffic: Sequence[Traffic]) -> float:
     """Requests, 1/s."""
@@ -160,7 +177,7 @@ def _behind_a_door(rng: Random, world: World, front: FrontDoor) -> World:
     open_to_all = [entry, *rng.sample(others, rng.randint(0, 2)), *rng.choice(([], [UNPROTECTED]))]
     inside = [_draw(rng, front.service, one) for one in open_to_all]
     outside = [replace(one, source=None, destination=front.service) for one in inside]
-    if rng.random() < 0.5:  # clients are slow, and ask for what is not there
+    if front.counts_all and rng.random() < 0.5:  # clients are slow, and ask for what is not there
         lost = replace(_draw(rng, None, front.service), failing=0.0)
         outside = [lost, *(replace(one, median=one.median * 1.5) for one in outside)]
     traffic = (*outside, *inside, *(one for one in world.traffic if one.source))

@@ -1,10 +1,12 @@
 """Envoy's own metrics, for sidecars without a mesh."""
 
+from serve_app.collect.prometheus.dialects import contour, envoy_gateway
 from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, connections
 from serve_app.collect.prometheus.naming import Derived, Keys, first_of
 from serve_app.collect.prometheus.query import Dialect, escape
 
 CLUSTER = "envoy_cluster_name"
+_OF_GATEWAYS = f"{contour.CLUSTERS}|{envoy_gateway.CLUSTERS}|envoy-admin|service-stats.*|prometheus_stats|xds_cluster"
 
 
 def envoy(*, inbound: str = "inbound.*", outbound: str = "outbound_([^_]+)_(.+)") -> Dialect:
@@ -27,4 +29,6 @@ def envoy(*, inbound: str = "inbound.*", outbound: str = "outbound_([^_]+)_(.+)"
     services = cluster_queries(Keys(service), into)
     services["connections"] = connections(Keys(service), into)
     calls = cluster_queries(Keys(service + callee), out_of)
-    return Dialect("envoy", services, calls, ("envoy_cluster_upstream_rq_completed{$match}",))
+    return Dialect(
+        "envoy", services, calls, (f'envoy_cluster_upstream_rq_completed{{$match {CLUSTER}!~"{_OF_GATEWAYS}"}}',)
+    )

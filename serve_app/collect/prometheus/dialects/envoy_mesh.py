@@ -19,19 +19,25 @@ _CLUSTER = "envoy_cluster_upstream"
 def cluster_queries(keys: Keys, selector: str) -> dict[Role, Query]:
     """Requests, failures and latencies of Envoy clusters.
 
-    Requests are completed ones: ``upstream_rq_total`` does not count requests that got no connection, so a dead service
-    would lose its callers. A profile of metrics may leave out ``upstream_rq_completed``; the sum of all classes of
-    responses is the same number.
+    A profile of metrics may leave out ``upstream_rq_completed``; the sum of all classes of responses is the same
+    number.
     """
-    classes = f"{_CLUSTER}_rq_xx{{$match {selector}}}"
-    view = View(
+    queries = view_queries(keys, cluster_view(selector))
+    completed, classes = queries["requests"], f"{_CLUSTER}_rq_xx{{$match {selector}}}"
+    return {**queries, "requests": Query(f"{completed.promql} or {keys.sum(rates(classes))}", keys.labels)}
+
+
+def cluster_view(selector: str) -> View:
+    """The requests of Envoy clusters.
+
+    Requests are completed ones: ``upstream_rq_total`` does not count requests that got no connection, so a dead service
+    would lose its callers.
+    """
+    return View(
         rates(f"{_CLUSTER}_rq_completed{{$match {selector}}}"),
         rates(f'{_CLUSTER}_rq_xx{{$match {selector},envoy_response_code_class="5"}}'),
         ((rates(f"{_CLUSTER}_rq_time_bucket{{$match {selector}}}"), MILLISECONDS),),
     )
-    queries = view_queries(keys, view)
-    completed = queries["requests"]
-    return {**queries, "requests": Query(f"{completed.promql} or {keys.sum(rates(classes))}", keys.labels)}
 
 
 def connections(keys: Keys, selector: str) -> Query:

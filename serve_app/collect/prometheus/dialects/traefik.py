@@ -1,18 +1,7 @@
 """The ingress controller Traefik, as the front door of a mesh."""
 
-from serve_app.collect.prometheus.naming import (
-    CALLEE,
-    CALLER,
-    NO_NAMESPACE,
-    POD,
-    SEPARATOR,
-    Derived,
-    Keys,
-    View,
-    both,
-    rates,
-    view_queries,
-)
+from serve_app.collect.prometheus.dialects.front_door import front_door
+from serve_app.collect.prometheus.naming import CALLEE, NO_NAMESPACE, SEPARATOR, Derived, View, rates
 from serve_app.collect.prometheus.query import SECONDS, Dialect, Gap
 
 _SERVICE, _ENTRY = "traefik_service", "traefik_entrypoint"
@@ -25,7 +14,7 @@ def traefik() -> Dialect:
     A service of Kubernetes is named ``namespace-name-port@kubernetes`` by Traefik. Where the namespace ends is not
     written: it is the text up to the first hyphen, unless another source of the mesh knows the service. A port with
     hyphens is recognised if it begins with the name of a protocol. Other providers write ``name@provider``. A scrape
-    may rename ``service`` to ``exported_service``. The controller is named by its workload.
+    may rename ``service`` to ``exported_service``.
 
     Source: ``pkg/observability/metrics/prometheus.go`` of Traefik and
     https://doc.traefik.io/traefik/observability/metrics/prometheus/.
@@ -38,15 +27,13 @@ def traefik() -> Dialect:
             ((rates(f"{metric}_request_duration_seconds_bucket{{$match {selector}}}"), SECONDS),),
         )
 
-    to_services = view(_SERVICE, 'service!~".+@internal",exported_service!~".+@internal"')
-    from_outside = view(_ENTRY, 'entrypoint!~"traefik|metrics"')  # those serve Traefik's own pages
-    controller, callee = _controller(CALLEE), _service()
-    return Dialect(
+    return front_door(
         "traefik",
-        both(view_queries(Keys(controller), from_outside, to_services), view_queries(Keys(callee), to_services)),
-        view_queries(Keys(_controller(CALLER) + callee), to_services),
+        "traefik",
+        _service(),
+        view(_SERVICE, 'service!~".+@internal",exported_service!~".+@internal"'),
         (f"{_SERVICE}_requests_total{{$match}}", f"{_ENTRY}_requests_total{{$match}}"),
-        front_door=True,
+        whole=view(_ENTRY, 'entrypoint!~"traefik|metrics"'),  # those serve Traefik's own pages
         joined_names=True,
         gaps=(
             Gap(
@@ -56,15 +43,6 @@ def traefik() -> Dialect:
                 f"set metrics.prometheus.addServicesLabels to true in Traefik ({_DOCS})",
             ),
         ),
-    )
-
-
-def _controller(labels: tuple[str, str]) -> tuple[Derived, Derived]:
-    no = f"[^{SEPARATOR}]"
-    pod = f"({no}+?)(?:{POD}{{1,10}})?{POD}{{5}}{SEPARATOR}.*|({no}+?)-[0-9]+{SEPARATOR}.*|({no}+){SEPARATOR}.*"
-    return (
-        Derived(labels[0], ("namespace",), otherwise=NO_NAMESPACE),
-        Derived(labels[1], ("pod", "job"), f"{pod}|{SEPARATOR}(?:.*/)?([^/]+)", "$1$2$3$4", "traefik"),
     )
 
 

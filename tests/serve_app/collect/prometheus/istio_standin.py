@@ -49,7 +49,8 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> Mapping[str,
     known = {query.at(window_seconds): role for role, query in asked.items()}
     for dialect in (ISTIO, RULES.dialect):
         for of, queries in ((SERVICES, dialect.services), (CALLS, dialect.calls)):
-            known |= {query.at(window_seconds): (of, role) for role, query in queries.items()}
+            for role, query in queries.items():
+                known[query.at(window_seconds, per_second=role != "buckets")] = (of, role)
     return known
 
 

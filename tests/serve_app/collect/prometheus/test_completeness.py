@@ -116,7 +116,8 @@ def answers_of_a_mesh(warnings: list[str]) -> Behaviour:
     labels = {"client": "web", "server": "cart"}
 
     def behave(request: Request) -> None:
-        is_rate = request.query["query"].startswith("sum by (") and "request_total" in request.query["query"]
+        text = request.query["query"]
+        is_rate = text.startswith("(sum by (") and "request_total" in text
         request.send(200, standin.vector([(labels, "5")] if is_rate else [], warnings=warnings))
 
     return behave

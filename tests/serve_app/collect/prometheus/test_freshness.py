@@ -32,18 +32,18 @@ def scraped(
     """A group whose newest sample is ``offset`` old, or older by the lag."""
     span = counted - offset - lag
     count = math.floor(span / interval) + 1
-    return SeriesGroup(("shop", name), job, {}, {counted: float(count)}, AT - offset - lag)
+    return SeriesGroup(("shop", name), job, {}, {counted: count + span / counted / 2}, AT - offset - lag)
 
 
 @pytest.mark.parametrize("interval", [1, 2, 5, 7, 10, 15, 20, 25, 30, 40, 45, 50, 60, 75, 90, 120, 180])
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.8, 0.99])
 def test_the_interval_is_exact_whenever_the_newest_sample_is(interval: float, share: float) -> None:
-    assert interval_of(scraped(interval, share * interval), AT) == interval
+    assert interval_of(scraped(interval, share * interval)) == interval
 
 
 @pytest.mark.parametrize("interval", [5, 10, 15, 30, 45, 60])
 def test_three_minutes_of_a_young_mesh_are_enough(interval: float) -> None:
-    found = {interval_of(scraped(interval, share * interval, counted=SHORT_SECONDS), AT) for share in (0.05, 0.4, 0.7)}
+    found = {interval_of(scraped(interval, share * interval, counted=SHORT_SECONDS)) for share in (0.05, 0.4, 0.7)}
     assert found == {interval}
 
 
@@ -53,8 +53,14 @@ def test_jitter_and_several_series_change_nothing() -> None:
         offsets = [rng.uniform(0, interval) for _ in range(50)]
         groups = [scraped(interval, offset) for offset in offsets]
         most = max(group.counts[LONG_SECONDS] for group in groups)
-        newest = max(group.newest or 0.0 for group in groups) + rng.uniform(-0.02, 0.02)
-        assert interval_of(SeriesGroup(("shop", "web"), "", {}, {LONG_SECONDS: most}, newest), AT) == interval
+        most += rng.uniform(-0.02, 0.02) / LONG_SECONDS / 2
+        assert interval_of(SeriesGroup(("shop", "web"), "", {}, {LONG_SECONDS: most})) == interval
+
+
+def test_a_series_that_has_ended_was_scraped_as_often_before() -> None:
+    group = scraped(15, offset=90.0)
+    group.newest = AT - 2.0  # of the series that has replaced it
+    assert interval_of(group) == 15.0
 
 
 @pytest.mark.parametrize("missed", [1, 2, 3])

@@ -85,7 +85,7 @@ def test_queries_read_what_the_rules_record(name: str) -> None:
     read = {found for text in texts for found in re.findall(r"tagae_\w+:\w+:\w+", text)}
     assert read == {rule.record for rule in rules.rules}
     for raw, reading in ((KNOWN[name].services, rules.dialect.services), (KNOWN[name].calls, rules.dialect.calls)):
-        recorded = raw.keys() - {"buckets"} | {"p50", "p99"}
+        recorded = raw.keys() - {"buckets"} | ({"p50", "p99"} if "buckets" in raw else set())
         assert reading.keys() - {"long_requests"} == recorded
         assert {query.labels for query in raw.values()} == {query.labels for query in reading.values()}
         assert {query.unit for query in reading.values()} == {1.0}

@@ -1,0 +1,66 @@
+"""The common part of ingress controllers, which stand in front of a mesh or alone."""
+
+from serve_app.collect.prometheus.naming import (
+    CALLEE,
+    CALLER,
+    NO_NAMESPACE,
+    POD,
+    SEPARATOR,
+    Derived,
+    Keys,
+    View,
+    both,
+    view_queries,
+)
+from serve_app.collect.prometheus.query import Dialect, Gap
+
+Names = tuple[Derived, Derived]
+
+
+def front_door(
+    name: str,
+    controller: str,
+    callee: Names,
+    passed: View,
+    signature: tuple[str, ...],
+    *,
+    whole: View | None = None,
+    joined_names: bool = False,
+    gaps: tuple[Gap, ...] = (),
+) -> Dialect:
+    """A controller, which is named by its workload, and its calls to services.
+
+    Args:
+        controller: its name if the scrape adds neither a pod nor a job.
+        callee: the service behind it, from the labels of ``passed``.
+        passed: requests that it passes on.
+        whole: all requests; None: those that it passes on.
+        signature, joined_names, gaps: of the dialect.
+    """
+    door = Keys(_workload(CALLEE, controller))
+    return Dialect(
+        name,
+        both(view_queries(door, *((whole,) if whole else ()), passed), view_queries(Keys(callee), passed)),
+        view_queries(Keys(_workload(CALLER, controller) + callee), passed),
+        signature,
+        front_door=True,
+        joined_names=joined_names,
+        gaps=gaps,
+    )
+
+
+def one_label(label: str, pattern: str, namespace: str, name: str) -> Names:
+    """Namespace and name of a service, from a label that contains both."""
+    return (
+        Derived(CALLEE[0], (label,), pattern, namespace, NO_NAMESPACE),
+        Derived(CALLEE[1], (label,), pattern, name),
+    )
+
+
+def _workload(labels: tuple[str, str], controller: str) -> Names:
+    no = f"[^{SEPARATOR}]"
+    pod = f"({no}+?)(?:{POD}{{1,10}})?{POD}{{5}}{SEPARATOR}.*|({no}+?)-[0-9]+{SEPARATOR}.*|({no}+){SEPARATOR}.*"
+    return (
+        Derived(labels[0], ("namespace",), otherwise=NO_NAMESPACE),
+        Derived(labels[1], ("pod", "job"), f"{pod}|{SEPARATOR}(?:.*/)?([^/]+)", "$1$2$3$4", controller),
+    )
