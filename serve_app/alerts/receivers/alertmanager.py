@@ -26,6 +26,7 @@ MAX_BYTES = 1 << 16  # of one alert's texts
 BATCH = 1000  # alerts in one post; 2,000 took Alertmanager 0.07 s
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _REJECTED = (400, 413, 422)  # one alert of the batch is not acceptable
+MAX_FAILURES = 3  # alerts that fail with 500 by themselves before any is taken; then it is Alertmanager that fails
 log = logging.getLogger(__name__)
 
 
@@ -120,17 +121,12 @@ class AlertmanagerReceiver:
         await self._sender.close()
 
     async def _post(self, batch: Sequence[Alert]) -> Reply:
-        """Post a batch. If it is rejected, post its alerts one by one: Alertmanager stores the good ones, but does not
-        say which one is bad."""
+        """Post a batch. If one of its alerts may be the reason that it fails, post them one by one."""
         now = self._clock()
         ends = [(alert, alert.ends_at or max(now, alert.starts_at) + self._timing.ahead) for alert in batch]
         reply = await self._sender.post(encode_alerts(ends), {})
-        if reply.status in _REJECTED and len(batch) > 1:
-            for alert in batch:
-                reply = await self._post([alert])
-                if reply.failed:
-                    return reply
-            return Reply(status=200)
+        if reply.status in (*_REJECTED, 500) and len(batch) > 1:
+            return await self._post_apart(batch)
         if reply.status in _REJECTED:
             self._drop(batch[0], "refused", reply.detail)
         elif reply.failed:
@@ -138,6 +134,23 @@ class AlertmanagerReceiver:
         else:
             self._instruments.count(NOTICES_SENT, len(batch), receiver=KIND)
         self._acknowledgements |= {alert.label_set: _Acknowledgement(alert.ends_at is not None, now) for alert in batch}
+        return Reply(status=200)
+
+    async def _post_apart(self, batch: Sequence[Alert]) -> Reply:
+        """Post alerts one by one: Alertmanager stores the good ones, but does not say which one is bad. One that fails
+        with 500 is skipped if others are taken."""
+        failed: list[tuple[Alert, Reply]] = []
+        for number, alert in enumerate(batch, 1):
+            reply = await self._post([alert])
+            if reply.status == 500:
+                failed.append((alert, reply))
+                if len(failed) == min(MAX_FAILURES, len(batch)) == number:
+                    return reply
+            elif reply.failed:
+                return reply
+        for alert, reply in failed:
+            self._drop(alert, "set_aside", reply.detail)
+            self._acknowledgements[alert.label_set] = _Acknowledgement(alert.ends_at is not None, self._clock())
         return Reply(status=200)
 
     def _is_news(self, alert: Alert) -> bool:
