@@ -48,6 +48,7 @@ from serve_app.metrics import (
     PARTS_MISSING,
     PREDICTIONS,
     STAGE,
+    STAGE_TIME,
     STORE_GONE,
     WEIGHTS,
     ServiceLevel,
@@ -351,6 +352,7 @@ class MeshSession:
         if stored.advanced is not None:
             for stage, duration in runner.progress.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
+                self._instruments.count(STAGE_TIME, duration, stage=stage)
             self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
