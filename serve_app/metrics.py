@@ -105,6 +105,12 @@ NOTICES_DROPPED = Metric(
 NOTICES_WAITING = Metric(
     "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
 )
+RECEIVER_FAILING = Metric(
+    "tagae_receiver_failing",
+    "1 while a receiver takes no notifications: its newest one, or the newest check, failed.",
+    ("receiver", "name"),
+    gauge=True,
+)
 STORE_GONE = Metric(
     "tagae_store_gone",
     "1 while the state store is unavailable (no files, no answer), so that nothing can be read or stored.",

@@ -10,8 +10,8 @@ from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
-# Characters of a description and of another text: all of an alert are below the limit of Alertmanager's receiver, 64 KiB,
-# even if each character has four bytes.
+# Characters of a description and of another text: the texts of an alert together are below 64 KiB, even if each
+# character has four bytes.
 DESCRIPTION_LENGTH, TEXT_LENGTH = 4096, 1024
 RECOVERING = "Recovering: its services are back to normal."
 UNSEEN = "Its first suspect sends no telemetry, so its state is unknown."

@@ -49,12 +49,13 @@ class QueueLimits:
 
 
 class EventReceiver(Protocol):
-    """Where events go. It needs three attributes, two methods and no state: :class:`EventQueue` keeps, orders, repeats
-    and counts the events.
+    """Where events go. It needs three attributes, three methods and no state: :class:`EventQueue` keeps, orders,
+    repeats and counts the events.
 
     Cost of each method: ``deliver`` is called once for each event of an incident, a few times an hour, and again after
     a failure, at most once a minute. No other event of this receiver goes out meanwhile. It must not block its thread,
-    and must end within the deadline with which the receiver was opened. ``close`` is called once.
+    and must end within the deadline with which the receiver was opened. So must ``check``, which is called every half
+    minute in which there is no event. ``close`` is called once.
 
     Attributes:
         kind: its name in the settings, and label of the counters.
@@ -72,6 +73,9 @@ class EventReceiver(Protocol):
         Returns:
             Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.
         """
+
+    async def check(self) -> Reply:
+        """Find out whether an event would be delivered now, as far as that is possible without telling anybody."""
 
     async def close(self) -> None:
         """Close its connections."""
@@ -126,6 +130,7 @@ class EventQueue:
 
     def __init__(self, receiver: EventReceiver, notices: bool, saved: SavedState, instruments: Instruments) -> None:
         self.kind, self.name, self.key = receiver.kind, receiver.name, receiver.key
+        self.dropped = 0
         self._receiver = receiver
         self._notices = notices
         self._saved = saved
@@ -184,9 +189,14 @@ class EventQueue:
     def _drop(self, event: IncidentEvent, reason: str, detail: str) -> None:
         del self._failures[event.id]
         self._saved.acknowledge(self.key, event.id)
+        self.dropped += 1
         self._instruments.count(NOTICES_DROPPED, receiver=self.kind, reason=reason)
         what = "was refused" if reason == "refused" else "is set aside"
         log.error("%s: event %s %s and is not retried: %s", self.name, event.id, what, detail)
+
+    async def check(self) -> Reply:
+        """See :meth:`EventReceiver.check`."""
+        return await self._receiver.check()
 
     async def close(self) -> None:
         """Close the connections of the receiver."""

@@ -30,8 +30,8 @@ def build_event(
         mesh: its name.
         at: time of the event, UTC.
         links: for the texts.
-        more: ``previous_severity``, ``previous_cause``, ``mute_reason``, ``muted_until``, ``merged_into``, or ``reason``
-            of an end.
+        more: ``previous_severity``, ``previous_cause``, ``mute_reason``, ``muted_until``, ``merged_into``, or the
+            ``reason`` of an end.
     """
     key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))
     name = hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -76,8 +76,8 @@ class Links:
 
     def urls(self, subject: LinkSubject) -> dict[str, str]:
         """Return the URLs about an incident as alerts have them: ``page_url``, ``dashboard_url``, ``traces_url``,
-        ``logs_url``, ``runbook_url`` and ``verdict_url``, without empty ones and those that are too long. Without a dashboard of its own,
-        ``dashboard_url`` is the page."""
+        ``logs_url``, ``runbook_url`` and ``verdict_url``, without empty ones and those that are too long. Without a
+        dashboard of its own, ``dashboard_url`` is the page."""
         root = self.external_url.rstrip("/")
         mesh, incident = (quote(text, safe="") for text in (subject.mesh, subject.incident))
         page = root and f"{root}/#mesh={mesh}&incident={incident}"

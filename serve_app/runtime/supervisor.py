@@ -8,7 +8,7 @@ import ctypes
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -72,12 +72,19 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: frozenset[str] = frozenset()) -> str:
+def watch(
+    url: str,
+    recovery_seconds: float,
+    stop: threading.Event,
+    on_demand: frozenset[str] = frozenset(),
+    tell: Callable[[tuple[str, ...]], None] = lambda receivers: None,
+) -> str:
     """Watch the service of this process until ``stop``, or until it cannot go on.
 
     Args:
         recovery_seconds: within which a process that ended must be replaced.
         on_demand: roles whose processes come and go.
+        tell: gets the problems of receivers of notifications whenever they change.
 
     Returns:
         Why the service cannot go on; empty: it was stopped.
@@ -85,17 +92,30 @@ def watch(url: str, recovery_seconds: float, stop: threading.Event, on_demand: f
     state = Watch(recovery_seconds, time.monotonic(), on_demand)
     known: dict[int, str] = {}
     probed = time.monotonic()
+    problems: tuple[str, ...] = ()
     # Its own certificate may be of any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
         while not stop.wait(PERIOD_SECONDS):
             if time.monotonic() - probed > PROBE_PERIOD_SECONDS:
                 probed = time.monotonic()
                 with suppress(httpx.HTTPError):
-                    http.get("/healthz")
+                    found = _problems(http.get("/healthz"), problems)
                     state.answered = time.monotonic()
+                    if found != problems:
+                        tell(found)
+                    problems = found
             if reason := state.reason_to_exit(_running_roles(known), time.monotonic()):
                 return reason
     return ""
+
+
+def _problems(answer: httpx.Response, before: tuple[str, ...]) -> tuple[str, ...]:
+    """The problems of receivers in an answer; those known before if it says nothing of them."""
+    try:
+        document = answer.json()
+        return tuple(document["receivers"]) if document["model"] else before
+    except (ValueError, KeyError, TypeError):  # the service starts, or is overloaded
+        return before
 
 
 def kill_all_below() -> None:

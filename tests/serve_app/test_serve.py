@@ -122,7 +122,7 @@ def test_a_mesh_is_scored_with_its_own_weights(in_either_place: Service, other_w
         came = push(service, name, snapshot)
         assert_same(came, verdict)
         assert (came["model"], came["missing_parts"]) == (digest, [])
-    model = service.http.get("/v1/model").json()
+    model = service.http.get("/v1/models").json()["in_use"]
     assert model["meshes"] == {"own-session": digest, "own-replicas": digest}
     assert model["digest"] != digest
     assert push(service, f"plain-{name}", snapshots[0])["model"] == model["digest"]

@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -18,9 +18,10 @@ import msgspec
 from serve_app.alerts.alert import Alert, AlertState, LabelSet
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
+from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender, Reply
 
-PATH = "/api/v2/alerts"
+PATH, STATUS_PATH = "/api/v2/alerts", "/api/v2/status"
 KIND = "alertmanager"
 MAX_BYTES = 1 << 16  # of one alert's texts
 BATCH = 1000  # alerts in one post; 2,000 took Alertmanager 0.07 s
@@ -81,6 +82,7 @@ class AlertmanagerReceiver:
         self._clock = clock
         self._acknowledgements: dict[LabelSet, _Acknowledgement] = {}
         self._refused: dict[LabelSet, Alert] = {}
+        self.dropped = 0
         self._posted_at: float | None = None  # all of them, monotonic
 
     def count_waiting(self) -> int:
@@ -115,6 +117,10 @@ class AlertmanagerReceiver:
                 return reply
         self._posted_at = time.monotonic()
         return reply
+
+    async def check(self) -> Reply:
+        """See :func:`check`."""
+        return await check(self._sender.endpoint, self._sender.deadline_seconds)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -169,6 +175,7 @@ class AlertmanagerReceiver:
 
     def _drop(self, alert: Alert, reason: str, detail: str) -> None:
         self._refused[alert.label_set] = alert
+        self.dropped += 1
         self._instruments.count(NOTICES_DROPPED, receiver=KIND, reason=reason)
         log.error("%s: alert %s is skipped until it changes: %s", self.name, dict(alert.label_set), detail)
 
@@ -177,6 +184,15 @@ class AlertmanagerReceiver:
         keys = {alert.label_set for alert in (*alerts, *self._saved.published.ended)}
         self._acknowledgements = {key: known for key, known in self._acknowledgements.items() if key in keys}
         self._refused = {key: alert for key, alert in self._refused.items() if key in keys}
+
+
+async def check(endpoint: Endpoint, deadline_seconds: float) -> Reply:
+    """Ask an Alertmanager for its status, which tells nobody anything."""
+    status = HttpSender(replace(endpoint, url=endpoint.url.removesuffix(PATH) + STATUS_PATH), deadline_seconds)
+    try:
+        return await status.send("GET", "")
+    finally:
+        await status.close()
 
 
 def current_alerts(state: AlertState, now: datetime, lapse: timedelta) -> list[Alert]:

@@ -53,6 +53,10 @@ class Grafana:
             return await self._sender.send("PATCH", f"/{known}", body)
         return await self._sender.send("POST", "", body)
 
+    async def check(self) -> Reply:
+        """Look for an annotation, which needs the token and the permission to read."""
+        return await self._sender.send("GET", f"?{urlencode({'type': 'annotation', 'limit': 1, 'tags': 'tagae'})}")
+
     async def close(self) -> None:
         """Close the connection."""
         await self._sender.close()

@@ -58,6 +58,14 @@ class PagerDuty:
         reply = await self._sender.post(encode(event.document, key), {})
         return replace(reply, detail=reply.detail.replace(key, "ROUTING_KEY"))  # if an answer repeats it
 
+    async def check(self) -> Reply:
+        """Read the key and open a connection: each request would be an event."""
+        try:
+            await asyncio.to_thread(_read_key, self._settings)
+        except SecretUnreadable as error:
+            return Reply("secret", detail=str(error))
+        return await self._sender.connect()
+
     async def close(self) -> None:
         """Close the connection."""
         await self._sender.close()

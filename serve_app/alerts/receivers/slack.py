@@ -42,7 +42,11 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _needs_news(event: Mapping[str, Any]) -> bool:
     """Whether title and times do not say all that the event changes."""
-    return event["event"] in ("muted", "merged") or "previous_cause" in event or how_it_ended(event) not in ("", "resolved")
+    return (
+        event["event"] in ("muted", "merged")
+        or "previous_cause" in event
+        or how_it_ended(event) not in ("", "resolved")
+    )
 
 
 def _causes(incident: Mapping[str, Any]) -> str:

@@ -81,6 +81,11 @@ class SlackApp:
             await self._show_picture(event, message)
         return reply
 
+    async def check(self) -> Reply:
+        """Test the token."""
+        reply, _ = await self._call("auth.test", {}, _FORM)
+        return reply
+
     async def close(self) -> None:
         """Close the connection."""
         await self._sender.close()

@@ -49,6 +49,14 @@ class Webhook:
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
 
+    async def check(self) -> Reply:
+        """Read the secrets and open a connection: a request would be an event."""
+        try:
+            await self._sign(b"")
+        except SecretUnreadable as error:
+            return Reply("secret", detail=str(error))
+        return await self.sender.connect()
+
     async def close(self) -> None:
         """Close the connection."""
         await self.sender.close()

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from model.names import MESH_NAME
 from serve_app.api.schemas.base import MAX_REASON, Document, Instant, Text
-from serve_app.api.schemas.views import FeatureSchemaDocument
+from serve_app.api.schemas.views import FeatureSchemaDocument, ModelDocument
 
 ModelVersion = Annotated[
     str,
@@ -113,8 +113,9 @@ class RolloutDocument(_Kept):
 
 
 class ModelsDocument(Document):
-    """The models of the registry, and which mesh uses which."""
+    """The models of the registry, which mesh uses which, and the weights in use."""
 
+    in_use: ModelDocument
     models: list[ModelCard] = Field(description="oldest first")
     rollout: RolloutDocument
     pinned: list[str] = Field(description="meshes with weights in the settings, which no rollout changes; `*`: all")

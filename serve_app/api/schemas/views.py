@@ -177,6 +177,10 @@ class HealthDocument(Document):
     )
     model: str | None = Field(None, description="digest of the weights")
     refused: str | None = Field(None, description="why configured weights are not in use, and which ones are")
+    receivers: list[str] = Field(
+        default_factory=list,
+        description="receivers that take no notifications, and why; addresses only for callers who may see all meshes",
+    )
     headroom: float | None = Field(
         None, ge=0, le=1, description="share of the usual requests that is admitted; below 1 while a GPU is hot"
     )

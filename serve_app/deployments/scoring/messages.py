@@ -46,6 +46,8 @@ class ScorerInfo:
         model: digest of the weights.
         refused: for each configured weights that are not in use, a sentence that says why.
         headroom: share of the usual requests that it can take; below 1 while its GPU is hot.
+        receivers: for each receiver of notifications that has a problem, a sentence for everybody, and one with its
+            address.
     """
 
     device: str
@@ -53,3 +55,4 @@ class ScorerInfo:
     model: str
     refused: tuple[str, ...] = ()
     headroom: float = 1.0
+    receivers: tuple[tuple[str, str], ...] = ()

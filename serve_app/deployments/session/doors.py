@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.access.audit import AuditLog
     from serve_app.access.ended import EndedIds
+    from serve_app.alerts.receiver_trials import ReceiverDesk
     from serve_app.deployments.session.reader import Reader, Reports
     from serve_app.mesh_steps import MeshSteps
     from serve_app.models.desk import ModelDesk
@@ -36,6 +37,7 @@ class Doors:
         changes: changes what is stored of a mesh.
         models: the registry, and which mesh uses which model.
         audit: who changed what.
+        receivers: whether notifications arrive; test alerts.
         sign_ins: ids of sign-ins that cannot be used again.
         page_thread: runs the views. Pages wait for each other, and never take a thread that a push needs.
     """
@@ -48,6 +50,7 @@ class Doors:
     changes: MeshSteps
     models: ModelDesk
     audit: AuditLog
+    receivers: ReceiverDesk
     sign_ins: EndedIds
     page_thread: Executor
 

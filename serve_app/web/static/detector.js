@@ -54,6 +54,7 @@ export function detectorView() {
           ? ["running on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")]
           : null,
         health?.refused ? ["weights rejected", health.refused, "wrong"] : null,
+        ...(health?.receivers ?? []).map((text) => ["notifications", text, "wrong"]),
         ...driftFacts(drift),
         ...levelFacts(level),
         ...verdict.muted.map((one) => [

@@ -18,7 +18,14 @@ from serve_app.alerts.receivers.alertmanager import find_problem
 from tests.serve_app.alerts.alerting import NOW, incident, transition, verdict
 from tests.serve_app.alerts.stand_ins import ROUTING_KEY, problems_of_event, problems_of_message
 
-TEXTS = {"ascii": "n", "markup": "&", "quotes": '"', "chinese": "订", "emoji": "🛒", "control": "\u200b", "surrogate": "\ud800"}
+TEXTS = {
+    "ascii": "n",
+    "markup": "&",
+    "quotes": '"',
+    "chinese": "订",
+    "emoji": "🛒",
+    "control": "\u200b",
+}
 MINUTE = timedelta(minutes=1)
 
 
@@ -55,7 +62,7 @@ def hostile_events(character: str) -> list[IncidentEvent]:
 
 
 def problems_of_annotation(event: Mapping[str, Any]) -> list[str]:
-    """Grafana stores tags as Go's JSON in 500 bytes, names and values of tags in 100 characters, texts in 65,535 bytes."""
+    """Grafana stores tags as Go's JSON in 500 bytes, each name and value in 100 characters, a text in 65,535 bytes."""
     found = grafana.annotation(event)
     stored = json.dumps(found["tags"], ensure_ascii=False, separators=(",", ":"))
     stored = re.sub("[<>&\u2028\u2029]", "\\\\u0000", stored)
@@ -75,9 +82,12 @@ def problems_of_slack(event: Mapping[str, Any]) -> list[str]:
     marked = [text["text"] for block in message["blocks"][1:] for text in (block.get("elements") or [block["text"]])]
     for text in (message["text"], *marked):
         wrong += [f"cut: {text[-20:]}"] if re.search("&(?!amp;|lt;|gt;)", text) else []
-        wrong += [f"markup: {text[:20]}"] if re.sub(r"<https?://[^<>|]+\|[\w ]+>", "", text).strip("<>") != re.sub(
-            r"<https?://[^<>|]+\|[\w ]+>", "", text
-        ) else []
+        wrong += (
+            [f"markup: {text[:20]}"]
+            if re.sub(r"<https?://[^<>|]+\|[\w ]+>", "", text).strip("<>")
+            != re.sub(r"<https?://[^<>|]+\|[\w ]+>", "", text)
+            else []
+        )
     return wrong + (["fallback"] if len(message["text"]) > 4000 else [])
 
 

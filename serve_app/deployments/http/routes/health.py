@@ -26,12 +26,15 @@ OF_A_MESH = "meshes."  # begins the name of a setting of one mesh
 router = APIRouter(tags=["Service"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz(request: Request, health: UseHealth) -> HealthDocument:
-    """This process is alive. Also says what the scorers worked with when they last answered."""
+    """This process is alive. Also says what the scorers worked with when they last answered, and which receivers of
+    notifications have a problem."""
     return _document("ok", await health.last_scorer_info(), sees_all=_sees_all_meshes(request))
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
 async def readyz(request: Request, health: UseHealth, backend: UseBackend, audit: UseAudit) -> HealthDocument:
     """The store, a session, a scorer and the meta-model answer."""
@@ -95,4 +98,5 @@ def _document(status: str, scorer: ScorerInfo | None, *, sees_all: bool) -> Heal
         model=scorer.model,
         refused=describe_refused(scorer.refused, sees_all=sees_all),
         headroom=scorer.headroom,
+        receivers=[full if sees_all else public for public, full in scorer.receivers],
     )

@@ -41,8 +41,8 @@ CHANGE = (*REGISTRY, *WITH_A_BODY, UnfitModel, StoreConflict, StoreFull)
 
 @router.get("/v1/models", response_model=ModelsDocument, responses=problems.describe_errors(*REGISTRY))
 async def models(request: Request, backend: UseBackend) -> Response:
-    """The models of the registry, oldest first, and which of the meshes that the caller may see use them. Empty if
-    there is no registry."""
+    """The weights in use: their inputs, their size, and how they were trained. Also the models of the registry, oldest
+    first, and which of the meshes that the caller may see use them; none if there is no registry."""
     return json_response(await backend.ask(backend.doors.models.all, principal_of(request).meshes))
 
 

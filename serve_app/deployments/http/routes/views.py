@@ -20,7 +20,6 @@ from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
 from serve_app.api.schemas.views import (
     GraphDocument,
     MeshDocument,
-    ModelDocument,
     NodeLinkDocument,
     OneMeshDocument,
     PlanDocument,
@@ -163,12 +162,6 @@ async def drift(mesh: MeshName, backend: UseBackend) -> Response:
     """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, embeddings,
     calls and missing values, what to do about it, and series that are measured badly."""
     return json_response(await backend.ask(backend.of(mesh).meshes.drift, mesh))
-
-
-@router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
-async def model(request: Request, backend: UseBackend) -> Response:
-    """The weights in use: their inputs, their size, and how they were trained."""
-    return json_response(await backend.ask(backend.doors.models.in_use, principal_of(request).meshes))
 
 
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))

@@ -173,7 +173,7 @@ def test_the_graph_survives_a_baseline_after_it(service: Service) -> None:
 
 def test_the_model_route_describes_the_model(service: Service) -> None:
     checkpoint = load(service.weights)
-    model = service.http.get("/v1/model").json()
+    model = service.http.get("/v1/models").json()["in_use"]
     assert model["digest"] == checkpoint.digest
     assert [c["name"] for c in model["features"]["services"]] == [c.name for c in SCHEMA.node]
     assert [c["unit"] for c in model["features"]["calls"]] == [c.unit for c in SCHEMA.edge]
