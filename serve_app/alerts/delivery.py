@@ -63,7 +63,6 @@ class Receivers:
     events: tuple[ChosenReceiver, ...] = ()
     _: KW_ONLY
     links: Links = field(default_factory=Links)
-    notices: bool = True
     timing: PostTiming = field(default_factory=PostTiming)
     queue: QueueLimits = field(default_factory=QueueLimits)
     backoff: Backoff = field(default_factory=Backoff)
@@ -82,7 +81,6 @@ def receivers(settings: Settings) -> Receivers:
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
         tuple(events),
         links=Links.from_settings(settings),
-        notices=notify.notices,
     )
 
 
@@ -143,8 +141,7 @@ class AlertDelivery:
     def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
         """Update the alerts of a mesh from its next verdict, which was made ``now`` (UTC); returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
-        sent = verdict if self._to.notices else verdict.model_copy(update={"incidents": verdict.alerts})
-        self._apply(mesh, transition(before, mesh, sent, now, self._to.links), now)
+        self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
         """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.live.programs import needs
 from tests.timing import PATIENCE_SECONDS
@@ -25,3 +26,13 @@ def test_promtool_accepts_the_rules(arguments: list[str]) -> None:
         ["promtool", *arguments], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    rules, cases = (
+        yaml.safe_load((FOLDER / name).read_text()) for name in ("tagae.rules.yaml", "tagae.rules.test.yaml")
+    )
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+    tested = [case for test in cases["tests"] for case in test.get("alert_rule_test", ())]
+    assert {case["alertname"] for case in tested if case.get("exp_alerts")} == alerts
+    assert {case["alertname"] for case in tested if not case.get("exp_alerts")} >= alerts - {"TagaeWatchdog"}

@@ -144,19 +144,23 @@ class AlertmanagerReceiver:
 
     async def _post_apart(self, batch: Sequence[Alert]) -> Reply:
         """Post alerts one by one: Alertmanager stores the good ones, but does not say which one is bad. One that fails
-        with 500 is skipped if others are taken."""
-        failed: list[tuple[Alert, Reply]] = []
+        with 500, and again after others were taken, is skipped."""
+        failed: list[Alert] = []
         for number, alert in enumerate(batch, 1):
             reply = await self._post([alert])
             if reply.status == 500:
-                failed.append((alert, reply))
+                failed.append(alert)
                 if len(failed) == min(MAX_FAILURES, len(batch)) == number:
                     return reply
             elif reply.failed:
                 return reply
-        for alert, reply in failed:
-            self._drop(alert, "set_aside", reply.detail)
-            self._acknowledgements[alert.label_set] = _Acknowledgement(alert.ends_at is not None, self._clock())
+        for alert in failed:
+            reply = await self._post([alert])
+            if reply.failed and reply.status != 500:
+                return reply
+            if reply.failed:
+                self._drop(alert, "set_aside", reply.detail)
+                self._acknowledgements[alert.label_set] = _Acknowledgement(alert.ends_at is not None, self._clock())
         return Reply(status=200)
 
     def _is_news(self, alert: Alert) -> bool:
