@@ -2,7 +2,7 @@
 
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
 opened the incident. But some receivers answer 500 to an event that they will never take. So after ``MAX_FAILURES`` of
-an event, those of other incidents are tried. If the receiver takes one of them, but not this event even then, the event
+an event, the events of other incidents are tried. If the receiver takes one of them, but not this event even then, the event
 is set aside. If no other incident has any, the newest event of its own takes its place, after more failures.
 
 The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
@@ -75,7 +75,7 @@ class EventReceiver(Protocol):
         """
 
     async def check(self) -> Reply:
-        """Find out whether an event would be delivered now, as far as that is possible without telling anybody."""
+        """Find out whether an event would be delivered now, as far as that is possible without a notification."""
 
     async def close(self) -> None:
         """Close its connections."""

@@ -71,7 +71,7 @@ def news(event: Mapping[str, Any]) -> str:
         case "muted":
             return muted_until(event)
         case "merged" if event.get("reason") == "unmuted":
-            return f"Its mute ended, and it still fails: it goes on as incident {event['merged_into']}."
+            return f"Its mute ended, and it still fails: it continues as incident {event['merged_into']}."
         case "merged":
             return f"Now part of incident {event['merged_into']}."
         case _:

@@ -284,7 +284,7 @@ class Client:
         )
 
     def send_test_alert(self, receiver: str | None = None) -> list[ReceiverResult]:
-        """Send a test alert to all receivers of notifications, or to those of a kind or address."""
+        """Send a test alert to all receivers of notifications, or to the ones of a kind or address."""
         body = _json(TestAlertDocument(receiver=receiver))
         return TestResultsDocument.model_validate_json(
             self._send("POST", "/v1/receivers/test", body, JSON).content

@@ -191,7 +191,7 @@ class AlertmanagerReceiver:
 
 
 async def check(endpoint: Endpoint, deadline_seconds: float) -> Reply:
-    """Ask an Alertmanager for its status, which tells nobody anything."""
+    """Ask an Alertmanager for its status, which notifies no one."""
     status = HttpSender(replace(endpoint, url=endpoint.url.removesuffix(PATH) + STATUS_PATH), deadline_seconds)
     try:
         return await status.send("GET", "")

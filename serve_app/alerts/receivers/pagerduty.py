@@ -35,7 +35,7 @@ MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # character
 MAX_BYTES = 512_000  # of an event
 MAX_AFFECTED = 20
 KEY_LENGTH = 32  # characters of a routing key
-_ACTIONS = {"muted": "acknowledge"}  # nobody else is called, and the alert stays open
+_ACTIONS = {"muted": "acknowledge"}  # no one else is called, and the alert stays open
 
 
 class PagerDuty:

@@ -221,7 +221,7 @@ def test_an_incident_that_a_mute_hides_is_muted_and_not_over() -> None:
     assert [e.document["reason"] for e in over.events] == ["over"]
 
 
-def test_an_end_during_a_mute_is_told_once() -> None:
+def test_an_end_during_a_mute_is_one_notification() -> None:
     """A snapshot in which a mute hides nothing proves nothing, neither before nor after the notification."""
     *shown, over, later = _play(verdict(incident("a")), CALM, HIDDEN, CALM, HIDDEN, CALM, CALM, CALM, CALM)
     assert [_kinds(one) for one in shown] == [["opened"], [], ["muted"], [], [], [], []]
@@ -233,13 +233,13 @@ def test_an_end_during_a_mute_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("waits", [0, 1], ids=["at once", "after a snapshot"])
-def test_an_incident_that_outlasts_its_mute_goes_on_as_another(waits: int) -> None:
+def test_an_incident_that_outlasts_its_mute_continues_as_another(waits: int) -> None:
     *_, unmuted, later = _play(
         verdict(incident("a")), HIDDEN, *[verdict()] * waits, verdict(incident("b", age=-300)), verdict(incident("b"))
     )
     merged, opened = (event.document for event in unmuted.events)
     assert (merged["event"], merged["incident"]["id"], merged["merged_into"]) == ("merged", "a", "b")
-    assert news(merged) == "Its mute ended, and it still fails: it goes on as incident b."
+    assert news(merged) == "Its mute ended, and it still fails: it continues as incident b."
     assert (opened["event"], opened["incident"]["id"], opened["continues"]) == ("opened", "b", "a")
     assert [alert.labels.get("muted") for alert in unmuted.ended] == ["true"]
     (page,) = unmuted.alerts.open

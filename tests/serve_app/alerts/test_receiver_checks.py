@@ -153,8 +153,8 @@ async def test_a_receiver_that_is_back_has_no_problem(tmp_path: Path, monkeypatc
             assert len(read_statuses(store)) == 1
 
 
-def test_the_terminal_is_told_of_changes() -> None:
-    stop, told = threading.Event(), list[tuple[str, ...]]()
+def test_the_terminal_gets_changes() -> None:
+    stop, given = threading.Event(), list[tuple[str, ...]]()
     answers = [{}, {"model": None, "receivers": []}, *[{"model": "a", "receivers": ["slack: no"]}] * 2]
 
     @dataclass
@@ -169,8 +169,8 @@ def test_the_terminal_is_told_of_changes() -> None:
             return Handler
 
     def tell(problems: tuple[str, ...]) -> None:
-        told.append(problems)
-        if len(told) == 2:
+        given.append(problems)
+        if len(given) == 2:
             stop.set()
 
     service = Service()
@@ -179,4 +179,4 @@ def test_the_terminal_is_told_of_changes() -> None:
         patch.setattr("serve_app.runtime.supervisor.PERIOD_SECONDS", 0.01)
         patch.setattr("serve_app.runtime.supervisor._running_roles", lambda _: {"gcs_server": 1, "raylet": 1})
         assert watch(service.url, 1000, stop, tell=tell) == ""
-    assert told == [("slack: no",), ()]
+    assert given == [("slack: no",), ()]
