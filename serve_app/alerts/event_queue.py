@@ -2,8 +2,8 @@
 
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
 opened the incident. But some receivers answer 500 to an event that they will never take. So after ``MAX_FAILURES`` of
-an event, the events of other incidents are tried. If the receiver takes one of them, but not this event even then, the event
-is set aside. If no other incident has any, the newest event of its own takes its place, after more failures.
+an event, the events of other incidents are tried. If the receiver takes one of them, but not this event even then, the
+event is set aside. If no other incident has any, the newest event of its own takes its place, after more failures.
 
 The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
 enough, since each event holds all that is known about its incident, and ``sequence`` shows the gap.
