@@ -8,7 +8,8 @@ verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing w
 and how they ended is unknown.
 
 An incident that a mute hides continues. Its event and its alert say so. It is over when the snapshots of
-``CLEAR_HOLDS`` show nothing of it. If it outlasts the mute, the detector lists another incident at its services, which continues it.
+``CLEAR_HOLDS`` show nothing of it. If it outlasts the mute, the detector lists another incident at its services, which
+continues it.
 
 A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
 no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.

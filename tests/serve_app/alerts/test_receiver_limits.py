@@ -81,13 +81,9 @@ def problems_of_slack(event: Mapping[str, Any]) -> list[str]:
     wrong = problems_of_message({**message, "metadata": {"event_type": "", "event_payload": ""}})
     marked = [text["text"] for block in message["blocks"][1:] for text in (block.get("elements") or [block["text"]])]
     for text in (message["text"], *marked):
-        wrong += [f"cut: {text[-20:]}"] if re.search("&(?!amp;|lt;|gt;)", text) else []
-        wrong += (
-            [f"markup: {text[:20]}"]
-            if re.sub(r"<https?://[^<>|]+\|[\w ]+>", "", text).strip("<>")
-            != re.sub(r"<https?://[^<>|]+\|[\w ]+>", "", text)
-            else []
-        )
+        plain = re.sub(r"<https?://[^<>|]+\|[\w ]+>", "", text)  # without links
+        wrong += [f"an entity is cut: {text[-20:]}"] if re.search("&(?!amp;|lt;|gt;)", plain) else []
+        wrong += [f"markup: {text[:20]}"] if re.search("[<>]", plain) else []
     return wrong + (["fallback"] if len(message["text"]) > 4000 else [])
 
 
