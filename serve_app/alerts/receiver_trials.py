@@ -20,6 +20,7 @@ from serve_app.net.http import HttpSender, Reply
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
 
+TRIAL_SECONDS = 3.0  # for one receiver: less than the deadline of a request, so that an answer names the late ones
 TEST_MESH = "test"
 TEST_TEXT = "Test alert of TAGAE: if you can read this, alerts arrive"
 TEST_LASTS = timedelta(minutes=5)  # in Alertmanager; elsewhere a person closes it
@@ -124,16 +125,16 @@ async def _with_each(
 ) -> tuple[ReceiverStatus, ...]:
     """The replies of all wanted receivers, asked at once."""
     to = receivers(settings)
-    opened = [chosen.open(to.deadline_seconds) for chosen in to.events]
+    opened = [chosen.open(TRIAL_SECONDS) for chosen in to.events]
     try:
-        tried = [(alertmanager.KIND, one.origin, partial(ask, one, to.deadline_seconds)) for one in to.alertmanagers]
+        tried = [(alertmanager.KIND, one.origin, partial(ask, one, TRIAL_SECONDS)) for one in to.alertmanagers]
         tried += [(one.kind, one.name, partial(use, one)) for one in opened]
         names = [name for kind, where, _ in tried for name in (kind, where)]
         if wanted is not None and wanted not in names:
             known = ", ".join(f"{kind} {where}" for kind, where, _ in tried) or "none"
             raise UnknownReceiver(f"receiver {wanted[:80]!r}: expected the kind or address of one of these: {known}")
         chosen = [one for one in tried if wanted in (None, *one[:2])]
-        replies = await asyncio.gather(*(call() for *_, call in chosen))
+        replies = await asyncio.gather(*(_in_time(call()) for *_, call in chosen))
     finally:
         for receiver in opened:
             await receiver.close()
@@ -141,3 +142,12 @@ async def _with_each(
         ReceiverStatus(kind, where, reply.failed, reply.detail)
         for (kind, where, _), reply in zip(chosen, replies, strict=True)
     )
+
+
+async def _in_time(trial: Awaitable[Reply]) -> Reply:
+    """The reply; ``late`` if all requests of a trial together take too long."""
+    try:
+        async with asyncio.timeout(TRIAL_SECONDS):
+            return await trial
+    except TimeoutError:
+        return Reply("late", detail=f"no complete response within {TRIAL_SECONDS:g} s")

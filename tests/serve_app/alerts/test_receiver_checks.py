@@ -180,3 +180,11 @@ def test_the_terminal_gets_changes() -> None:
         patch.setattr("serve_app.runtime.supervisor._running_roles", lambda _: {"gcs_server": 1, "raylet": 1})
         assert watch(service.url, 1000, stop, tell=tell) == ""
     assert given == [("slack: no",), ()]
+
+
+async def test_a_receiver_that_hangs_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_app.alerts.receiver_trials.TRIAL_SECONDS", 0.2)
+    async with start_endpoints("hang") as (server,):
+        hook = {"kind": "webhook", "options": {"url": f"{server.url}/hook"}}
+        (found,) = await send_test_alert(Settings.model_validate({"notify": {"receivers": [hook]}}))
+    assert (found.failed, found.detail) == ("late", "no complete response within 0.2 s")
