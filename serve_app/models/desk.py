@@ -39,10 +39,10 @@ class ModelDesk:
         cards = [] if registry is None else await registry.cards()
         rollout = limit_to(await asyncio.to_thread(self._models.read_rollout), _is_among(meshes))
         pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or _is_among(meshes)(mesh)]
-        in_use = await asyncio.to_thread(self._in_use, meshes)
+        in_use = await asyncio.to_thread(self.in_use, meshes)
         return ModelsDocument(in_use=in_use, models=cards, rollout=rollout, pinned=pinned)
 
-    def _in_use(self, meshes: Meshes) -> ModelDocument:
+    def in_use(self, meshes: Meshes = None) -> ModelDocument:
         """The weights in use."""
         digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
