@@ -73,6 +73,10 @@ class UnknownModel(ServeError):
     """The registry has no model of this version."""
 
 
+class UnknownReceiver(ServeError):
+    """The settings have no receiver of this kind or at this address."""
+
+
 class UnfitModel(ServeError):
     """Meshes cannot change to this model now; the message says why. Nothing was changed."""
 
@@ -217,6 +221,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     UnknownIncident: Answer(404, "unknown-incident", "Incident not found"),
     UnknownMute: Answer(404, "unknown-mute", "Mute not found"),
     UnknownModel: Answer(404, "unknown-model", "Model not found"),
+    UnknownReceiver: Answer(404, "unknown-receiver", "Receiver not found"),
     UnfitModel: Answer(409, "unfit-model", "Model not usable"),
     TooMuchFeedback: Answer(409, "too-much-feedback", "Feedback limit reached"),
     TooManyMutes: Answer(409, "too-many-mutes", "Mute limit reached"),

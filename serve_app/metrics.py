@@ -12,8 +12,6 @@ from typing import Protocol
 
 # From one stage of a small mesh up to the default deadline.
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-# From a small mesh up to a batch of the largest ones.
-SERVICES = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +45,16 @@ INFERENCE = Metric(
     ("model_version",),
     SECONDS,
 )
+# Counters, not histograms: on Ray's page the sum of a histogram is one of the middles of its buckets.
 NEIGHBOURS_FETCHED = Metric(
-    "tagae_pass_neighbours_fetched",
-    "Callers and callees that the services of one pass of the network attend to.",
-    buckets=SERVICES,
+    "tagae_neighbours_fetched_total", "Callers and callees that the services of passes of the network attend to."
 )
 NEIGHBOURS_RECOMPUTED = Metric(
-    "tagae_pass_neighbours_recomputed",
-    "Shared services in one pass of the network: they belong to other parts, and are computed there too.",
-    buckets=SERVICES,
+    "tagae_neighbours_recomputed_total",
+    "Shared services in passes of the network: they belong to other parts, and are computed there too.",
 )
-BATCH_SIZE = Metric(
-    "tagae_batch_groups",
-    "Groups of partitions in one pass of a scoring replica.",
-    buckets=(1, 2, 3, 4, 6, 8, 12, 16, 32, 64),
-)
+BATCHES = Metric("tagae_batches_total", "Batches of groups of partitions that a scoring replica scored.")
+BATCH_GROUPS = Metric("tagae_batch_groups_total", "Groups of partitions in these batches.")
 BATCH_WAIT = Metric("tagae_batch_wait_seconds", "Time that a group of partitions waited for its pass.", buckets=SECONDS)
 GROUPS_WAITING = Metric(
     "tagae_groups_waiting", "Groups of partitions that wait for their pass, by scoring replica.", gauge=True
@@ -71,6 +64,7 @@ GROUPS_REFUSED = Metric(
     "Groups of partitions that a scoring replica refused, since they could not be scored by their deadline.",
 )
 STAGE = Metric("tagae_stage_seconds", "Duration of each stage from snapshot to verdict.", ("stage",), SECONDS)
+STAGE_TIME = Metric("tagae_stage_time_seconds_total", "Time in each stage of the session.", ("stage",))
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by code of the problem.", ("code",))
 SNAPSHOTS_DROPPED = Metric(
     "tagae_snapshots_dropped_total",
@@ -103,11 +97,18 @@ NOTICES_FAILED = Metric(
 )
 NOTICES_DROPPED = Metric(
     "tagae_notices_dropped_total",
-    "Alerts and events dropped, by receiver and reason: invalid, refused, expired, full.",
+    "Alerts and events dropped, by receiver and reason: invalid, refused, set_aside (the receiver fails, but takes "
+    "others), expired, full.",
     ("receiver", "reason"),
 )
 NOTICES_WAITING = Metric(
     "tagae_notices_waiting", "Alerts and events not acknowledged yet, by receiver.", ("receiver",), gauge=True
+)
+RECEIVER_FAILING = Metric(
+    "tagae_receiver_failing",
+    "1 while a receiver takes no notifications: its newest one, or the newest check, failed.",
+    ("receiver", "name"),
+    gauge=True,
 )
 STORE_GONE = Metric(
     "tagae_store_gone",

@@ -108,6 +108,15 @@ class ReceiverContract:
         assert reply.failed != "refused", "a refused event is dropped"
         assert reply.detail, "the log has it"
 
+    def test_a_check_tells_whether_an_event_would_arrive(self, choice: ReceiverChoice, away: ReceiverChoice) -> None:
+        async def check(receiver: EventReceiver) -> Reply:
+            return await receiver.check()
+
+        assert not _use(choice, check).failed
+        reply = _use(away, check)
+        assert reply.failed
+        assert reply.detail, "people see it on the page"
+
     def test_other_work_goes_on_during_a_delivery(self, choice: ReceiverChoice) -> None:
         async def deliver(receiver: EventReceiver) -> bool:
             steps = 0

@@ -50,6 +50,9 @@ class AlertedIncident:
         next_cause: another first suspect, which no event has had yet; empty: none.
         next_cause_since: time of the first verdict in a row with ``next_cause``.
         continues: id of the incident that it continues; empty: none.
+        is_muted: whether a mute hides it, so that no verdict lists it.
+        clear_since: time of the first snapshot in a row that shows nothing of it while a mute may hide it; None: there
+            is none.
     """
 
     incident: str
@@ -64,6 +67,8 @@ class AlertedIncident:
     next_cause: str = ""
     next_cause_since: datetime | None = None
     continues: str = ""
+    is_muted: bool = False
+    clear_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
 ALERT_NAME = "TagaeIncident"
 LABEL_LENGTH = 512  # characters; names in Kubernetes have at most 253
-TEXT_LENGTH = 4096
+# Characters of a description and of another text: the texts of an alert together are below 64 KiB, even if each
+# character has four bytes.
+DESCRIPTION_LENGTH, TEXT_LENGTH = 4096, 1024
 RECOVERING = "Recovering: its services are back to normal."
 UNSEEN = "Its first suspect sends no telemetry, so its state is unknown."
 MAX_SUSPECTS, MAX_REASONS, MAX_AFFECTED, MAX_CHANGES, MAX_EVENTS = 5, 3, 20, 5, 5  # the page shows the rest
@@ -56,7 +58,8 @@ def annotations(
     }
     if incident.contact:
         found["contact"] = incident.contact
-    return {name: truncate(text, TEXT_LENGTH) for name, text in (found | urls).items()}
+    longest = {"description": DESCRIPTION_LENGTH}
+    return {name: truncate(text, longest.get(name, TEXT_LENGTH)) for name, text in found.items()} | urls
 
 
 def description(mesh: str, incident: IncidentDocument, severity: Severity) -> str:
@@ -89,7 +92,7 @@ def mark_unseen(description: str, verdict: VerdictDocument) -> str:
         if is_partial
         else "the detector is learning this mesh again."
     )
-    return f"{before}\nNot seen at {format_time(verdict.observed_at)}: {why}"[-TEXT_LENGTH:]
+    return f"{before}\nNot seen at {format_time(verdict.observed_at)}: {why}"[-DESCRIPTION_LENGTH:]
 
 
 def format_time(at: datetime) -> str:

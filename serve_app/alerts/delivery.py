@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Set
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from typing import Any
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, PictureReceiver, QueueLimits, ReceiverPlugin
 from serve_app.alerts.links import Links
+from serve_app.alerts.receiver_status import ReceiverStatus, write_statuses
 from serve_app.alerts.receivers.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.receivers.alertmanager import PATH, AlertmanagerReceiver, PostTiming
 from serve_app.alerts.receivers.webhook import KIND as WEBHOOK
@@ -27,8 +28,8 @@ from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.drawing.raster import render_png
-from serve_app.errors import BadSettings
-from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, Instruments
+from serve_app.errors import BadSettings, ServeError
+from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, RECEIVER_FAILING, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
@@ -62,7 +63,6 @@ class Receivers:
     events: tuple[ChosenReceiver, ...] = ()
     _: KW_ONLY
     links: Links = field(default_factory=Links)
-    notices: bool = True
     timing: PostTiming = field(default_factory=PostTiming)
     queue: QueueLimits = field(default_factory=QueueLimits)
     backoff: Backoff = field(default_factory=Backoff)
@@ -81,7 +81,6 @@ def receivers(settings: Settings) -> Receivers:
         tuple(one.endpoint(one.url.rstrip("/") + PATH) for one in notify.alertmanagers),
         tuple(events),
         links=Links.from_settings(settings),
-        notices=notify.notices,
     )
 
 
@@ -113,6 +112,8 @@ class AlertDelivery:
         self._clock = clock
         self._draw = draw
         self._began = clock()
+        self._store = store
+        self._reported: tuple[ReceiverStatus, ...] | None = None
         self._saved = SavedState(AlertStorage(store), instruments)
         self._replicas = [
             AlertmanagerReceiver(HttpSender(one, to.deadline_seconds), self._saved, to.timing, instruments, clock)
@@ -140,8 +141,7 @@ class AlertDelivery:
     def accept_verdict(self, mesh: str, verdict: VerdictDocument, now: datetime) -> None:
         """Update the alerts of a mesh from its next verdict, which was made ``now`` (UTC); returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
-        sent = verdict if self._to.notices else verdict.model_copy(update={"incidents": verdict.alerts})
-        self._apply(mesh, transition(before, mesh, sent, now, self._to.links), now)
+        self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
         """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""
@@ -267,6 +267,12 @@ class AlertDelivery:
         while True:
             for kind, count in self.count_waiting().items():
                 self._instruments.set(NOTICES_WAITING, count, receiver=kind)
+            for status in (statuses := tuple(loop.status() for loop in self._loops)):
+                self._instruments.set(RECEIVER_FAILING, bool(status.failed), receiver=status.kind, name=status.name)
+            if statuses != self._reported:
+                with suppress(ServeError):  # the store logs why it is away; it is tried again
+                    await asyncio.to_thread(write_statuses, self._store, statuses)
+                    self._reported = statuses
             await asyncio.sleep(MEASURE_SECONDS)
 
     def _trim(self, state: AlertState, now: datetime) -> AlertState:

@@ -1,13 +1,18 @@
 """The queue of events of one receiver: each is delivered at least once, in order, one at a time.
 
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
-opened the incident. The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
+opened the incident. But some receivers answer 500 to an event that they will never take. So after ``MAX_FAILURES`` of
+an event, the events of other incidents are tried. If the receiver takes one of them, but not this event even then, the
+event is set aside. If no other incident has any, the newest event of its own takes its place, after more failures.
+
+The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
 enough, since each event holds all that is known about its incident, and ``sequence`` shows the gap.
 """
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
@@ -19,6 +24,10 @@ from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.http import Reply
 from serve_app.settings.plugins import O, Plugin
 
+# Of one event before events of other incidents are tried, with the usual backoff after about 7 s; and before the newest
+# one of its own incident is tried, after about 10 minutes.
+MAX_FAILURES, MAX_FAILURES_ALONE = 4, 15
+_MAY_BE_THE_EVENT = frozenset({"failed", "broken", "late"})  # others are certainly of the receiver
 log = logging.getLogger(__name__)
 Picture = Callable[[str, str], Awaitable[bytes | None]]  # of mesh and incident: the picture as PNG, if there is one
 
@@ -40,12 +49,13 @@ class QueueLimits:
 
 
 class EventReceiver(Protocol):
-    """Where events go. It needs three attributes, two methods and no state: :class:`EventQueue` keeps, orders, repeats
-    and counts the events.
+    """Where events go. It needs three attributes, three methods and no state: :class:`EventQueue` keeps, orders,
+    repeats and counts the events.
 
     Cost of each method: ``deliver`` is called once for each event of an incident, a few times an hour, and again after
     a failure, at most once a minute. No other event of this receiver goes out meanwhile. It must not block its thread,
-    and must end within the deadline with which the receiver was opened. ``close`` is called once.
+    and must end within the deadline with which the receiver was opened. So must ``check``, which is called every half
+    minute in which there is no event. ``close`` is called once.
 
     Attributes:
         kind: its name in the settings, and label of the counters.
@@ -63,6 +73,9 @@ class EventReceiver(Protocol):
         Returns:
             Whether it was delivered. A ``refused`` event is dropped, any other failure is repeated.
         """
+
+    async def check(self) -> Reply:
+        """Find out whether an event would be delivered now, as far as that is possible without a notification."""
 
     async def close(self) -> None:
         """Close its connections."""
@@ -117,10 +130,13 @@ class EventQueue:
 
     def __init__(self, receiver: EventReceiver, notices: bool, saved: SavedState, instruments: Instruments) -> None:
         self.kind, self.name, self.key = receiver.kind, receiver.name, receiver.key
+        self.dropped = 0
         self._receiver = receiver
         self._notices = notices
         self._saved = saved
         self._instruments = instruments
+        self._failures: Counter[str] = Counter()  # by id, of the events that wait
+        self._took_another = False  # since the oldest event has failed too often
 
     def select(self, events: Iterable[IncidentEvent]) -> tuple[IncidentEvent, ...]:
         """The events that the receiver gets."""
@@ -135,22 +151,57 @@ class EventQueue:
         return float("inf")
 
     async def send(self) -> Reply | None:
-        """Deliver the oldest event. Returns None if none waits. An event that is refused is not retried."""
+        """Deliver the next event. Returns None if none waits. An event that is refused is not retried."""
         queue = self._saved.published.events.get(self.key, ())
         if not queue:
             return None
-        event = queue[0]
+        event = self._choose(queue)
+        is_first, is_apart = event is queue[0], event is queue[0] and self._took_another
         reply = await self._receiver.deliver(event)
+        self._took_another = not reply.failed and _incident(event) != _incident(queue[0])
         if reply.failed == "refused":
-            self._instruments.count(NOTICES_DROPPED, receiver=self.kind, reason="refused")
-            log.error("%s: event %s was refused and is not retried: %s", self.name, event.id, reply.detail)
+            self._drop(event, "refused", reply.detail)
+        elif reply.failed in _MAY_BE_THE_EVENT and is_apart:
+            self._drop(event, "set_aside", f"{reply.detail}; the receiver takes other events")
         elif reply.failed:
+            self._failures[event.id] += reply.failed in _MAY_BE_THE_EVENT
             return reply
         else:
+            del self._failures[event.id]
+            self._saved.acknowledge(self.key, event.id)
             self._instruments.count(NOTICES_SENT, receiver=self.kind)
-        self._saved.acknowledge(self.key, event.id)
+            for older in [] if is_first else queue[: queue.index(event)]:
+                if _incident(older) == _incident(event):  # must not arrive after this one
+                    self._drop(older, "set_aside", "the receiver took a newer event of this incident")
         return Reply(status=reply.status)
+
+    def _choose(self, queue: Sequence[IncidentEvent]) -> IncidentEvent:
+        """The oldest event; if it has failed too often, the oldest of another incident, or the newest of its own."""
+        first = queue[0]
+        if self._failures[first.id] < MAX_FAILURES or self._took_another:
+            return first
+        oldest = {_incident(event): event for event in reversed(queue)}
+        others = [event for event in oldest.values() if event is not first]
+        if others:
+            return min(others, key=lambda event: self._failures[event.id])
+        return first if self._failures[first.id] < MAX_FAILURES_ALONE else queue[-1]
+
+    def _drop(self, event: IncidentEvent, reason: str, detail: str) -> None:
+        del self._failures[event.id]
+        self._saved.acknowledge(self.key, event.id)
+        self.dropped += 1
+        self._instruments.count(NOTICES_DROPPED, receiver=self.kind, reason=reason)
+        what = "was refused" if reason == "refused" else "is set aside"
+        log.error("%s: event %s %s and is not retried: %s", self.name, event.id, what, detail)
+
+    async def check(self) -> Reply:
+        """See :meth:`EventReceiver.check`."""
+        return await self._receiver.check()
 
     async def close(self) -> None:
         """Close the connections of the receiver."""
         await self._receiver.close()
+
+
+def _incident(event: IncidentEvent) -> tuple[str, str]:
+    return event.document["mesh"], event.document["incident"]["id"]

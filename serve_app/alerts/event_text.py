@@ -48,6 +48,8 @@ def what_happened(event: Mapping[str, Any]) -> str:
         return f"Now a {severity} incident {where}, was {event['previous_severity']}"
     if event["event"] == "cause_changed":
         return f"{name} {where} has another cause"
+    if event["event"] == "muted":
+        return f"Muted{_until(event)}, still failing: {name[0].lower()}{name[1:]} {where}"
     if event["event"] == "merged":
         return f"{name} {where} is now part of another incident"
     if event["event"] == "resolved":
@@ -66,6 +68,10 @@ def news(event: Mapping[str, Any]) -> str:
             return f"Now {event['incident']['severity']}, was {event['previous_severity']}.{cause}"
         case "cause_changed":
             return _cause(event)
+        case "muted":
+            return muted_until(event)
+        case "merged" if event.get("reason") == "unmuted":
+            return f"Its mute ended, and it still fails: it continues as incident {event['merged_into']}."
         case "merged":
             return f"Now part of incident {event['merged_into']}."
         case _:
@@ -73,12 +79,15 @@ def news(event: Mapping[str, Any]) -> str:
 
 
 def how_it_ended(event: Mapping[str, Any]) -> str:
-    """Return ``resolved``, ``closed, outcome unknown``, or ``muted, still failing``; empty if the event is no end."""
+    """Return ``resolved`` or ``closed, outcome unknown``; empty if the event is no end."""
     if event["event"] != "resolved":
         return ""
-    if event.get("reason") == "muted":
-        return "muted, still failing"
     return "closed, outcome unknown" if event.get("reason") in _UNKNOWN_ENDS else "resolved"
+
+
+def muted_until(event: Mapping[str, Any]) -> str:
+    """Return until when and why an incident is muted."""
+    return f"Muted{_until(event)} ({event['mute_reason']}), still failing."
 
 
 def first_suspect(event: Mapping[str, Any]) -> str:
@@ -101,6 +110,11 @@ def named_links(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield _LINKS[name], url
 
 
+def _until(event: Mapping[str, Any]) -> str:
+    until = event.get("muted_until")
+    return f" until {format_time(datetime.fromisoformat(until))}" if until else ""
+
+
 def _cause(event: Mapping[str, Any]) -> str:
     return f"The first suspect is now {readable(first_suspect(event))}, was {readable(event['previous_cause'])}."
 
@@ -114,9 +128,5 @@ def _end(event: Mapping[str, Any]) -> str:
             return f"Closed, outcome unknown: its mesh had no verdict for a day, until {at}."
         case "mesh_deleted":
             return f"Ended at {at}: its mesh was deleted."
-        case "muted":
-            until = event.get("muted_until")
-            end = f" until {format_time(datetime.fromisoformat(until))}" if until else ""
-            return f"Muted{end} ({event['mute_reason']}), and still failing."
         case _:
             return f"Resolved at {at}."

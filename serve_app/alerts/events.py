@@ -10,7 +10,7 @@ from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.schemas.verdict import IncidentDocument
 
 EVENT_VERSION = 1
-Kind = Literal["opened", "severity_raised", "cause_changed", "merged", "resolved"]
+Kind = Literal["opened", "severity_raised", "cause_changed", "muted", "merged", "resolved"]
 
 
 def incident_json(incident: IncidentDocument) -> dict[str, Any]:
@@ -30,7 +30,8 @@ def build_event(
         mesh: its name.
         at: time of the event, UTC.
         links: for the texts.
-        more: ``previous_severity``, ``previous_cause``, ``merged_into``, or ``reason`` of a resolution.
+        more: ``previous_severity``, ``previous_cause``, ``mute_reason``, ``muted_until``, ``merged_into``, or the
+            ``reason`` of an end.
     """
     key = (links.cluster, mesh, incident.incident, incident.opened_at.isoformat(), str(incident.sequence))
     name = hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -9,6 +9,7 @@ from model.names import original_name
 from serve_app.net.link_template import fill_template
 from serve_app.settings import LinkSettings, Settings
 
+MAX_URL = 2000  # characters; browsers and receivers take this many, and half a URL leads nowhere
 LEAD = timedelta(minutes=15)  # before the start of an incident, from which its links show
 
 
@@ -75,8 +76,8 @@ class Links:
 
     def urls(self, subject: LinkSubject) -> dict[str, str]:
         """Return the URLs about an incident as alerts have them: ``page_url``, ``dashboard_url``, ``traces_url``,
-        ``logs_url``, ``runbook_url`` and ``verdict_url``, without the empty ones. Without a dashboard of its own,
-        ``dashboard_url`` is the page."""
+        ``logs_url``, ``runbook_url`` and ``verdict_url``, without empty ones and those that are too long. Without a
+        dashboard of its own, ``dashboard_url`` is the page."""
         root = self.external_url.rstrip("/")
         mesh, incident = (quote(text, safe="") for text in (subject.mesh, subject.incident))
         page = root and f"{root}/#mesh={mesh}&incident={incident}"
@@ -86,7 +87,7 @@ class Links:
             **{f"{name}_url": url for name, url in self.tools(subject).items()},
             "verdict_url": self.verdict_url(subject.mesh),
         }
-        return {name: url for name, url in found.items() if url}
+        return {name: url for name, url in found.items() if 0 < len(url) <= MAX_URL}
 
     def verdict_url(self, mesh: str) -> str:
         """Return the URL of the newest verdict; empty without an external URL."""

@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
+import time
+from datetime import UTC, datetime
 from typing import Protocol
 
+from serve_app.alerts.receiver_status import ReceiverStatus
 from serve_app.metrics import NOTICES_FAILED, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.http import Reply
 
+CHECK_SECONDS = 30.0  # between two checks of an endpoint to which nothing is sent
 log = logging.getLogger(__name__)
 _PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the longest interval
 
@@ -17,10 +21,12 @@ class Receiver(Protocol):
 
     Attributes:
         name: where it is, for the log; without secrets.
+        dropped: how many alerts or events it did not take, that are not sent again.
     """
 
     kind: str
     name: str
+    dropped: int
 
     def count_waiting(self) -> int:
         """How many alerts or events the endpoint has not acknowledged."""
@@ -30,6 +36,9 @@ class Receiver(Protocol):
 
     async def send(self) -> Reply | None:
         """Try once. Returns None if nothing is due."""
+
+    async def check(self) -> Reply:
+        """Find out whether it can be reached, without sending anything to people."""
 
     async def close(self) -> None:
         """Close its connections."""
@@ -49,7 +58,9 @@ class SendLoop:
         self._instruments = instruments
         self._closing = asyncio.Event()
         self._failures = 0
-        self._last_failure: str = ""
+        self._newest = Reply()
+        self._fails_since: datetime | None = None
+        self._check_due = 0.0  # monotonic; at once
 
     async def run(self) -> None:
         """Send until :meth:`close` was called and nothing is waiting."""
@@ -61,7 +72,17 @@ class SendLoop:
             elif reply is None or not self.receiver.count_waiting():
                 if self._closing.is_set() and not self.receiver.count_waiting():
                     return
-                await self._idle()
+                if time.monotonic() < self._check_due:
+                    await self._idle()
+                else:
+                    await self._check()
+
+    def status(self) -> ReceiverStatus:
+        """Whether the endpoint takes notifications."""
+        newest, receiver = self._newest, self.receiver
+        return ReceiverStatus(
+            receiver.kind, receiver.name, newest.failed, newest.detail, self._fails_since, receiver.dropped
+        )
 
     def close(self) -> None:
         """Send what is waiting, then end. Cuts one pause short."""
@@ -74,13 +95,24 @@ class SendLoop:
         except Exception as error:  # a bug at one endpoint must stop neither its loop nor the others
             log.exception("%s: unexpected error while sending", self.receiver.name)
             reply = Reply("broken", detail=type(error).__name__)
-        self._record(reply)
+        if reply is not None:
+            if reply.failed:
+                self._instruments.count(NOTICES_FAILED, receiver=self.receiver.kind, reason=reply.failed)
+            self._note(reply)
         return reply
 
-    async def _idle(self) -> None:
-        seconds = self.receiver.next_in()
+    async def _check(self) -> None:
         try:
-            async with asyncio.timeout(None if seconds == float("inf") else seconds):
+            reply = await self.receiver.check()
+        except Exception as error:  # as above
+            log.exception("%s: unexpected error while checking", self.receiver.name)
+            reply = Reply("broken", detail=type(error).__name__)
+        self._note(reply)
+
+    async def _idle(self) -> None:
+        seconds = min(self.receiver.next_in(), self._check_due - time.monotonic())
+        try:
+            async with asyncio.timeout(seconds):
                 await self._news.wait()
         except TimeoutError:
             return
@@ -96,19 +128,18 @@ class SendLoop:
         except TimeoutError:
             return
 
-    def _record(self, reply: Reply | None) -> None:
-        """Count failures. Log the first of a kind in a row, and the recovery."""
-        if reply is None:
-            return
+    def _note(self, reply: Reply) -> None:
+        """Log the first failure of a kind in a row, and the recovery."""
         name = self.receiver.name
         if reply.failed:
             self._failures += 1
-            self._instruments.count(NOTICES_FAILED, receiver=self.receiver.kind, reason=reply.failed)
-            if self._last_failure != reply.failed:
+            self._fails_since = self._fails_since or datetime.now(UTC)
+            if self._newest.failed != reply.failed:
                 log.warning("%s %s: %s: %s", self.receiver.kind, name, reply.failed, reply.detail)
-        elif self._last_failure:
+        elif self._newest.failed:
             log.warning(
                 "%s %s: accepts notifications again after %d failures", self.receiver.kind, name, self._failures
             )
-        self._last_failure = reply.failed
-        self._failures = self._failures if reply.failed else 0
+        if not reply.failed:
+            self._failures, self._fails_since = 0, None
+        self._newest, self._check_due = reply, time.monotonic() + CHECK_SECONDS

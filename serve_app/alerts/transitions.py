@@ -2,11 +2,14 @@
 
 ``Verdict.incidents`` lists the open incidents: the detector keeps one listed while it is quiet or while a part does not
 answer, for as long as the incident is open. An incident that is no longer listed was merged, if its services belong to
-another incident now and it was not recovering. One that a mute hides continues, but no one is notified while the mute
-lasts. Otherwise it is over, unless this verdict could not see it: a mesh that
+another incident now and it was not recovering. Otherwise it is over, unless this verdict could not see it: a mesh that
 is being learned again has no incidents, and a part that was not scored says nothing. While no data arrives, there is no
 verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing was seen for too long: they are closed,
 and how they ended is unknown.
+
+An incident that a mute hides continues. Its event and its alert say so. It is over when the snapshots of
+``CLEAR_HOLDS`` show nothing of it. If it outlasts the mute, the detector lists another incident at its services, which
+continues it.
 
 A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
 no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
@@ -17,15 +20,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from model.incidents.mutes import EVERY, matches
 from model.verdict import Severity, Status
 from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
-from serve_app.alerts.annotations import annotations, first_service, labels, mark_unseen
+from serve_app.alerts.annotations import TEXT_LENGTH, annotations, first_service, labels, mark_unseen, truncate
+from serve_app.alerts.event_text import muted_until
 from serve_app.alerts.events import build_event, incident_json
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import IncidentDocument, MuteInForceDocument, VerdictDocument
 
 CAUSE_HOLDS = timedelta(minutes=1)
 CONTINUES = timedelta(hours=1)
+CLEAR_HOLDS = timedelta(minutes=2)  # of snapshots; under a mute, nothing else says that an incident is over
+MUTED = "muted"  # label and annotation of an alert
 MAX_ENDED = 20  # of a mesh that are remembered
 _RANK = list(Severity)
 
@@ -49,17 +56,20 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
         links: for the texts.
     """
     listed = {incident.id: incident for incident in verdict.incidents}
-    known = {alerted.incident: alerted for alerted in alerts.open}
-    steps = [
-        _leave(alerted, mesh, verdict, _find_successor(alerted, listed.values(), known), now, links)
-        for alerted in alerts.open
-        if alerted.incident not in listed
-    ]
+    known = {alerted.incident: alerted for alerted in alerts.open if not alerted.is_muted}
+    steps, unmuted = [], {}
+    for alerted in alerts.open:
+        if alerted.is_muted or alerted.incident not in listed:
+            successor = _find_successor(alerted, listed.values(), known)
+            steps.append(_leave(alerted, mesh, verdict, successor, now, links))
+            if alerted.is_muted and successor and steps[-1].incident is None:
+                unmuted[successor.id] = alerted.incident
     for incident in listed.values():
-        if alerted := known.get(incident.id):
-            steps.append(_update(alerted, mesh, incident, verdict, now, links))
+        if alerted_before := known.get(incident.id):
+            steps.append(_update(alerted_before, mesh, incident, verdict, now, links))
         else:
-            steps.append(_open(mesh, incident, verdict, now, links, _find_continued(alerts.ended, incident, now)))
+            continues = unmuted.get(incident.id) or _find_continued(alerts.ended, incident, now)
+            steps.append(_open(mesh, incident, verdict, now, links, continues))
     return _combine(alerts, verdict.observed_at, now, steps)
 
 
@@ -119,7 +129,7 @@ def _update(
     texts = _annotations(links, mesh, incident, severity, verdict, alerted.continues)
     alert = replace(alerted.alert, annotations=texts)
     document = {**incident_json(incident), "severity": severity.value}
-    updated = replace(alerted, services=_services(incident), alert=alert, document=document)
+    updated = replace(alerted, services=_services(incident), alert=alert, document=document, clear_since=None)
     if severity is alerted.severity:
         return _follow_cause(updated, first_service(incident), mesh, now, links)
     raised = replace(
@@ -169,27 +179,56 @@ def _leave(
     now: datetime,
     links: Links,
 ) -> _Step:
-    """Merge, resolve or keep an incident that is no longer listed."""
+    """Merge, mute, resolve or keep an incident that is no longer listed."""
     if alerted.incident in verdict.lost:
         return _resolve(alerted, mesh, now, links, "unseen")
+    mute = _find_mute(alerted, verdict)
+    if mute is not None and alerted.is_muted:
+        return _Step(replace(alerted, clear_since=None))
     if successor is not None:
-        last = replace(alerted, sequence=alerted.sequence + 1)
-        event = build_event("merged", last, mesh, now, links, merged_into=successor.id)
-        return _Step(None, (alerted.alert.resolve(now, merged_into=successor.id),), (event,))
-    if (mute := _find_mute(alerted, verdict)) is not None:
-        until = {"muted_until": mute.until.isoformat()} if mute.until else {}
-        return _resolve(alerted, mesh, now, links, "muted", mute_reason=mute.reason, **until)
-    if _sees_all(verdict):
-        return _resolve(alerted, mesh, now, links, "over")
-    texts = alerted.alert.annotations
-    texts = {**texts, "description": mark_unseen(texts.get("description", ""), verdict)}
-    return _Step(replace(alerted, alert=replace(alerted.alert, annotations=texts)))
+        return _merge(alerted, mesh, successor, now, links)
+    if mute is not None:
+        return _mute(alerted, mesh, mute, now, links)
+    if not _sees_all(verdict):
+        texts = alerted.alert.annotations
+        texts = {**texts, "description": mark_unseen(texts.get("description", ""), verdict)}
+        return _Step(replace(alerted, alert=replace(alerted.alert, annotations=texts)))
+    if alerted.is_muted or _may_be_muted(alerted, verdict):
+        since = alerted.clear_since or verdict.observed_at
+        if verdict.observed_at - since < CLEAR_HOLDS:
+            return _Step(replace(alerted, clear_since=since))
+    return _resolve(alerted, mesh, now, links, "over")
 
 
-def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, why: str, **more: str) -> _Step:
+def _merge(alerted: AlertedIncident, mesh: str, into: IncidentDocument, now: datetime, links: Links) -> _Step:
     last = replace(alerted, sequence=alerted.sequence + 1)
-    event = build_event("resolved", last, mesh, now, links, reason=why, **more)
-    return _Step(None, (alerted.alert.resolve(now, **more),), (event,))
+    why = {"reason": "unmuted"} if alerted.is_muted else {}
+    event = build_event("merged", last, mesh, now, links, merged_into=into.id, **why)
+    return _Step(None, (alerted.alert.resolve(now, merged_into=into.id),), (event,))
+
+
+def _mute(alerted: AlertedIncident, mesh: str, mute: MuteInForceDocument, now: datetime, links: Links) -> _Step:
+    """Say that an incident is muted. A muted alert is another alert, so that a route can keep it from people; one batch
+    fires it and ends the alert without the label."""
+    until = {"muted_until": mute.until.isoformat()} if mute.until else {}
+    more = {"mute_reason": mute.reason, **until}
+    before = alerted.alert
+    alert = replace(
+        before,
+        labels={**before.labels, MUTED: "true"},
+        annotations={**before.annotations, MUTED: truncate(muted_until(more), TEXT_LENGTH)},
+    )
+    muted = replace(alerted, sequence=alerted.sequence + 1, alert=alert, is_muted=True, clear_since=None)
+    event = build_event("muted", muted, mesh, now, links, **more)
+    return _Step(muted, (before.resolve(now, superseded=MUTED),), (event,))
+
+
+def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, why: str) -> _Step:
+    last = replace(alerted, sequence=alerted.sequence + 1)
+    event = build_event("resolved", last, mesh, now, links, reason=why)
+    alert = alerted.alert.resolve(now)
+    texts = {name: text for name, text in alert.annotations.items() if name != MUTED}
+    return _Step(None, (replace(alert, annotations=texts),), (event,))
 
 
 def _find_mute(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForceDocument | None:
@@ -198,21 +237,27 @@ def _find_mute(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForc
     return next((mute for mute in verdict.muted if not services.isdisjoint(mute.hides)), None)
 
 
+def _may_be_muted(alerted: AlertedIncident, verdict: VerdictDocument) -> bool:
+    """Whether a mute covers the first suspect. A snapshot in which it hides nothing does not say yet that the incident
+    is over."""
+    return any(matches(mute.services or (EVERY,), [alerted.cause]).all() for mute in verdict.muted)
+
+
 def _find_successor(
     alerted: AlertedIncident, listed: Iterable[IncidentDocument], known: Iterable[str]
 ) -> IncidentDocument | None:
     """The incident that an unlisted one was merged into: the one with most of its services. Only incidents with an
     alert, or that began no later, count: a merge keeps the oldest, and what begins after an end is a new incident. An
     alert is not merged into a notice. One that was recovering has ended, though another fault may be at its
-    services."""
-    if alerted.document.get("recovering"):
+    services. What a mute hid comes back as an incident that began later."""
+    if alerted.document.get("recovering") and not alerted.is_muted:
         return None
     known, services = set(known), set(alerted.services)
     least = _RANK.index(min(alerted.severity, Severity.MINOR, key=_RANK.index))
     shared = [
         (len(services.intersection(_services(incident))), incident)
         for incident in listed
-        if (incident.id in known or incident.since <= alerted.alert.starts_at)
+        if (alerted.is_muted or incident.id in known or incident.since <= alerted.alert.starts_at)
         and _RANK.index(Severity(incident.severity)) >= least
     ]
     best = min(shared, key=lambda row: (-row[0], row[1].since, row[1].id), default=None)

@@ -24,6 +24,9 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
     MuteListDocument,
+    ReceiverResult,
+    TestAlertDocument,
+    TestResultsDocument,
 )
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.api.schemas.base import Document
@@ -253,6 +256,13 @@ class Client:
         return RolloutDocument.model_validate_json(
             self._send("POST", f"/v1/models/{path}", _json(change), JSON).content
         )
+
+    def send_test_alert(self, receiver: str | None = None) -> list[ReceiverResult]:
+        """Send a test alert to all receivers of notifications, or to the ones of a kind or address."""
+        body = _json(TestAlertDocument(receiver=receiver))
+        return TestResultsDocument.model_validate_json(
+            self._send("POST", "/v1/receivers/test", body, JSON).content
+        ).receivers
 
     def metrics(self) -> str:
         """The service's metrics in Prometheus' text format."""

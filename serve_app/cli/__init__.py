@@ -22,6 +22,7 @@ from serve_app.cli import (
     incidents,
     mcp,
     models,
+    notify,
     record,
     report,
     rules,
@@ -115,6 +116,7 @@ app.add_typer(configure.app, name="config")
 app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(incidents.app, name="incidents")
 app.add_typer(models.app, name="models")
+app.add_typer(notify.app, name="notify")
 app.add_typer(store.app, name="store")
 app.add_typer(token.app, name="token")
 

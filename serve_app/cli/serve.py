@@ -62,11 +62,18 @@ def serve(
     with spinner("starting"):
         url = lifetime.start()
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
-    if reason := watch(url, lifetime.ended):
+    if reason := watch(url, lifetime.ended, _print_receivers):
         print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
         lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):
         lifetime.stop()
+
+
+def _print_receivers(problems: tuple[str, ...]) -> None:
+    for problem in problems:
+        print_state("notifications:", problem, "bold red")
+    if not problems:
+        print_state("notifications:", "all receivers take them again", "bold green")
 
 
 def _links(url: str) -> str:

@@ -20,6 +20,7 @@ from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.provider import check_provider
+from serve_app.doctor.receivers import check_receivers
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
@@ -65,6 +66,7 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         _machine,
         _store,
         _traces,
+        check_receivers,
         _port,
         _login,
         check_provider,

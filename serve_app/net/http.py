@@ -2,9 +2,12 @@
 
 import asyncio
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -45,7 +48,7 @@ class HttpSender:
 
     def __init__(self, endpoint: Endpoint, deadline_seconds: float = 10.0) -> None:
         self.endpoint = endpoint
-        self._deadline = deadline_seconds
+        self.deadline_seconds = deadline_seconds
         self._http = httpx.AsyncClient(
             verify=endpoint.ssl_context(),
             timeout=None,
@@ -75,7 +78,7 @@ class HttpSender:
             keep: bytes of the response's content to return.
         """
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self.deadline_seconds):
                 sent = {
                     "content-type": "application/json",
                     "user-agent": "tagae",
@@ -84,13 +87,35 @@ class HttpSender:
                 }
                 return await self._exchange(method, path, body, sent, keep)
         except (TimeoutError, httpx.TimeoutException):
-            return Reply("late", detail=f"no complete response within {self._deadline:g} s")
+            return Reply("late", detail=f"no complete response within {self.deadline_seconds:g} s")
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
         except (httpx.ConnectError, httpx.ProxyError, httpx.UnsupportedProtocol) as error:
             return Reply("unreachable", detail=first_line(error))
         except (httpx.RequestError, httpx.StreamError) as error:
             return Reply("broken", detail=first_line(error))
+
+    async def connect(self) -> Reply:
+        """Open a connection to the server, with its certificate checked, and close it: for one to which each request
+        means something. Behind a proxy, only the proxy is tried."""
+        try:
+            url = urlsplit(self.endpoint.url)
+            proxy = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+            at = urlsplit(proxy) if proxy else url
+            context = self.endpoint.ssl_context() if at.scheme == "https" else None
+            context = ssl.create_default_context() if context is True else context or None
+            async with asyncio.timeout(self.deadline_seconds):
+                await asyncio.to_thread(self.endpoint.request_headers)  # the secrets can be read
+                port = at.port or (443 if at.scheme == "https" else 80)
+                _, writer = await asyncio.open_connection(at.hostname, port, ssl=context)
+                writer.close()
+        except TimeoutError:
+            return Reply("late", detail=f"no connection within {self.deadline_seconds:g} s")
+        except SecretUnreadable as error:
+            return Reply("secret", detail=str(error))
+        except OSError as error:  # of TLS, too
+            return Reply("unreachable", detail=first_line(error))
+        return Reply()
 
     async def close(self) -> None:
         """Close the connection."""

@@ -8,7 +8,7 @@ import ctypes
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import httpx
@@ -29,21 +29,28 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def watch(url: str, stop: threading.Event) -> str:
+def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], None] = lambda receivers: None) -> str:
     """Watch the service of this process until ``stop``, or until it cannot go on.
+
+    Args:
+        tell: gets the problems of receivers of notifications whenever they change.
 
     Returns:
         Why the service cannot go on; empty: it was stopped.
     """
     answered = probed = time.monotonic()
+    problems: tuple[str, ...] = ()
     # Its own certificate may be of any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
         while not stop.wait(PERIOD_SECONDS):
             if time.monotonic() - probed > PROBE_PERIOD_SECONDS:
                 probed = time.monotonic()
                 with suppress(httpx.HTTPError):
-                    http.get("/healthz")
+                    found = _problems(http.get("/healthz"), problems)
                     answered = time.monotonic()
+                    if found != problems:
+                        tell(found)
+                    problems = found
             if reason := reason_to_exit(_running_names(), time.monotonic() - answered):
                 return reason
     return ""
@@ -62,6 +69,15 @@ def reason_to_exit(running: Collection[str], silent_seconds: float) -> str:
     if silent_seconds > MAX_SILENCE_SECONDS:
         return f"the service has not answered for {silent_seconds:.0f} s"
     return ""
+
+
+def _problems(answer: httpx.Response, before: tuple[str, ...]) -> tuple[str, ...]:
+    """The problems of receivers in an answer; those known before if it says nothing of them."""
+    try:
+        document = answer.json()
+        return tuple(document["receivers"]) if document["model"] else before
+    except (ValueError, KeyError, TypeError):  # the service starts, or is overloaded
+        return before
 
 
 def kill_all_below() -> None:

@@ -96,9 +96,6 @@ class NotifySettings(SettingsGroup):
     receivers: tuple[ReceiverChoice, ...] = Field(
         (), description="receivers of the events of incidents: webhooks, Grafana, PagerDuty, Slack and others"
     )
-    notices: bool = Field(
-        True, description="whether to send notices too, with the severity notice; they never warrant a page"
-    )
     cluster: str = Field(
         "default", min_length=1, max_length=256, description="value of the label cluster of every alert"
     )

@@ -1,6 +1,7 @@
 """Every query of Grafana's dashboards against a Prometheus that scrapes a running service, as shipped."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -189,6 +190,38 @@ def test_panels_of_errors_show_errors(prometheus: str) -> None:
     assert labels("tagae_notices_waiting", "receiver") == {"alertmanager"}
     assert "unknown-mesh" in labels("tagae_refusals_total", "code")
     assert labels("tagae_collector_query_failures_total", "why") == {"overloaded"}
+
+
+@pytest.mark.parametrize(
+    ("panel", "legend", "low", "high"),
+    [
+        ("Groups of parts in a batch", "groups", 1, 2),  # two clients push one snapshot at a time
+        ("Neighbours in a pass", "fetched", 1, 1000),  # of 40 services with 3 calls each
+        ("Neighbours in a pass", "computed again", 0, 0),  # a mesh in one part
+    ],
+)
+def test_panels_of_sums_are_exact(prometheus: str, panel: str, legend: str, low: float, high: float) -> None:
+    """Ray's sum of a histogram is one of the middles of its buckets: half a group, 650 neighbours in place of none."""
+    (query,) = [one for one in dashboard_queries() if (one.panel, one.legend) == (panel, legend)]
+    (found,) = query_series(prometheus, query)
+    assert low <= float(found["value"][1]) <= high, query.expr
+
+
+def test_no_sum_of_ray_is_kept(prometheus: str) -> None:
+    """The service's own page has exact sums; of Ray's, every panel and alert needs none."""
+    found = query_series(prometheus, Drawn("", "", '{__name__=~"tagae_.+_sum",job="tagae-ray"}', ""))
+    assert found == []
+    shipped = [query.expr for query in dashboard_queries()] + [(DEPLOY / "prometheus/tagae.rules.yaml").read_text()]
+    assert not [text for text in shipped if re.search(r"tagae_\w+_sum\b", text)]
+
+
+def test_alerts_fire_for_what_is_wrong_with_the_service(prometheus: str) -> None:
+    """Of the service of this file: a receiver is busy, a query fails, and the pushed mesh is of another time."""
+    answer = httpx.get(f"{prometheus}/api/v1/rules", trust_env=False, timeout=PATIENCE_SECONDS).json()["data"]
+    states = {rule["name"]: rule["state"] for group in answer["groups"] for rule in group["rules"]}
+    active = {name for name, state in states.items() if state != "inactive"}
+    assert active >= {"TagaeWatchdog", "TagaeNoticesWaiting", "TagaeReceiverFailing", "TagaeSourceDegraded"}
+    assert not active & {"TagaeStoreGone", "TagaeNotifierGone", "TagaeSourceDown", "TagaeStaleModel", "TagaeGpuHot"}
 
 
 def test_waiting_alerts_have_no_gap(prometheus: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 from pydantic import Field
@@ -45,6 +46,12 @@ class FileReceiver:
         except OSError as error:
             return Reply("failed", detail=str(error))
         return Reply()
+
+    async def check(self) -> Reply:
+        """Say whether the folder of the file can be written to."""
+        folder = self._path.parent
+        is_writable = await asyncio.to_thread(os.access, folder, os.W_OK)
+        return Reply() if is_writable else Reply("failed", detail=f"expected a writable folder {folder}")
 
     async def close(self) -> None:
         """The file is open only during a delivery."""

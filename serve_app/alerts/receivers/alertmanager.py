@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -18,14 +18,16 @@ import msgspec
 from serve_app.alerts.alert import Alert, AlertState, LabelSet
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
+from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender, Reply
 
-PATH = "/api/v2/alerts"
+PATH, STATUS_PATH = "/api/v2/alerts", "/api/v2/status"
 KIND = "alertmanager"
 MAX_BYTES = 1 << 16  # of one alert's texts
 BATCH = 1000  # alerts in one post; 2,000 took Alertmanager 0.07 s
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _REJECTED = (400, 413, 422)  # one alert of the batch is not acceptable
+MAX_FAILURES = 3  # alerts that fail with 500 by themselves before any is taken; then it is Alertmanager that fails
 log = logging.getLogger(__name__)
 
 
@@ -80,6 +82,7 @@ class AlertmanagerReceiver:
         self._clock = clock
         self._acknowledgements: dict[LabelSet, _Acknowledgement] = {}
         self._refused: dict[LabelSet, Alert] = {}
+        self.dropped = 0
         self._posted_at: float | None = None  # all of them, monotonic
 
     def count_waiting(self) -> int:
@@ -115,22 +118,21 @@ class AlertmanagerReceiver:
         self._posted_at = time.monotonic()
         return reply
 
+    async def check(self) -> Reply:
+        """See :func:`check`."""
+        return await check(self._sender.endpoint, self._sender.deadline_seconds)
+
     async def close(self) -> None:
         """Close the connection."""
         await self._sender.close()
 
     async def _post(self, batch: Sequence[Alert]) -> Reply:
-        """Post a batch. If it is rejected, post its alerts one by one: Alertmanager stores the good ones, but does not
-        say which one is bad."""
+        """Post a batch. If one of its alerts may be the reason that it fails, post them one by one."""
         now = self._clock()
         ends = [(alert, alert.ends_at or max(now, alert.starts_at) + self._timing.ahead) for alert in batch]
         reply = await self._sender.post(encode_alerts(ends), {})
-        if reply.status in _REJECTED and len(batch) > 1:
-            for alert in batch:
-                reply = await self._post([alert])
-                if reply.failed:
-                    return reply
-            return Reply(status=200)
+        if reply.status in (*_REJECTED, 500) and len(batch) > 1:
+            return await self._post_apart(batch)
         if reply.status in _REJECTED:
             self._drop(batch[0], "refused", reply.detail)
         elif reply.failed:
@@ -138,6 +140,27 @@ class AlertmanagerReceiver:
         else:
             self._instruments.count(NOTICES_SENT, len(batch), receiver=KIND)
         self._acknowledgements |= {alert.label_set: _Acknowledgement(alert.ends_at is not None, now) for alert in batch}
+        return Reply(status=200)
+
+    async def _post_apart(self, batch: Sequence[Alert]) -> Reply:
+        """Post alerts one by one: Alertmanager stores the good ones, but does not say which one is bad. One that fails
+        with 500, and again after others were taken, is skipped."""
+        failed: list[Alert] = []
+        for number, alert in enumerate(batch, 1):
+            reply = await self._post([alert])
+            if reply.status == 500:
+                failed.append(alert)
+                if len(failed) == min(MAX_FAILURES, len(batch)) == number:
+                    return reply
+            elif reply.failed:
+                return reply
+        for alert in failed:
+            reply = await self._post([alert])
+            if reply.failed and reply.status != 500:
+                return reply
+            if reply.failed:
+                self._drop(alert, "set_aside", reply.detail)
+                self._acknowledgements[alert.label_set] = _Acknowledgement(alert.ends_at is not None, self._clock())
         return Reply(status=200)
 
     def _is_news(self, alert: Alert) -> bool:
@@ -156,6 +179,7 @@ class AlertmanagerReceiver:
 
     def _drop(self, alert: Alert, reason: str, detail: str) -> None:
         self._refused[alert.label_set] = alert
+        self.dropped += 1
         self._instruments.count(NOTICES_DROPPED, receiver=KIND, reason=reason)
         log.error("%s: alert %s is skipped until it changes: %s", self.name, dict(alert.label_set), detail)
 
@@ -164,6 +188,15 @@ class AlertmanagerReceiver:
         keys = {alert.label_set for alert in (*alerts, *self._saved.published.ended)}
         self._acknowledgements = {key: known for key, known in self._acknowledgements.items() if key in keys}
         self._refused = {key: alert for key, alert in self._refused.items() if key in keys}
+
+
+async def check(endpoint: Endpoint, deadline_seconds: float) -> Reply:
+    """Ask an Alertmanager for its status, which notifies no one."""
+    status = HttpSender(replace(endpoint, url=endpoint.url.removesuffix(PATH) + STATUS_PATH), deadline_seconds)
+    try:
+        return await status.send("GET", "")
+    finally:
+        await status.close()
 
 
 def current_alerts(state: AlertState, now: datetime, lapse: timedelta) -> list[Alert]:

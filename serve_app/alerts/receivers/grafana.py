@@ -14,15 +14,16 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
+from serve_app.alerts.annotations import truncate
 from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
-from serve_app.alerts.event_text import ENDS, how_it_ended, next_step
+from serve_app.alerts.event_text import ENDS, how_it_ended, named_links, news, next_step
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import GrafanaSettings
 
 KIND = "grafana"
 PATH = "/api/annotations"
-NAMES = {"page_url": "Open the incident", "runbook_url": "Runbook", "traces_url": "Traces", "logs_url": "Logs"}
-MAX_NAME = 100  # characters of a name in a tag: Grafana takes 500 for all tags of an annotation
+MAX_TAG = 100  # bytes of the value of a tag as JSON: Grafana takes 100 characters, and 500 bytes for all tags as JSON
+MAX_TEXT = 2000  # characters of each text: Grafana takes 65,535 bytes for all, after escaping
 _MAX_BYTES = 1 << 16  # of an answer
 
 
@@ -52,6 +53,10 @@ class Grafana:
             return await self._sender.send("PATCH", f"/{known}", body)
         return await self._sender.send("POST", "", body)
 
+    async def check(self) -> Reply:
+        """Look for an annotation, which needs the token and the permission to read."""
+        return await self._sender.send("GET", f"?{urlencode({'type': 'annotation', 'limit': 1, 'tags': 'tagae'})}")
+
     async def close(self) -> None:
         """Close the connection."""
         await self._sender.close()
@@ -65,16 +70,12 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
     """
     incident, is_over = event["incident"], event["event"] in ENDS
     since, at = datetime.fromisoformat(incident["since"]), datetime.fromisoformat(event["at"])
-    links = [
-        f'<a href="{escape(url)}" target="_blank">{NAMES[name]}</a>'
-        for name, url in event["links"].items()
-        if name in NAMES
-    ]
+    links = [f'<a href="{escape(url)}" target="_blank">{name}</a>' for name, url in named_links(event)]
     continues = f", which continues {escape(event['continues'])}" if event.get("continues") else ""
     texts = [
-        escape(event["summary"]),
-        escape(next_step(event)),
-        how_it_ended(event),
+        escape(truncate(event["summary"], MAX_TEXT)),
+        escape(truncate(next_step(event), MAX_TEXT)),
+        escape(truncate(news(event), MAX_TEXT)) if event["event"] == "muted" else how_it_ended(event),
         " · ".join(links),
         f"incident {escape(incident['id'])}{continues}",
     ]
@@ -84,10 +85,11 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         **({"timeEnd": max(_milliseconds(at), _milliseconds(since))} if is_over else {}),
         "tags": [
             "tagae",
-            f"cluster:{event['cluster'][:MAX_NAME]}",
-            f"mesh:{event['mesh']}",
+            f"cluster:{_fit(event['cluster'])}",
+            f"mesh:{_fit(event['mesh'])}",
             f"severity:{incident['severity']}",
-            *(f"service:{name[: 2 * MAX_NAME]}" for name in places),
+            *(f"service:{_fit(name)}" for name in places),
+            *(["muted"] if event["event"] == "muted" else []),
             incident_tag(event),
         ],
         "text": "<br>".join(text for text in texts if text),
@@ -98,6 +100,18 @@ def incident_tag(event: Mapping[str, Any]) -> str:
     """Return the tag of one opening of one incident; an id that comes back later has another one."""
     key = "\n".join((event["cluster"], event["mesh"], event["incident"]["id"], event["opened_at"]))
     return f"incident:{hashlib.blake2b(key.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
+
+
+def _fit(value: str) -> str:
+    """The beginning of a value that fits into a tag."""
+    kept, room = "", MAX_TAG
+    for character in truncate(value, MAX_TAG):
+        # Go's JSON, in which Grafana stores tags, escapes these characters with six bytes.
+        room -= 6 if character in '<>&"\\' or not character.isprintable() else len(character.encode())
+        if room < 0:
+            break
+        kept += character
+    return kept
 
 
 def _find_id(content: bytes) -> int | None:

@@ -35,6 +35,7 @@ MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # character
 MAX_BYTES = 512_000  # of an event
 MAX_AFFECTED = 20
 KEY_LENGTH = 32  # characters of a routing key
+_ACTIONS = {"muted": "acknowledge"}  # no one else is called, and the alert stays open
 
 
 class PagerDuty:
@@ -56,6 +57,14 @@ class PagerDuty:
             return Reply("secret", detail=str(error))
         reply = await self._sender.post(encode(event.document, key), {})
         return replace(reply, detail=reply.detail.replace(key, "ROUTING_KEY"))  # if an answer repeats it
+
+    async def check(self) -> Reply:
+        """Read the key and open a connection: each request would be an event."""
+        try:
+            await asyncio.to_thread(_read_key, self._settings)
+        except SecretUnreadable as error:
+            return Reply("secret", detail=str(error))
+        return await self._sender.connect()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -93,7 +102,7 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
         "custom_details": details(event),
     }
     return {
-        "event_action": "resolve" if is_over else "trigger",
+        "event_action": "resolve" if is_over else _ACTIONS.get(event["event"], "trigger"),
         "dedup_key": incident_key(event, MAX_KEY),
         "client": "TAGAE",
         **({"client_url": page} if page else {}),

@@ -20,38 +20,41 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
         event: the document that other webhooks get.
     """
     incident, title = event["incident"], event_title(event)
-    parts = [
-        escape(news(event)) if _needs_news(event) else "",
-        _bold("Summary", escape(event["summary"])),
-        _bold("What to do", escape(next_step(event))),
-        _bold("Entry points" if incident["scope"] else "Cause", _causes(incident)),
-        _bold("Impact", _impact(incident)),
-        _bold("Error budget", "\n".join(escape(one["text"]) for one in incident["error_budgets"])),
-        _bold("Team", _team(incident)),
-        _bold("Changes", "\n".join(escape(change["text"]) for change in incident["changes"][:MAX_CHANGES])),
-    ]
+    parts = {
+        "": news(event) if _needs_news(event) else "",
+        "*Summary*\n": event["summary"],
+        "*What to do*\n": next_step(event),
+        "*Entry points*\n" if incident["scope"] else "*Cause*\n": _causes(incident),
+        "*Impact*\n": _impact(incident),
+        "*Error budget*\n": "\n".join(one["text"] for one in incident["error_budgets"]),
+        "*Team*\n": _team(incident),
+        "*Changes*\n": "\n".join(change["text"] for change in incident["changes"][:MAX_CHANGES]),
+    }
+    sections = [name + escape(text, MAX_TEXT - len(name)) for name, text in parts.items() if text]
     blocks = [
         {"type": "header", "text": {"type": "plain_text", "text": truncate(title, MAX_TITLE)}},
-        *({"type": "section", "text": {"type": "mrkdwn", "text": truncate(part, MAX_TEXT)}} for part in parts if part),
-        {"type": "context", "elements": [{"type": "mrkdwn", "text": truncate(_context(event), MAX_TEXT)}]},
+        *({"type": "section", "text": {"type": "mrkdwn", "text": section}} for section in sections),
+        {"type": "context", "elements": [{"type": "mrkdwn", "text": _context(event)}]},
     ]
-    fallback = escape(
-        truncate(f"{what_happened(event)}: {event['summary']}", MAX_TEXT)
-    )  # in notifications of the system
+    fallback = escape(f"{what_happened(event)}: {event['summary']}", MAX_TEXT)  # in notifications of the system
     return {"text": fallback, "blocks": blocks, "unfurl_links": False}
 
 
 def _needs_news(event: Mapping[str, Any]) -> bool:
     """Whether title and times do not say all that the event changes."""
-    return event["event"] == "merged" or "previous_cause" in event or how_it_ended(event) not in ("", "resolved")
+    return (
+        event["event"] in ("muted", "merged")
+        or "previous_cause" in event
+        or how_it_ended(event) not in ("", "resolved")
+    )
 
 
 def _causes(incident: Mapping[str, Any]) -> str:
     """A line for each of the first suspects, with their reasons."""
     lines = []
     for suspect in incident["suspects"][:MAX_SUSPECTS]:
-        why = "; ".join(escape(reason["text"]) for reason in suspect["reasons"][:MAX_REASONS])
-        lines.append(f"{escape(suspect['service'])} ({score_text(suspect['score'])}){': ' + why if why else ''}")
+        why = "; ".join(reason["text"] for reason in suspect["reasons"][:MAX_REASONS])
+        lines.append(f"{suspect['service']} ({score_text(suspect['score'])}){': ' + why if why else ''}")
     return "\n".join(lines)
 
 
@@ -61,37 +64,45 @@ def _impact(incident: Mapping[str, Any]) -> str:
         return ""
     count = f"{len(affected)} service{'' if len(affected) == 1 else 's'} affected"
     known = incident["impact"]
-    return f"{escape(known['text']) if known else count}: {escape(list_first(affected, MAX_AFFECTED))}"
+    return f"{known['text'] if known else count}: {list_first(affected, MAX_AFFECTED)}"
 
 
 def _team(incident: Mapping[str, Any]) -> str:
     """The team that the incident belongs to, and how to reach it."""
-    known = [escape(text) for name in ("team", "contact") if (text := incident[name])]
-    others = ", ".join(escape(team) for team in incident["teams"] if team != incident["team"])
+    known = [text for name in ("team", "contact") if (text := incident[name])]
+    others = ", ".join(team for team in incident["teams"] if team != incident["team"])
     return "; ".join(filter(None, (", ".join(known), others and f"also affected: {others}")))
 
 
 def _context(event: Mapping[str, Any]) -> str:
-    """Links, cluster, times and the incident's id."""
-    links = [f"<{_escape_markup(url).replace('|', '%7C')}|{name}>" for name, url in named_links(event)]
+    """Times, the incident's id, cluster and as many links as fit."""
     since, at = (datetime.fromisoformat(text) for text in (event["incident"]["since"], event["at"]))
     times = f"since {format_time(since)}"
     if event["event"] == "resolved":
         how = how_it_ended(event)
         times += f", {'last seen before' if how == 'closed, outcome unknown' else how} {format_time(at)}"
-    name = f"incident {_escape_markup(event['incident']['id'])}"
+    name = f"incident {event['incident']['id']}"
     if event.get("continues"):
-        name += f", which continues {_escape_markup(event['continues'])}"
-    return " · ".join([*links, name, f"cluster {escape(event['cluster'])}", times])
+        name += f", which continues {event['continues']}"
+    words = escape(f"{name} · cluster {event['cluster']} · {times}", MAX_TEXT)
+    links, room = "", MAX_TEXT - len(words)
+    for title, url in named_links(event):
+        link = f"<{_escape_markup(url).replace('|', '%7C')}|{title}> · "
+        if len(links) + len(link) <= room:
+            links += link
+    return links + words
 
 
-def _bold(name: str, text: str) -> str:
-    return text and f"*{name}*\n{text}"
+def escape(text: str, longest: int) -> str:
+    """Text with original names instead of ids, in which Slack sees no markup.
 
-
-def escape(text: str) -> str:
-    """Text with original names instead of ids, in which Slack sees no markup."""
-    return _escape_markup(readable(text))
+    Args:
+        longest: characters of the result; a longer text is cut before it is escaped, so that no entity is cut.
+    """
+    text = truncate(readable(text), longest)
+    while (excess := len(_escape_markup(text)) - longest) > 0:
+        text = truncate(text, len(text) - (excess + 4) // 5)  # an entity has five characters at most
+    return _escape_markup(text)
 
 
 def _escape_markup(text: str) -> str:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import Picture, ReceiverPlugin, receiver_key
 from serve_app.alerts.event_text import incident_key, news
-from serve_app.alerts.receivers.slack import escape, slack_message
+from serve_app.alerts.receivers.slack import MAX_TEXT, escape, slack_message
 from serve_app.net.endpoint import Endpoint, check_url
 from serve_app.net.http import Failure, HttpSender, Reply
 from serve_app.settings.receivers import SlackSettings
@@ -81,6 +81,11 @@ class SlackApp:
             await self._show_picture(event, message)
         return reply
 
+    async def check(self) -> Reply:
+        """Test the token."""
+        reply, _ = await self._call("auth.test", {}, _FORM)
+        return reply
+
     async def close(self) -> None:
         """Close the connection."""
         await self._sender.close()
@@ -106,7 +111,7 @@ class SlackApp:
         replies = [one for one in answer.get("messages", ()) if one.get("ts") != message]
         if any(_payload(one).get("event") == event.id for one in replies):
             return Reply(status=200)
-        text = {"text": escape(news(event.document)), "unfurl_links": False}
+        text = {"text": escape(news(event.document), MAX_TEXT), "unfurl_links": False}
         reply, _ = await self._call(
             "chat.postMessage", {**place, "thread_ts": message, **text, "metadata": _metadata(event)}
         )

@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import hmac
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,6 +18,7 @@ from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import WebhookSettings
 
 KIND = "webhook"
+MAX_BYTES = 1_000_000  # of a body; nginx refuses more than 1 MiB
 
 
 class Webhook:
@@ -40,13 +42,20 @@ class Webhook:
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Post an event. Every attempt sends the same bytes."""
-        document = slack_message(event.document) if self.format == "slack" else event.document
-        body = msgspec.json.encode(document)
+        body = msgspec.json.encode(slack_message(event.document)) if self.format == "slack" else encode(event.document)
         headers = {"idempotency-key": event.id, "tagae-event": str(event.document.get("event", ""))}
         try:
             return await self.sender.post(body, headers | await self._sign(body))
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
+
+    async def check(self) -> Reply:
+        """Read the secrets and open a connection: a request would be an event."""
+        try:
+            await self._sign(b"")
+        except SecretUnreadable as error:
+            return Reply("secret", detail=str(error))
+        return await self.sender.connect()
 
     async def close(self) -> None:
         """Close the connection."""
@@ -57,6 +66,20 @@ class Webhook:
             return {}
         key = await asyncio.to_thread(read_secret, self.secret_file)
         return {"tagae-signature": signature(key, body, int(time.time()))}
+
+
+def encode(event: Mapping[str, Any]) -> bytes:
+    """Return an event as JSON. Its longest lists are halved until it is small enough for proxies."""
+    body = msgspec.json.encode(event)
+    incident = dict(event["incident"])
+    while len(body) > MAX_BYTES:
+        sizes = {name: len(msgspec.json.encode(value)) for name, value in incident.items() if isinstance(value, list)}
+        name = max(sizes, key=lambda name: sizes[name])
+        if not incident[name]:
+            break
+        incident[name] = incident[name][: len(incident[name]) // 2]
+        body = msgspec.json.encode({**event, "incident": incident})
+    return body
 
 
 def signature(key: str, body: bytes, at: int) -> str:

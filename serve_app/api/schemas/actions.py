@@ -1,4 +1,4 @@
-"""Documents of actions on a mesh: feedback on incidents, their acceptance as normal, and mutes."""
+"""Documents of actions: feedback on incidents, their acceptance as normal, mutes, and test alerts."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -195,3 +195,30 @@ class MuteListDocument(Document):
     """The current and future mutes of a mesh."""
 
     mutes: list[KeptMuteDocument] = Field(description="in the order in which they were created")
+
+
+class TestAlertDocument(Document):
+    """Which receivers of notifications get a test alert."""
+
+    __test__ = False  # pytest would collect it
+    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"receiver": "slack"}]})
+
+    receiver: Text | None = Field(
+        None, min_length=1, max_length=MAX_REASON, description="kind or address of receivers; absent or null: all"
+    )
+
+
+class ReceiverResult(Document):
+    """Whether a receiver took a notification."""
+
+    kind: str = Field(examples=["slack"])
+    name: str = Field(description="its address, without secrets", examples=["https://slack.com/C0123456789"])
+    failed: str = Field(description="why it did not; empty: it did", examples=["", "unreachable"])
+    detail: str = Field(description="what it answered")
+
+
+class TestResultsDocument(Document):
+    """The receivers that should have got a test alert."""
+
+    __test__ = False
+    receivers: list[ReceiverResult] = Field(description="in the order of the settings")

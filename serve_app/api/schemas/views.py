@@ -168,3 +168,7 @@ class HealthDocument(Document):
     )
     model: str | None = Field(None, description="digest of the weights")
     refused: str | None = Field(None, description="why configured weights are not in use, and which ones are")
+    receivers: list[str] = Field(
+        default_factory=list,
+        description="receivers that take no notifications, and why; addresses only for callers who may see all meshes",
+    )

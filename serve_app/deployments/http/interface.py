@@ -13,7 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
 from serve_app.access import Access
-from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument, MissedDocument, MuteDocument
+from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
+    FeedbackDocument,
+    MissedDocument,
+    MuteDocument,
+    TestAlertDocument,
+)
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
@@ -63,7 +69,7 @@ class Http(FastAPI):
         schema = super().openapi()
         documents = schema["components"]["schemas"]
         read = (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
-        changes = (CanaryDocument, PromotionDocument, RollbackDocument)
+        changes = (CanaryDocument, PromotionDocument, RollbackDocument, TestAlertDocument)
         for document in (*read, *changes, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}

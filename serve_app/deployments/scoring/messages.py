@@ -45,9 +45,12 @@ class ScorerInfo:
         kernels: their backend.
         model: digest of the weights.
         refused: for each configured weights that are not in use, a sentence that says why.
+        receivers: for each receiver of notifications that has a problem, a sentence for everybody, and one with its
+            address.
     """
 
     device: str
     kernels: str
     model: str
     refused: tuple[str, ...] = ()
+    receivers: tuple[tuple[str, str], ...] = ()

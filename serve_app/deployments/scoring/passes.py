@@ -18,5 +18,5 @@ def observe_pass(instruments: Instruments, tasks: Sequence[PartitionTask], secon
     """
     instruments.observe(INFERENCE, seconds, model_version=model)
     fetched, recomputed = count_neighbours(tasks)
-    instruments.observe(NEIGHBOURS_FETCHED, fetched)
-    instruments.observe(NEIGHBOURS_RECOMPUTED, recomputed)
+    instruments.count(NEIGHBOURS_FETCHED, fetched)
+    instruments.count(NEIGHBOURS_RECOMPUTED, recomputed)

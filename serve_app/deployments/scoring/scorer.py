@@ -28,7 +28,7 @@ from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Sc
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.deployments.scoring.queue import GroupQueue
-from serve_app.metrics import BATCH_SIZE, PARTS_SCORED
+from serve_app.metrics import BATCH_GROUPS, BATCHES, PARTS_SCORED
 from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of, open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import Mesh, Options, prepare
@@ -133,7 +133,8 @@ class Scorer:
 
     async def _score_batch(self, batch: Sequence[WaitingGroup]) -> list[Outcome]:
         """One outcome for each group. Errors are returned, since raising one would fail the whole batch."""
-        self._instruments.observe(BATCH_SIZE, len(batch))
+        self._instruments.count(BATCHES)
+        self._instruments.count(BATCH_GROUPS, len(batch))
         outcomes: dict[WaitingGroup, Outcome] = {}
         checkpoints = {waiting.checkpoint.digest: waiting.checkpoint for waiting in batch}
         for checkpoint in checkpoints.values():  # one pass for each

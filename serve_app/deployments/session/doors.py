@@ -18,6 +18,7 @@ from serve_app.runtime.rpc import Handle, RemoteDoors
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.access.audit import AuditLog
     from serve_app.access.ended import EndedIds
+    from serve_app.alerts.receiver_trials import ReceiverDesk
     from serve_app.deployments.session.mesh_session import MeshSession
     from serve_app.deployments.session.reader import Reader, Reports
     from serve_app.mesh_steps import MeshSteps
@@ -39,6 +40,7 @@ class Doors:
         changes: changes what is stored of a mesh.
         models: the registry, and which mesh uses which model.
         audit: who changed what.
+        receivers: whether notifications arrive; test alerts.
         sign_ins: ids of sign-ins that cannot be used again.
         page_thread: runs the views. Pages wait for each other, and never take a thread that a push needs.
     """
@@ -51,6 +53,7 @@ class Doors:
     changes: MeshSteps
     models: ModelDesk
     audit: AuditLog
+    receivers: ReceiverDesk
     sign_ins: EndedIds
     page_thread: Executor
 

@@ -24,6 +24,7 @@ from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
 from serve_app.access.ended import EndedIds
+from serve_app.alerts.receiver_trials import ReceiverDesk
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
@@ -45,6 +46,7 @@ from serve_app.metrics import (
     PARTS_MISSING,
     PREDICTIONS,
     STAGE,
+    STAGE_TIME,
     STORE_GONE,
     WEIGHTS,
 )
@@ -145,6 +147,7 @@ class MeshSession:
             changes=self._steps,
             models=ModelDesk(self._models, self._trials),
             audit=open_audit_log(store, settings),
+            receivers=ReceiverDesk(settings, store),
             sign_ins=EndedIds(store, time.time),
             page_thread=ThreadPoolExecutor(1, "viewing"),
         )
@@ -281,10 +284,14 @@ class MeshSession:
         await self._forget_trial(mesh)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
-        """The device and weights that score, and which weights are not in use. Raises an error if the store, a scorer
-        or the meta-model does not answer."""
-        _, info = await asyncio.gather(asyncio.to_thread(self._meshes.check), self._backend.info(Caller(deadline)))
-        return replace(info, refused=(*info.refused, *self._models.missing))
+        """The device and weights that score, which weights are not in use, and which receivers of notifications have a
+        problem. Raises an error if the store, a scorer or the meta-model does not answer."""
+        _, info, problems = await asyncio.gather(
+            asyncio.to_thread(self._meshes.check),
+            self._backend.info(Caller(deadline)),
+            asyncio.to_thread(self.doors.receivers.problems),
+        )
+        return replace(info, refused=(*info.refused, *self._models.missing), receivers=problems)
 
     async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
@@ -328,6 +335,7 @@ class MeshSession:
         if stored.advanced is not None:
             for stage, duration in runner.progress.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
+                self._instruments.count(STAGE_TIME, duration, stage=stage)
             self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)

@@ -51,6 +51,7 @@ export function detectorView() {
           ? ["running on", [health.device, health.kernels, `version ${health.version}`].filter(Boolean).join(", ")]
           : null,
         health?.refused ? ["weights rejected", health.refused, "wrong"] : null,
+        ...(health?.receivers ?? []).map((text) => ["notifications", text, "wrong"]),
         ...driftFacts(drift),
         ...verdict.muted.map((one) => [
           "muted",

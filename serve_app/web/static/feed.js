@@ -42,6 +42,7 @@ export const user = () => send(`${ROOT}login`, { cache: "no-store" });
 export const signIn = (token) => send(`${ROOT}login`, json({ token }));
 export const signOut = () => send(`${ROOT}logout`, json({}));
 export const health = () => send(`${ROOT}healthz`);
+export const testAlert = () => send(`${ROOT}v1/receivers/test`, json({}));
 export const ready = () => send(`${ROOT}readyz`, { cache: "no-store" });
 export const verdict = (mesh, at) => send(`${of(mesh)}/verdict${query({ at })}`);
 export const range = (mesh, asked, signal) => send(`${of(mesh)}/range${query(asked)}`, { signal });

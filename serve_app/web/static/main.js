@@ -525,6 +525,19 @@ function tick() {
   drawDetector();
 }
 
+/** Send a test alert to all receivers of notifications, and say which ones took it. */
+async function sendTestAlert() {
+  const say = (text) => (by("test-alert-sent").textContent = text);
+  say("Sending");
+  try {
+    const { receivers } = await feed.testAlert();
+    const told = receivers.map((one) => `${one.kind} ${one.name}: ${one.failed ? one.detail || one.failed : "sent"}`);
+    say(told.join("; ") || "No receivers are set; add some to [notify] in the settings.");
+  } catch (error) {
+    say(error.message);
+  }
+}
+
 function drawDetector() {
   if (known.verdict) detector.draw({ ...known, verdict: known.newest ?? known.verdict });
   else if (known.lost) pulse("lost", "The service does not answer, retrying", "");
@@ -666,6 +679,7 @@ by("menu").addEventListener("click", () => {
   by("menu").setAttribute("aria-expanded", String(isOpen));
 });
 by("help").addEventListener("click", () => by("keys").showModal());
+by("test-alert").addEventListener("click", sendTestAlert);
 by("theme").addEventListener("click", () => {
   const dark = document.documentElement.dataset.theme !== "dark";
   localStorage.setItem("theme", dark ? "dark" : "light");

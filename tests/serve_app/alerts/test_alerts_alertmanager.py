@@ -214,6 +214,34 @@ async def test_one_refused_alert_does_not_stop_the_others(tmp_path: Path, caplog
     assert "skipped until it changes" in caplog.text
 
 
+async def test_an_alert_that_fails_with_500_is_skipped_if_others_are_taken(tmp_path: Path) -> None:
+    def behaviour(request: Request) -> int:
+        return 500 if any(alert["labels"]["incident"] == "b" for alert in request.json) else 200
+
+    async with start_endpoints(behaviour) as (server,):
+        async with start_notifier(receivers([server]), tmp_path) as (notifier, instruments):
+            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+            await until_counted(1, instruments, DROPPED, receiver="alertmanager", reason="set_aside")
+            await eventually(lambda: notifier.count_waiting()["alertmanager"] == 0)
+        assert metric_value(instruments, "tagae_notices_sent_total", receiver="alertmanager") == 2
+    assert len(server.requests) == 5, "all together, then each by itself, and the bad one again"
+
+
+async def test_an_alertmanager_that_fails_loses_no_alert(tmp_path: Path) -> None:
+    seen: list[Request] = []
+
+    def behaviour(request: Request) -> int:
+        seen.append(request)
+        return 500 if len(seen) <= 20 else 200
+
+    async with start_endpoints(behaviour) as (server,):
+        async with start_notifier(receivers([server]), tmp_path) as (notifier, instruments):
+            named = [incident(f"i{i}", f"shop/s{i}") for i in range(12)]
+            accept(notifier, "shop", verdict(*named), NOW)
+            await until_counted(12, instruments, "tagae_notices_sent_total", receiver="alertmanager")
+        assert metric_value(instruments, DROPPED) == 0
+
+
 @pytest.mark.parametrize(("status", "reason"), [(404, "refused"), (301, "refused"), (401, "forbidden")])
 async def test_a_refused_alert_is_not_retried_unchanged(status: int, reason: str, tmp_path: Path) -> None:
     async with start_endpoints(status) as (server,):

@@ -198,21 +198,53 @@ def test_an_incident_that_was_closed_unseen_is_resolved_and_says_so() -> None:
     assert [alert.labels["incident"] for alert in closed.ended] == ["a"]
 
 
+UNTIL = NOW + timedelta(minutes=20)
+MUTE = MuteInForce(MuteOrigin.API, (), "repair", "m", UNTIL, hides=("shop/cart",))
+HIDDEN = replace(verdict(), muted=(MUTE,))
+CALM = replace(verdict(), muted=(replace(MUTE, hides=()),))
+
+
 def test_an_incident_that_a_mute_hides_is_muted_and_not_over() -> None:
-    until = NOW + timedelta(minutes=20)
-    mute = MuteInForce(MuteOrigin.API, (), "repair", "m", until, hides=("shop/cart",))
-    _, muted, ended = _play(verdict(incident("a")), replace(verdict(), muted=(mute,)), verdict())
+    _, muted, again = _play(verdict(incident("a")), HIDDEN, HIDDEN)
     (event,) = muted.events
-    assert (event.document["event"], event.document["reason"]) == ("resolved", "muted")
-    assert (event.document["muted_until"], event.document["mute_reason"]) == (until.isoformat(), "repair")
-    assert news(event.document) == "Muted until 2026-03-01 03:34 UTC (repair), and still failing."
-    assert what_happened(event.document).startswith("Muted, still failing: minor incident")
-    (alert,) = muted.ended
-    assert alert.annotations["mute_reason"] == "repair"
-    assert not ended.events, "one notification is enough"
-    elsewhere = replace(mute, hides=("pay/bank",))
+    assert (event.document["event"], event.document["sequence"]) == ("muted", 2)
+    assert (event.document["muted_until"], event.document["mute_reason"]) == (UNTIL.isoformat(), "repair")
+    assert news(event.document) == "Muted until 2026-03-01 03:34 UTC (repair), still failing."
+    assert what_happened(event.document) == "Muted until 2026-03-01 03:34 UTC, still failing: minor incident in shop"
+    (ended,), (page,) = muted.ended, muted.alerts.open
+    assert page.alert.labels == {**ended.labels, "muted": "true"}
+    assert page.alert.annotations["muted"] == news(event.document)
+    assert (page.alert.ends_at, ended.annotations["superseded"]) == (None, "muted")
+    assert (again.events, again.ended) == ((), ()), "one notification is enough"
+    elsewhere = replace(MUTE, services=("pay/bank",), hides=("pay/bank",))
     _, over = _play(verdict(incident("a")), replace(verdict(), muted=(elsewhere,)))
     assert [e.document["reason"] for e in over.events] == ["over"]
+
+
+def test_an_end_during_a_mute_is_one_notification() -> None:
+    """A snapshot in which a mute hides nothing proves nothing, neither before nor after the notification."""
+    *shown, over, later = _play(verdict(incident("a")), CALM, HIDDEN, CALM, HIDDEN, CALM, CALM, CALM, CALM)
+    assert [_kinds(one) for one in shown] == [["opened"], [], ["muted"], [], [], [], []]
+    assert [(e.document["event"], e.document["reason"]) for e in over.events] == [("resolved", "over")]
+    (ended,) = over.ended
+    assert ended.labels["muted"] == "true"
+    assert "muted" not in ended.annotations, "it does not fail any more"
+    assert (later.alerts.open, later.events) == ((), ())
+
+
+@pytest.mark.parametrize("waits", [0, 1], ids=["at once", "after a snapshot"])
+def test_an_incident_that_outlasts_its_mute_continues_as_another(waits: int) -> None:
+    *_, unmuted, later = _play(
+        verdict(incident("a")), HIDDEN, *[verdict()] * waits, verdict(incident("b", age=-300)), verdict(incident("b"))
+    )
+    merged, opened = (event.document for event in unmuted.events)
+    assert (merged["event"], merged["incident"]["id"], merged["merged_into"]) == ("merged", "a", "b")
+    assert news(merged) == "Its mute ended, and it still fails: it continues as incident b."
+    assert (opened["event"], opened["incident"]["id"], opened["continues"]) == ("opened", "b", "a")
+    assert [alert.labels.get("muted") for alert in unmuted.ended] == ["true"]
+    (page,) = unmuted.alerts.open
+    assert "muted" not in page.alert.labels
+    assert (later.events, later.ended) == ((), ())
 
 
 def test_watched_services_are_sent_to_no_one() -> None:

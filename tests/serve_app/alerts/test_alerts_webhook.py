@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import QueueLimits
+from serve_app.alerts.event_queue import MAX_FAILURES, MAX_FAILURES_ALONE, QueueLimits
 from serve_app.alerts.receivers.webhook import signature
 from serve_app.net.backoff import Backoff
 from tests.serve_app.alerts.alerting import (
@@ -24,6 +24,7 @@ from tests.serve_app.alerts.alerting import (
     resend_after,
     start_endpoints,
     start_notifier,
+    until_counted,
     verdict,
 )
 
@@ -135,6 +136,48 @@ async def test_a_refused_event_is_not_retried(status: int, tmp_path: Path, caplo
     assert _events(requests) == [("a", "opened"), ("b", "opened")]
     assert "is not retried" in caplog.text
     assert "/hook" not in caplog.text  # its path may be a secret
+
+
+@pytest.mark.parametrize("trouble", [500, "close"], ids=str)
+async def test_an_event_that_is_never_taken_holds_up_no_other_incident(trouble: int | str, tmp_path: Path) -> None:
+    def behaviour(request: Request) -> int | str:
+        return trouble if request.json["incident"]["id"] == "a" else 200
+
+    async with start_endpoints(behaviour) as (server,):
+        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
+            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+            await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
+            await eventually(lambda: notifier.count_waiting()["webhook"] == 0)
+        assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 2
+    taken = [name for name, _ in _events(server.requests)]
+    assert (taken.count("a"), taken.count("b"), taken.count("c")) == (MAX_FAILURES + 1, 1, 1)
+
+
+async def test_an_outage_sets_no_event_aside(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def behaviour(request: Request) -> int:
+        seen.append(request.json["incident"]["id"])
+        return 500 if len(seen) < 30 else 200
+
+    async with start_endpoints(behaviour) as (server,):
+        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
+            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+            await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
+        assert metric_value(instruments, DROPPED) == 0
+
+
+async def test_the_newest_event_replaces_one_that_is_never_taken(tmp_path: Path) -> None:
+    async with start_endpoints(lambda request: 500 if request.json["event"] == "opened" else 200) as (server,):
+        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
+            accept(notifier, "shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(), NOW)
+            await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
+        assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 1
+    assert [event for _, event in _events(server.requests)] == ["opened"] * MAX_FAILURES_ALONE + ["resolved"]
 
 
 def test_a_full_queue_drops_the_oldest() -> None:

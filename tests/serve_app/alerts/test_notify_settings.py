@@ -72,11 +72,6 @@ def test_receivers_from_a_file(config: Path) -> None:
     assert to.links.verdict_url("shop") == "https://tagae.example/base/v1/meshes/shop/verdict"
 
 
-def test_notices_can_be_left_out() -> None:
-    assert receivers(load()).notices
-    assert not receivers(load(overrides={"notify": {"notices": False}})).notices
-
-
 def test_receivers_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAGAE_NOTIFY__ALERTMANAGERS", '[{"url": "http://am:9093"}]')
     monkeypatch.setenv("TAGAE_NOTIFY__CLUSTER", "eu-2")

@@ -12,6 +12,7 @@ from serve_app.deployments.http.routes import (
     otlp,
     page,
     past,
+    receivers,
     snapshots,
     views,
 )
@@ -27,6 +28,7 @@ ROUTERS = (
     actions.router,
     health.router,
     audit.router,
+    receivers.router,
     login.router,
     oidc.router,
     page.router,

@@ -22,12 +22,15 @@ OF_A_MESH = "meshes."  # begins the name of a setting of one mesh
 router = APIRouter(tags=["Service"])
 
 
+@router.head("/healthz", include_in_schema=False)
 @router.get("/healthz")
 async def healthz(request: Request, health: UseHealth) -> HealthDocument:
-    """This process is alive. Also says what the scorers worked with when they last answered."""
+    """This process is alive. Also says what the scorers worked with when they last answered, and which receivers of
+    notifications have a problem."""
     return _document("ok", await health.last_scorer_info(), sees_all=_sees_all_meshes(request))
 
 
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=problems.describe_errors(*BUSY))
 async def readyz(request: Request, health: UseHealth) -> HealthDocument:
     """The store, a session, a scorer and the meta-model answer."""
@@ -76,4 +79,5 @@ def _document(status: str, scorer: ScorerInfo | None, *, sees_all: bool) -> Heal
         kernels=scorer.kernels,
         model=scorer.model,
         refused=describe_refused(scorer.refused, sees_all=sees_all),
+        receivers=[full if sees_all else public for public, full in scorer.receivers],
     )

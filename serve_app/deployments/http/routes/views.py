@@ -162,16 +162,16 @@ async def drift(mesh: MeshName, backend: UseBackend) -> Response:
     return json_response(await backend.ask(backend.of(mesh).meshes.drift, mesh))
 
 
-@router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
-async def model(request: Request, backend: UseBackend) -> Response:
-    """The weights in use: their inputs, their size, and how they were trained."""
-    return json_response(await backend.ask(backend.doors.models.in_use, principal_of(request).meshes))
-
-
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
     return await _list_meshes(request, backend, await _collectors(backend))
+
+
+@router.get("/v1/model", response_model=ModelDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
+async def model(request: Request, backend: UseBackend) -> Response:
+    """The weights in use: their inputs, their size, and how they were trained."""
+    return json_response(await backend.ask(backend.doors.models.in_use, principal_of(request).meshes))
 
 
 async def _collectors(backend: UseBackend) -> list[CollectorState] | None:

@@ -381,7 +381,7 @@ def test_odd_paths_and_parameters_are_refused(service: Service) -> None:
         wrong += check_refusal(service, f"GET {route}?{query[:60]}", "GET", f"{BASE}/{route}?{query}")
         wrong += check_refusal(service, f"GET {route}?nonsense", "GET", f"{BASE}/{route}?nonsense={quote(query[:500])}")
     for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"):
-        for route in (PUSH, SCORE, f"{BASE}/verdict", "/v1/model", "/healthz"):
+        for route in (PUSH, SCORE, f"{BASE}/verdict", "/v1/models", "/healthz"):
             wrong += check_refusal(service, f"{method} {route}", method, route, content=GOOD)
     assert not wrong, "\n".join(wrong)
 

@@ -18,13 +18,14 @@ from tests.timing import PATIENCE_SECONDS
 
 
 class Observed:
-    """Instruments that keep the values of histograms."""
+    """Instruments that keep what is observed and counted."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[float]] = {}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
         assert metric.is_counter
+        self.values.setdefault(metric.name, []).append(amount)
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
         assert tuple(labels) == metric.labels

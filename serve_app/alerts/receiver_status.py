@@ -1,0 +1,65 @@
+"""Whether receivers take notifications: the notifier writes it into the store, and other processes read it there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from serve_app.alerts.annotations import format_time
+from serve_app.stores.state_store import StateStore
+
+NAME = "receivers"
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverStatus:
+    """One receiver as of its newest notification or check.
+
+    Attributes:
+        kind, name: what and where it is.
+        failed: why it takes nothing (:class:`~serve_app.net.http.Reply`); empty: it does, or was not tried yet.
+        detail: what it answered.
+        since: time of the first failure in a row, UTC.
+        dropped: notifications that it did not take since the notifier started, and that are not sent again.
+    """
+
+    kind: str
+    name: str
+    failed: str = ""
+    detail: str = ""
+    since: datetime | None = None
+    dropped: int = 0
+
+    @property
+    def has_problem(self) -> bool:
+        """Whether people should know."""
+        return bool(self.failed or self.dropped)
+
+    def text(self, *, public: bool = False) -> str:
+        """The problem in words; ``public``: without addresses and answers."""
+        where = self.kind if public else f"{self.kind} {self.name}"
+        since = f" since {format_time(self.since)}" if self.since else ""
+        dropped = f"{where} did not take {self.dropped} notification{'' if self.dropped == 1 else 's'}"
+        if not self.failed:
+            return f"{dropped}, which the log names"
+        return f"{where} takes no notifications{since}: {self.failed if public else self.detail or self.failed}"
+
+
+def read_statuses(store: StateStore) -> tuple[ReceiverStatus, ...]:
+    """The newest report; empty if there is none, or another version wrote it."""
+    document = store.read_document(NAME)
+    try:
+        return () if document is None else msgspec.json.decode(document.content, type=tuple[ReceiverStatus, ...])
+    except msgspec.MsgspecError:
+        return ()
+
+
+def write_statuses(store: StateStore, statuses: Sequence[ReceiverStatus]) -> None:
+    """Replace the report.
+
+    Raises:
+        StoreConflict: another process has replaced it meanwhile.
+    """
+    document = store.read_document(NAME)
+    store.write_document(NAME, msgspec.json.encode(statuses), revision=document.revision if document else 0)

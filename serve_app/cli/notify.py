@@ -1,0 +1,48 @@
+"""``tagae notify``: tries the receivers of notifications of a running service."""
+
+from typing import Annotated
+
+import typer
+
+from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, connect
+
+app = typer.Typer(no_args_is_help=True, help="Try the receivers of notifications of a running service.")
+
+
+@app.callback()
+def _notify() -> None:
+    """Try the receivers of notifications of a running service."""
+
+
+@app.command("test")
+def send_test(
+    receiver: Annotated[
+        str | None, typer.Argument(metavar="[RECEIVER]", help="Kind or address of receivers. Default: all.")
+    ] = None,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+) -> None:
+    """Send a test alert, and say which receivers took it.
+
+    The service sends it, as it sends alerts of incidents. The exit code is 1 if a receiver did not take it, or if there
+    is none.
+
+    \b
+    Example:
+      tagae notify test
+      tagae notify test slack --token-file admin.token
+    """
+    from serve_app.cli.console import print_state
+
+    with connect(url, token_file, ca_file) as client:
+        results = client.send_test_alert(receiver)
+    if not results:
+        print_state("no receivers:", "add some to [notify] in the settings", "bold red")
+    for one in results:
+        if one.failed:
+            print_state("failed:", f"{one.kind} {one.name}: {one.detail or one.failed}", "bold red")
+        else:
+            print_state("sent:", f"{one.kind} {one.name}", "bold green")
+    if not results or any(one.failed for one in results):
+        raise typer.Exit(1)

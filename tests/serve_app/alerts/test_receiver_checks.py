@@ -1,0 +1,190 @@
+"""Receivers that take nothing are known before an incident, and a test alert arrives."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serve_app.alerts.receiver_status import ReceiverStatus, read_statuses
+from serve_app.alerts.receiver_trials import TEST_TEXT, ReceiverDesk, check_receivers, send_test_alert
+from serve_app.doctor.receivers import check_receivers as findings
+from serve_app.errors import UnknownReceiver
+from serve_app.runtime.supervisor import watch
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.opening import open_store
+from tests.http_server import QuietHandler
+from tests.serve_app.alerts.alerting import eventually, metric_value, receivers, start_endpoints, start_notifier
+from tests.serve_app.alerts.stand_ins import BOT_TOKEN, CHANNEL, ROUTING_KEY, serve
+from tests.timing import PATIENCE_SECONDS
+
+DEAD = "http://127.0.0.1:9"  # the port of the discard protocol
+
+
+@dataclass
+class Answering:
+    """Answers every request with a status; Slack's API with a refusal, unless the status is 200."""
+
+    status: int
+    url: str = ""
+    requests: list[tuple[str, Any]] = field(default_factory=list)
+
+    def handler(self) -> type[QuietHandler]:
+        server = self
+
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:
+                self.send(server.status, b"[]")
+
+            def do_POST(self) -> None:
+                body = self.body()
+                is_json = "json" in self.headers["content-type"]
+                server.requests.append((self.path, json.loads(body) if is_json else body))
+                answer = {"ok": server.status == 200, "error": "invalid_auth", "messages": [], "ts": "1.0"}
+                self.send(server.status, json.dumps(answer).encode())
+
+        return Handler
+
+
+def notifying(url: str, folder: Path) -> Settings:
+    """Return settings with one receiver of each kind at an address."""
+    secrets = {"slack": BOT_TOKEN, "pagerduty": ROUTING_KEY, "grafana": "glsa_x"}
+    for name, secret in secrets.items():
+        (folder / name).write_text(secret)
+    kinds = {
+        "webhook": {"url": f"{url}/hook"},
+        "grafana": {"url": url, "bearer_token_file": str(folder / "grafana")},
+        "pagerduty": {"url": url, "routing_key_file": str(folder / "pagerduty")},
+        "slack": {"url": url, "bearer_token_file": str(folder / "slack"), "channel": CHANNEL},
+    }
+    chosen = [{"kind": kind, "options": options} for kind, options in kinds.items()]
+    return Settings.model_validate({"notify": {"alertmanagers": [{"url": url}], "receivers": chosen}})
+
+
+@pytest.fixture
+def answering(request: pytest.FixtureRequest) -> Iterator[Answering]:
+    server = Answering(request.param)
+    with serve(server):
+        yield server
+
+
+def failures(statuses: tuple[ReceiverStatus, ...]) -> dict[str, str]:
+    return {one.kind: one.failed for one in statuses}
+
+
+ALL = ("alertmanager", "webhook", "grafana", "pagerduty", "slack")
+
+
+@pytest.mark.parametrize(
+    ("answering", "expected"),
+    [
+        (200, dict.fromkeys(ALL, "")),
+        # Of a webhook and PagerDuty, only the connection is tried: a request would be an event.
+        (401, dict.fromkeys(ALL, "forbidden") | {"webhook": "", "pagerduty": ""}),
+        (500, dict.fromkeys(ALL, "failed") | {"webhook": "", "pagerduty": ""}),
+    ],
+    indirect=["answering"],
+)
+async def test_a_check_sends_nothing(answering: Answering, expected: dict[str, str], tmp_path: Path) -> None:
+    assert failures(await check_receivers(notifying(answering.url, tmp_path))) == expected
+    assert {path for path, _ in answering.requests} == {"/auth.test"}
+
+
+async def test_a_dead_port_and_a_missing_secret_are_found(tmp_path: Path) -> None:
+    settings = notifying(DEAD, tmp_path)
+    assert failures(await check_receivers(settings)) == dict.fromkeys(ALL, "unreachable")
+    (tmp_path / "pagerduty").unlink()
+    assert failures(await check_receivers(settings))["pagerduty"] == "secret"
+
+
+def test_the_doctor_names_receivers_that_fail(tmp_path: Path) -> None:
+    found = list(findings(notifying(DEAD, tmp_path)))
+    assert [one.subject for one in found] == [f"receiver {kind}" for kind in ALL]
+    assert {one.outcome for one in found} == {"problem"}
+    assert all(f"{DEAD}" in one.found for one in found)
+    assert list(findings(Settings())) == []
+
+
+@pytest.mark.parametrize("answering", [200], indirect=True)
+async def test_a_test_alert_goes_to_the_receivers_that_are_asked_for(answering: Answering, tmp_path: Path) -> None:
+    settings = notifying(answering.url, tmp_path)
+    (only,) = await send_test_alert(settings, "webhook")
+    assert (only.kind, only.failed) == ("webhook", "")
+    ((path, event),) = answering.requests
+    assert (path, event["event"], event["summary"], event["mesh"]) == ("/hook", "opened", TEST_TEXT, "test")
+    answering.requests.clear()
+    assert set(failures(await send_test_alert(settings))) == set(ALL)
+    (alert,) = next(body for path, body in answering.requests if path == "/api/v2/alerts")
+    assert alert["annotations"]["summary"] == TEST_TEXT
+    assert alert["endsAt"] > alert["startsAt"]
+    with pytest.raises(UnknownReceiver, match="expected the kind or address"):
+        await send_test_alert(settings, "email")
+
+
+async def test_a_receiver_that_fails_is_known_without_an_incident(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"notify": {"alertmanagers": [{"url": DEAD}]}})
+    async with start_endpoints(200) as (server,):
+        to = receivers([server])
+        await server.stop()
+        async with start_notifier(to, tmp_path) as (_, instruments):
+            await eventually(lambda: metric_value(instruments, "tagae_receiver_failing", receiver="alertmanager") == 1)
+            with closing(open_store(StoreSettings(path=tmp_path))) as store:
+                await eventually(lambda: bool(ReceiverDesk(settings, store).problems()), within=PATIENCE_SECONDS)
+                ((public, full),) = ReceiverDesk(settings, store).problems()
+                assert full.startswith(f"alertmanager {server.url} takes no notifications since ")
+                assert server.url not in public
+                assert public.endswith(": unreachable")
+                assert ReceiverDesk(Settings(), store).problems() == (), "no one is notified any more"
+
+
+async def test_a_receiver_that_is_back_has_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_app.alerts.send_loop.CHECK_SECONDS", 0.05)
+    async with start_endpoints(200) as (server,):
+        await server.stop()
+        async with start_notifier(receivers([server]), tmp_path) as (_, instruments):
+            await eventually(lambda: metric_value(instruments, "tagae_receiver_failing", receiver="alertmanager") == 1)
+            await server.start()
+            await eventually(lambda: metric_value(instruments, "tagae_receiver_failing", receiver="alertmanager") == 0)
+        with closing(open_store(StoreSettings(path=tmp_path))) as store:
+            assert len(read_statuses(store)) == 1
+
+
+def test_the_terminal_gets_changes() -> None:
+    stop, given = threading.Event(), list[tuple[str, ...]]()
+    answers = [{}, {"model": None, "receivers": []}, *[{"model": "a", "receivers": ["slack: no"]}] * 2]
+
+    @dataclass
+    class Service:
+        url: str = ""
+
+        def handler(self) -> type[QuietHandler]:
+            class Handler(QuietHandler):
+                def do_GET(self) -> None:
+                    self.send(200, json.dumps(answers.pop(0) if answers else {"model": "a", "receivers": []}).encode())
+
+            return Handler
+
+    def tell(problems: tuple[str, ...]) -> None:
+        given.append(problems)
+        if len(given) == 2:
+            stop.set()
+
+    service = Service()
+    with serve(service), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serve_app.runtime.supervisor.PROBE_PERIOD_SECONDS", 0.01)
+        patch.setattr("serve_app.runtime.supervisor.PERIOD_SECONDS", 0.01)
+        patch.setattr("serve_app.runtime.supervisor._running_names", lambda: {"gcs_server", "raylet"})
+        assert watch(service.url, stop, tell) == ""
+    assert given == [("slack: no",), ()]
+
+
+async def test_a_receiver_that_hangs_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve_app.alerts.receiver_trials.TRIAL_SECONDS", 0.2)
+    async with start_endpoints("hang") as (server,):
+        hook = {"kind": "webhook", "options": {"url": f"{server.url}/hook"}}
+        (found,) = await send_test_alert(Settings.model_validate({"notify": {"receivers": [hook]}}))
+    assert (found.failed, found.detail) == ("late", "no complete response within 0.2 s")
