@@ -47,12 +47,12 @@ def alert(name: str, index: int, *suspects: str) -> Followed:
 
 def test_a_story_has_changes_and_then_a_fault_and_is_the_same_for_the_same_seed() -> None:
     mesh = build_mesh(SPEC)
-    told = chapter_of(mesh, 3, WARM_UP)
-    assert told == chapter_of(mesh, 3, WARM_UP) != chapter_of(mesh, 4, WARM_UP)
-    assert told.fault.kind == STORY_FAULTS[0]
-    assert WARM_UP < told.changes[0].at <= told.changes[-1].at < told.fault.start < told.fault.end < told.end
-    assert len({event.service for event in told.events}) == len(told.events)
-    assert told.fault.service in mesh.topology.node_ids
+    chapter = chapter_of(mesh, 3, WARM_UP)
+    assert chapter == chapter_of(mesh, 3, WARM_UP) != chapter_of(mesh, 4, WARM_UP)
+    assert chapter.fault.kind == STORY_FAULTS[0]
+    assert WARM_UP < chapter.changes[0].at <= chapter.changes[-1].at < chapter.fault.start < chapter.fault.end < chapter.end
+    assert len({event.service for event in chapter.events}) == len(chapter.events)
+    assert chapter.fault.service in mesh.topology.node_ids
 
 
 def test_alerts_are_counted_once_and_kept_at_their_highest_score() -> None:
