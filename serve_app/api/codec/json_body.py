@@ -22,8 +22,6 @@ from serve_app.api.codec.rows import ENDS
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import DocumentTooLarge, MalformedDocument
 
-MAX_SNAPSHOTS = 120  # of a request to score
-
 
 class _Snapshots(Struct, forbid_unknown_fields=True):
     """Snapshots, each still encoded."""
@@ -49,11 +47,7 @@ def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
         raise error_at("/snapshots", detail) from None
     except (ValueError, RecursionError) as error:
         raise _not_json(error) from None
-    if len(snapshots) > MAX_SNAPSHOTS:
-        raise DocumentTooLarge(
-            f"/snapshots: expected at most {MAX_SNAPSHOTS} snapshots, got {len(snapshots)}; send the newest",
-            pointer="/snapshots",
-        )
+    limits.check(snapshots=len(snapshots))
     decoded = []
     for number, snapshot in enumerate(snapshots):
         with located(f"/snapshots/{number}"):

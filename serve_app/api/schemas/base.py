@@ -1,7 +1,7 @@
 """The base class and common field types of the documents of the HTTP interface."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
@@ -38,21 +38,35 @@ class Document(BaseModel):
         return cls(**others)
 
 
+YEARS = "expected a time between the years 1 and 9999 in UTC"
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?", re.ASCII)
 
 
 def _as_text(value: Any) -> Any:
-    """Refuse Unix times and dates, which pydantic would accept."""
-    if isinstance(value, datetime) or (isinstance(value, str) and _RFC_3339.fullmatch(value)):
+    """Refuse Unix times and dates, which pydantic would accept. A leap second is the second after it, as clocks without
+    leap seconds have it."""
+    if isinstance(value, datetime):
         return value
+    if isinstance(value, str) and _RFC_3339.fullmatch(value):
+        return _after_leap_second(value) if value[17:19] == "60" else value
     raise ValueError("expected an RFC 3339 time with a zone, such as 2026-03-01T03:12:00Z")
+
+
+def _after_leap_second(value: str) -> datetime:
+    before = datetime.fromisoformat(f"{value[:17]}59{value[19:]}".replace("z", "Z"))
+    try:
+        if before.utcoffset() is not None and before.astimezone(UTC).strftime("%H:%M") == "23:59":
+            return before + timedelta(seconds=1)
+    except OverflowError:
+        raise ValueError(YEARS) from None
+    raise ValueError("expected seconds up to 59, or a leap second, which is at 23:59:60 UTC")
 
 
 def _in_utc(value: datetime) -> datetime:
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        raise ValueError("expected a time between the years 1 and 9999 in UTC") from None
+        raise ValueError(YEARS) from None
 
 
 def _no_truth(value: Any) -> Any:

@@ -50,7 +50,14 @@ def test_a_story_has_changes_and_then_a_fault_and_is_the_same_for_the_same_seed(
     chapter = chapter_of(mesh, 3, WARM_UP)
     assert chapter == chapter_of(mesh, 3, WARM_UP) != chapter_of(mesh, 4, WARM_UP)
     assert chapter.fault.kind == STORY_FAULTS[0]
-    assert WARM_UP < chapter.changes[0].at <= chapter.changes[-1].at < chapter.fault.start < chapter.fault.end < chapter.end
+    assert (
+        WARM_UP
+        < chapter.changes[0].at
+        <= chapter.changes[-1].at
+        < chapter.fault.start
+        < chapter.fault.end
+        < chapter.end
+    )
     assert len({event.service for event in chapter.events}) == len(chapter.events)
     assert chapter.fault.service in mesh.topology.node_ids
 

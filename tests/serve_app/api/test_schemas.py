@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, RATIOS, SHARES_OF_ONE, SignalKind
 from model.verdict import IncidentKind, Severity, Status
+from serve_app.api.schemas.base import Instant
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import ServiceMetrics, SnapshotDocument
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
@@ -64,6 +65,26 @@ def test_every_document_of_the_schema_has_a_description() -> None:
 def test_a_number_must_be_a_number(value: Any) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(ServiceMetrics).validate_python({"error_rate": value})
+
+
+@pytest.mark.parametrize(
+    ("time", "second"),
+    [
+        ("2016-12-31T23:59:60Z", "2017-01-01T00:00:00+00:00"),
+        ("2017-01-01t05:29:60+05:30", "2017-01-01T00:00:00+00:00"),
+        ("2016-12-31T23:59:60.5z", "2017-01-01T00:00:00.500000+00:00"),
+    ],
+)
+def test_a_leap_second_is_the_second_after_it(time: str, second: str) -> None:
+    assert TypeAdapter(Instant).validate_python(time).isoformat() == second
+
+
+@pytest.mark.parametrize(
+    "time", ["2016-12-31T23:58:60Z", "2016-13-31T23:59:60Z", "9999-12-31T23:59:60Z", "2016-12-31T23:59:61Z"]
+)
+def test_other_seconds_beyond_59_are_refused(time: str) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Instant).validate_python(time)
 
 
 @pytest.mark.parametrize("time", [1767225600, "2026-01-01T00:00:00", "yesterday", None])
