@@ -44,7 +44,6 @@ from serve_app.api.reason_text import (
 from serve_app.api.rerouting import swapped_callers
 from serve_app.api.subject import (
     LATENCIES,
-    MAX_VERSION,
     TRAFFIC,
     caller,
     change_before,
@@ -57,6 +56,7 @@ from serve_app.api.subject import (
     times_text,
     title,
     unclear_suspects,
+    version_of,
 )
 
 MIN_HARM = 0.005  # share of front-door requests that is written as one percent
@@ -241,8 +241,8 @@ def _change_words(incident: Incident) -> str:
         return ""
     change, ahead = last.change, (incident.since - last.at).total_seconds()
     what = f"the {change.kind.replace('_', ' ')}"
-    if change.reason and len(change.reason) <= MAX_VERSION:
-        what += f" of {change.reason}" if change.kind == "deploy" else f" ({change.reason})"
+    if version := version_of(change):
+        what += f" of {version}" if change.kind == "deploy" else f" ({version})"
     return f"{what}, {span_text(ahead)} before" if ahead else what
 
 

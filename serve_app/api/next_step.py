@@ -40,7 +40,6 @@ from serve_app.api.reason_text import (
 from serve_app.api.rerouting import routes_of, swapped_callers
 from serve_app.api.subject import (
     LATENCIES,
-    MAX_VERSION,
     TRAFFIC,
     change_before,
     facts_of_kind,
@@ -51,6 +50,7 @@ from serve_app.api.subject import (
     times_text,
     title,
     unclear_suspects,
+    version_of,
     way_of,
 )
 
@@ -184,12 +184,14 @@ def _rollback(case: _FirstSuspect) -> _Advice | None:
     if near is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
         return None
     change, ahead = near.change, (case.incident.since - near.at).total_seconds()
-    is_short = bool(change.reason) and len(change.reason) <= MAX_VERSION
+    if change.kind == "scale_out":  # more replicas are no cause, and less of them would make it worse
+        return None
+    version = version_of(change)
     if change.kind == "deploy":
-        action, came = f"Roll back {change.reason if is_short else 'the last deploy'} of {case.who}", "it was deployed"
+        action, came = f"Roll back {version or 'the last deploy'} of {case.who}", "it was deployed"
     else:
         kind = change.kind.replace("_", " ")
-        action, came = f"Undo the {kind} of {case.who}{f' ({change.reason})' if is_short else ''}", "it happened"
+        action, came = f"Undo the {kind} of {case.who}{f' ({version})' if version else ''}", "it happened"
     when = f"{span_text(ahead)} before this began" if ahead else "as this began"
     causes = case.of_kind(case.incident.kind) or case.facts
     return _Advice(action, f"{came} {when}{f', and {_symptom(causes[0], case.who)}' if causes else ''}")

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from model.incidents.kind import EXHAUSTED, SCARCE, reason_kind
 from model.incidents.open_incident import LIKELY_SHARE
-from model.snapshot import namespace_of
+from model.snapshot import PlannedChange, namespace_of
 from model.verdict import (
     NAMESPACE_FAILS,
     NAMESPACE_SLOW,
@@ -104,6 +104,14 @@ def _is_harm_of_its_own(fact: Reason, known: Sequence[Reason]) -> bool:
     if fact.source or fact.destination or reason_kind(fact) is IncidentKind.UNCLEAR or fact.observed < fact.expected:
         return False
     return not any(call.source and _is_part_of(fact, call) for call in known)
+
+
+def version_of(change: PlannedChange) -> str:
+    """What a change brought, by its reason: ``v1.4.2``. Empty if the reason is long, or only says that there was a
+    change, as ``ScalingReplicaSet`` of Kubernetes does: one word without a digit."""
+    reason = change.reason
+    is_event = " " not in reason and not any(map(str.isdigit, reason))
+    return "" if is_event or len(reason) > MAX_VERSION else reason
 
 
 def change_before(incident: Incident) -> NearbyChange | None:

@@ -3,7 +3,7 @@
 import sys
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
@@ -197,5 +197,20 @@ def _through_service(
                     print_note(f"could not delete the mesh {name}: the token has no admin scope")
 
 
-def _open_output(output: Path) -> AbstractContextManager[TextIO]:
-    return nullcontext(sys.stdout) if str(output) == "-" else output.open("w", encoding="utf-8")
+@contextmanager
+def _open_output(output: Path) -> Iterator[TextIO]:
+    """The file to write, or stdout. A file of an earlier run stays as it is unless all snapshots are scored."""
+    if str(output) == "-":
+        yield sys.stdout
+        return
+    if output.exists() and not output.is_file():  # a pipe, or a device
+        with output.open("w", encoding="utf-8") as lines:
+            yield lines
+        return
+    part = output.with_name(f"{output.name}.part")
+    try:
+        with part.open("w", encoding="utf-8") as lines:
+            yield lines
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)

@@ -173,6 +173,8 @@ def test_calls_that_were_swapped_are_named_with_both_callers() -> None:
         (change(40), "Roll back v1.4.2 of shop/cart: it was deployed 40 s before this began, and 47% of its requests"),
         (change(0), "Roll back v1.4.2 of shop/cart: it was deployed as this began, and 47%"),
         (change(40, why="x" * 41), "Roll back the last deploy of shop/cart: it was deployed 40 s before"),
+        (change(40, why="ScalingReplicaSet"), "Roll back the last deploy of shop/cart: it was deployed 40 s before"),
+        (change(40, kind="scale_out", why="more users"), "Look at shop/cart itself"),
         (
             change(40, kind="scale_in", why="fewer users"),
             "Undo the scale in of shop/cart (fewer users): it happened 40 s before",

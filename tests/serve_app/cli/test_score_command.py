@@ -67,14 +67,20 @@ def test_a_past_period_of_a_mesh_is_scored_like_its_recording(
     assert given.stdout == blue.stdout, "--weights wins"
 
 
-def test_a_recording_that_is_broken_fails_with_its_error(recording: Path, tmp_path: Path) -> None:
+def test_a_recording_that_is_broken_fails_with_its_error_and_keeps_the_file_of_an_earlier_run(
+    recording: Path, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     for file in recording.iterdir():
         content = file.read_bytes()
         (broken / file.name).write_bytes(content[:100] if file.name == "nodes.parquet" else content)
-    result = score(broken)
+    output = tmp_path / "verdicts.jsonl"
+    output.write_text("of an earlier run\n")
+    result = score(broken, "-o", output)
     assert (result.exit_code, result.stdout) == (1, "")
+    assert output.read_text() == "of an earlier run\n"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["broken", "verdicts.jsonl"]
     assert "write the recording again" in result.stderr
     assert "Traceback" not in result.stderr
 
