@@ -62,7 +62,7 @@ NOT_RUN = {
     "systemctl": "no systemd that runs here; test_systemd.py",
     "tagae serve --single": "a Prometheus; tests/serve_app/sidecar",
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
-    "tagae score out/mon": "three more recordings; tests/serve_app/cli/test_score_jobs.py",
+    "--since 24h": "a Prometheus with a past; tests/live/test_day_zero.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
     "tagae embeddings export": "a service with a mesh; tests/serve_app/test_embeddings_service.py",
     "tagae models": "a registry and a service with one; tests/serve_app/models",

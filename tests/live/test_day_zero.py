@@ -1,5 +1,6 @@
 """A service that sees a mesh for the first time knows its past, from a real Prometheus."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tests.live.monitor import Monitor
 from tests.live.programs import needs
 from tests.live.series import Export
 from tests.live.webhook import Webhook
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.collect.prometheus.standin import start_server, url_of
 from tests.serve_app.sidecar.beside import Sidecar, start_sidecar
 from tests.timing import PATIENCE_SECONDS
@@ -121,3 +123,13 @@ def test_a_service_that_is_killed_while_it_reads_the_past_continues_where_it_was
         alerts = [one for one in past_incidents(sidecar, since) if one["severity"] != "notice" and one["replayed"]]
     assert live["sequence"] > before["sequence"]
     assert len(alerts) == len(known_past.faults)
+
+
+def test_the_same_faults_are_found_without_a_service(known_past: PastFaults, tmp_path: Path) -> None:
+    output = tmp_path / "yesterday.jsonl"
+    tagae("score", "--prometheus", known_past.prometheus.url, "--since", f"{HOURS}h", "-o", output)
+    verdicts = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(verdicts) == pytest.approx(HOURS * 60 + 1, abs=3)
+    first = {one["id"]: one for verdict in verdicts for one in verdict["incidents"] if one["severity"] != "notice"}
+    found = sorted(first.values(), key=lambda one: str(one["since"]))
+    assert [one["suspects"][0]["service"] for one in found] == [service for service, _ in known_past.faults]
