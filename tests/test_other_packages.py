@@ -21,8 +21,8 @@ from serve_app.alerts.delivery import receivers
 from serve_app.api.codec import encode_snapshot
 from serve_app.cli import app
 from serve_app.errors import BadSettings
+from serve_app.plugins import RECEIVERS, SOURCES, STORES, Plugin, PluginTable
 from serve_app.settings import Settings, StoreSettings, load
-from serve_app.settings.plugins import RECEIVERS, SOURCES, STORES, Plugin, PluginTable
 from serve_app.stores.opening import open_store
 from serve_app.stores.plugin import StorePlugin
 from tests.serve_app.alerts.alerting import NOW, accept, eventually, incident, start_notifier, verdict

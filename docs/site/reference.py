@@ -22,9 +22,9 @@ from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes import ROUTERS
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import METRICS, MeshGauges, Metric
+from serve_app.plugins import RECEIVERS
 from serve_app.settings import PLAIN_NAMES, Settings
 from serve_app.settings.base import AccessSettings
-from serve_app.settings.plugins import RECEIVERS
 
 REFERENCE = Path(__file__).parent.parent / "reference"
 WRITTEN = "<!-- Written by `make reference`. Change the code, not this page. -->"

@@ -20,8 +20,8 @@ import pytest
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import LiveSource, SourcePlugin
 from serve_app.collect.opening import open_source
+from serve_app.plugins import SOURCES
 from serve_app.settings import CollectorSettings, MeshSettings
-from serve_app.settings.plugins import SOURCES
 
 
 class SourceContract:

@@ -33,8 +33,8 @@ from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, RECEIVER_FAILING
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
+from serve_app.plugins import RECEIVERS
 from serve_app.settings import Settings
-from serve_app.settings.plugins import RECEIVERS
 from serve_app.stores.state_store import StateStore
 
 FORGET_AFTER = timedelta(hours=24)  # without a verdict; the alerts of the mesh are then resolved

@@ -22,7 +22,7 @@ from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.saved_state import SavedState
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_SENT, Instruments
 from serve_app.net.http import Reply
-from serve_app.settings.plugins import O, Plugin
+from serve_app.plugins import O, Plugin
 
 # Of one event before events of other incidents are tried, with the usual backoff after about 7 s; and before the newest
 # one of its own incident is tried, after about 10 minutes.

@@ -4,6 +4,7 @@ It follows only from what the incident knows. A change is named as the cause onl
 shortly before. The page, messages, reports and the command line all show this text.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -169,8 +170,8 @@ def _with_alternative(incident: Incident, step: _Advice) -> _Advice:
     if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= _OF_ITS_OWN):
         return step
     second, known = suspects[1].service, facts(suspects[1])
-    if second in f"{step.action} {step.evidence}":
-        return step
+    if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", f"{step.action} {step.evidence}"):
+        return step  # it names this service already
     why = f" ({_symptom(known[0])})" if known else ""
     if is_uncertain:
         return _Advice(step.action, f"{step.evidence}; if that does not help, look at {second}{why}")

@@ -319,9 +319,7 @@ def canary(
     version: Version,
     share: Annotated[
         float | None,
-        typer.Option(
-            metavar="SHARE", min=0, max=1, help="Share of the meshes; 0: only in the shadow. Default: the settings."
-        ),
+        typer.Option(metavar="SHARE", min=0, max=1, help="Share of the meshes; 0: only in the shadow. Default: 0.1."),
     ] = None,
     url: Url = LOCAL,
     token_file: TokenFile = None,

@@ -199,7 +199,7 @@ def _through_service(
 
 @contextmanager
 def _open_output(output: Path) -> Iterator[TextIO]:
-    """The file to write, or stdout. A file of an earlier run stays as it is unless all snapshots are scored."""
+    """The file to write, or stdout. A file of an earlier run stays unchanged until all snapshots are scored."""
     if str(output) == "-":
         yield sys.stdout
         return

@@ -45,7 +45,7 @@ def copy(
       tagae store copy --from ~/.local/state/tagae --to redis://127.0.0.1:6379/0
       tagae store copy --from redis://127.0.0.1:6379/0 --to backup --mesh shop --set store.password_file=redis.password
     """
-    from serve_app.settings.plugins import STORES
+    from serve_app.plugins import STORES
     from serve_app.stores.copying import choose_meshes, copy_meshes, copy_rollout
     from serve_app.stores.opening import open_store
     from serve_app.stores.sqlite_file import FILE_NAME

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Protocol
 
 from model.snapshot import MeshSnapshot
+from serve_app.plugins import O, Plugin
 from serve_app.settings import CollectorSettings
-from serve_app.settings.plugins import O, Plugin
 
 
 class SnapshotSource(Protocol):

@@ -12,8 +12,8 @@ from serve_app.collect.prometheus.source import Poll
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
 from serve_app.net.http import first_line
+from serve_app.plugins import SOURCES
 from serve_app.settings import CollectorSettings, MeshSettings
-from serve_app.settings.plugins import SOURCES
 
 ROLE = ("source", "snapshot")  # in place of a query of Prometheus
 

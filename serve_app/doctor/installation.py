@@ -22,10 +22,10 @@ from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.provider import check_provider
 from serve_app.doctor.receivers import check_receivers
 from serve_app.errors import BadSettings
+from serve_app.plugins import STORES
 from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
-from serve_app.settings.plugins import STORES
 from serve_app.stores.opening import check_store
 from serve_app.stores.sqlite_file import FILE_NAME
 

@@ -5,8 +5,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from model.incidents.policy import AlertPolicy
+from serve_app.plugins import RECEIVERS
 from serve_app.settings.base import AccessSettings, Address, SettingsGroup
-from serve_app.settings.plugins import RECEIVERS
 
 
 class AlertSettings(SettingsGroup):

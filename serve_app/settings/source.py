@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from serve_app.net.endpoint import Endpoint
+from serve_app.plugins import SOURCES
 from serve_app.settings.base import AccessSettings, Address, Location, ServiceId, SettingsGroup
-from serve_app.settings.plugins import SOURCES
 from serve_app.settings.roles import Role
 
 LabelName = Annotated[str, Field(pattern="^[a-zA-Z_][a-zA-Z0-9_]*$")]

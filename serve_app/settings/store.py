@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from serve_app.net.redis_url import parse_redis_url
+from serve_app.plugins import STORES
 from serve_app.settings.base import Location, SettingsGroup
-from serve_app.settings.plugins import STORES
 
 
 def _state_directory() -> Path:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from serve_app.collect.ownership import Leases
-from serve_app.settings.plugins import O, Plugin
+from serve_app.plugins import O, Plugin
 from serve_app.stores.primitives import RowStore
 
 

@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
-import numpy as np
 import pytest
 import torch
 
 from model.checkpoint import SHIPPED, Checkpoint, load, save
-from model.decision.meta_model import MetaModel
-from model.features import EDGE_CHANNELS, NODE_CHANNELS
-from model.network.autoencoder import Autoencoder, AutoencoderConfig
-from model.scoring.calibration import Tail
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
@@ -28,26 +23,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped checkpoint; an untrained one if none is shipped."""
-    if SHIPPED.is_file():
-        return SHIPPED
-    torch.manual_seed(0)
-    node_tail, edge_tail = (
-        Tail(*(np.full(len(channels), value, np.float32) for value in (0.02, 1.0, 0.2)))
-        for channels in (NODE_CHANNELS, EDGE_CHANNELS)
-    )
-    path = tmp_path_factory.mktemp("weights") / "tagae.safetensors"
-    save(
-        Checkpoint(
-            network=Autoencoder(AutoencoderConfig()).eval(),
-            meta=MetaModel().eval(),
-            node_tail=node_tail,
-            edge_tail=edge_tail,
-        ),
-        path,
-    )
-    return path
+def weights() -> Path:
+    """The shipped checkpoint."""
+    return SHIPPED
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,1 @@
-"""Sends incidents as alerts to Alertmanager and as events to webhooks."""
+"""The receivers of notifications: Alertmanager, and one file for each that gets events."""

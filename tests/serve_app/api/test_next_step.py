@@ -210,6 +210,9 @@ def test_a_second_service_with_a_fault_of_its_own_is_named() -> None:
     text = next_step(incident(suspects=(first, second)))
     assert text.endswith("; look at shop/tax too (47% of its requests fail, usually 0.1%).")
     assert "shop/tax" not in next_step(incident(suspects=(first, Suspect("shop/tax", 0.05, (FAILING,)))))
+    for name in ("shop/car", "shop/cart.v2", "hop/cart"):  # part of another name
+        found = next_step(incident(suspects=(first, Suspect(name, 0.25, (FAILING,)))))
+        assert f"; look at {name} too" in found
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from serve_app.collect.prometheus.query import Dialect
-from serve_app.settings.plugins import SOURCES
+from serve_app.plugins import SOURCES
 
 KNOWN: Mapping[str, Dialect] = {name: SOURCES.load_own(name)() for name in SOURCES.own}
 # The kinds whose recording rules are shipped in one file. `kubectl apply` refuses objects above 256 KiB; the rules of
