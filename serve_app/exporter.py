@@ -151,6 +151,11 @@ _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...
         lambda c: float(c.events.following) if c.events else None,
     ),
     ("events", "Kubernetes Events that may explain an incident.", lambda c: c.events.kept if c.events else None),
+    (
+        "replayed",
+        "How much of the past of a mesh that is new has been read, 0 to 1; absent after it.",
+        lambda c: c.replayed,
+    ),
 )
 _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int]]], ...] = (
     ("polls", "outcome", "Polls, by outcome: taken, empty, failed, refused, given_up.", lambda c: c.polls),

@@ -2,8 +2,9 @@
 
 An event that cannot be delivered delays the events behind it: a rise in severity must not arrive before the event that
 opened the incident. But some receivers answer 500 to an event that they will never take. So after ``MAX_FAILURES`` of
-an event, the events of other incidents are tried. If the receiver takes one of them, but not this event even then, the
-event is set aside. If no other incident has any, the newest event of its own takes its place, after more failures.
+an event, the events of other incidents are tried. If the receiver has taken one of them, but not this event for
+``SET_ASIDE_SECONDS`` after that, the event is set aside: a receiver that recovers may fail now and then for a while. If
+no other incident has any, the newest event of its own takes its place, after more failures.
 
 The queue is bounded. Beyond ``max_events`` the oldest are dropped and counted. The others are
 enough, since each event holds all that is known about its incident, and ``sequence`` shows the gap.
@@ -11,6 +12,7 @@ enough, since each event holds all that is known about its incident, and ``seque
 
 import hashlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ from serve_app.plugins import O, Plugin
 # Of one event before events of other incidents are tried, with the usual backoff after about 7 s; and before the newest
 # one of its own incident is tried, after about 10 minutes.
 MAX_FAILURES, MAX_FAILURES_ALONE = 4, 15
+SET_ASIDE_SECONDS = 600.0
 _MAY_BE_THE_EVENT = frozenset({"failed", "broken", "late"})  # others are certainly of the receiver
 log = logging.getLogger(__name__)
 Picture = Callable[[str, str], Awaitable[bytes | None]]  # of mesh and incident: the picture as PNG, if there is one
@@ -136,7 +139,8 @@ class EventQueue:
         self._saved = saved
         self._instruments = instruments
         self._failures: Counter[str] = Counter()  # by id, of the events that wait
-        self._took_another = False  # since the oldest event has failed too often
+        self._took_another = False  # just now, since the oldest event has failed too often
+        self._works_since: float | None = None  # monotonic time at which it did so first
 
     def select(self, events: Iterable[IncidentEvent]) -> tuple[IncidentEvent, ...]:
         """The events that the receiver gets."""
@@ -159,14 +163,19 @@ class EventQueue:
         is_first, is_apart = event is queue[0], event is queue[0] and self._took_another
         reply = await self._receiver.deliver(event)
         self._took_another = not reply.failed and _incident(event) != _incident(queue[0])
+        if self._took_another and self._works_since is None:
+            self._works_since = time.monotonic()
         if reply.failed == "refused":
             self._drop(event, "refused", reply.detail)
-        elif reply.failed in _MAY_BE_THE_EVENT and is_apart:
+        elif reply.failed in _MAY_BE_THE_EVENT and is_first and self._is_hopeless():
             self._drop(event, "set_aside", f"{reply.detail}; the receiver takes other events")
         elif reply.failed:
             self._failures[event.id] += reply.failed in _MAY_BE_THE_EVENT
-            return reply
+            if not is_apart or len(queue) == 1:
+                return reply
         else:
+            if is_first:
+                self._works_since = None
             del self._failures[event.id]
             self._saved.acknowledge(self.key, event.id)
             self._instruments.count(NOTICES_SENT, receiver=self.kind)
@@ -186,8 +195,13 @@ class EventQueue:
             return min(others, key=lambda event: self._failures[event.id])
         return first if self._failures[first.id] < MAX_FAILURES_ALONE else queue[-1]
 
+    def _is_hopeless(self) -> bool:
+        """Whether the receiver has taken other events for so long that the oldest one itself must be why it fails."""
+        return self._works_since is not None and time.monotonic() - self._works_since >= SET_ASIDE_SECONDS
+
     def _drop(self, event: IncidentEvent, reason: str, detail: str) -> None:
         del self._failures[event.id]
+        self._works_since = None
         self._saved.acknowledge(self.key, event.id)
         self.dropped += 1
         self._instruments.count(NOTICES_DROPPED, receiver=self.kind, reason=reason)

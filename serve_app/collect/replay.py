@@ -11,6 +11,7 @@ depends on the number of its samples. After a restart, the replay continues behi
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from math import floor
@@ -39,6 +40,7 @@ class Replay:
         newest: Unix time of the newest instant that can be polled.
         note: takes how much of the past has its verdict, from 0 to 1.
         is_owner: whether this process collects the mesh now; another one may.
+        thread: reads the ranges, of all meshes. That may take a minute, and live polls and leases must not wait for it.
         step_seconds: time between two snapshots.
     """
 
@@ -48,6 +50,7 @@ class Replay:
     newest: Callable[[], float]
     note: Callable[[float], None]
     is_owner: Callable[[], bool]
+    thread: Executor
     step_seconds: float = STEP_SECONDS
 
     async def run(self, begin: float) -> float | None:
@@ -82,32 +85,43 @@ class Replay:
 
     async def _find_first(self, begin: float) -> float | None:
         """Unix time from which Prometheus has data, to the hour; None: it has none before the present."""
-        step = PROBE_SECONDS
+        begin = begin // self.step_seconds * self.step_seconds
         last = self.newest() // self.step_seconds * self.step_seconds
-        probes = Instants(last - floor((last - begin) / step) * step, step, floor((last - begin) / step) + 1)
-        with closing(self.open_past(step, RANGE_WITHIN_SECONDS)) as source:
-            polls = await asyncio.to_thread(list, source.read(probes))
+        count = floor((last - begin) / PROBE_SECONDS) + 1
+        probes = Instants(last - (count - 1) * PROBE_SECONDS, PROBE_SECONDS, count)
+        with closing(self.open_past(self.step_seconds, RANGE_WITHIN_SECONDS)) as source:
+            polls = await self._read(source, probes)
+        if polls is None:  # the ranges are smaller
+            return begin
         found = [poll.at.timestamp() for poll in polls if poll.snapshot is not None]
-        return max(begin // self.step_seconds * self.step_seconds, found[0] - step) if found else None
+        return max(begin, found[0] - PROBE_SECONDS) if found else None
 
     async def _ranges(self, begin: float) -> AsyncGenerator[Sequence[Poll], None]:
         """Yield the polls of one range after the other, up to the present."""
-        step, count, failures = self.step_seconds, 1, 0
+        step, count = self.step_seconds, 1
         with closing(self.open_past(step, RANGE_WITHIN_SECONDS)) as source:
             while self.is_owner() and begin <= self.newest():
                 left = floor((self.newest() - begin) / step) + 1
-                polls = await asyncio.to_thread(list, source.read(Instants(begin, step, min(count, left))))
-                failed = [a for poll in polls for a in poll.answers.values() if a.failed and poll.snapshot is None]
-                if failed and failures < ATTEMPTS:
-                    failures += 1
-                    await asyncio.sleep(PAUSE_SECONDS)
-                    continue
-                if failed:
-                    log.warning("mesh %s: its past cannot be read any further: %s", self.mesh, failed[0].detail)
+                polls = await self._read(source, Instants(begin, step, min(count, left)))
+                if polls is None:
                     return
                 yield polls
-                begin, failures = begin + len(polls) * step, 0
+                begin += len(polls) * step
                 count = range_length(polls, step)
+
+    async def _read(self, source: PastSource, instants: Instants) -> Sequence[Poll] | None:
+        """The polls of a range; None if Prometheus does not answer, however often it is asked."""
+        why = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(PAUSE_SECONDS)
+            polls = await asyncio.get_running_loop().run_in_executor(self.thread, lambda: list(source.read(instants)))
+            failed = [a for poll in polls if poll.snapshot is None for a in poll.answers.values() if a.failed]
+            if not failed:
+                return polls
+            why = failed[0].detail
+        log.warning("mesh %s: a part of its past cannot be read: %s", self.mesh, why)
+        return None
 
     async def _push(self, snapshot: MeshSnapshot) -> bool:
         """Push one snapshot. Returns whether the replay can go on."""

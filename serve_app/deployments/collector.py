@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
@@ -70,6 +71,7 @@ class Collector:
         self._loops = {name: self._loop(name, mesh, settings.collector) for name, mesh in collected.items()}
         self._meshes, self._collector = collected, settings.collector
         self._past = PastReader(collected, settings.collector, PAST_SHARE * settings.serve.deadline_seconds)
+        self._past_thread = ThreadPoolExecutor(1, "past")
         self._tasks: set[asyncio.Task[None]] = set()
         self._instruments = open_instruments()
 
@@ -162,7 +164,7 @@ class Collector:
                 await self._ownership.wait_for(mesh)
                 newest = await self._newest(mesh)
                 if newest is None:
-                    one.begin(None, self._past_of(one, 0.0))
+                    one.begin(None, self._past_of(one, 0.0) if await self._is_new(mesh) else None)
                 else:
                     one.begin(newest.at, self._past_of(one, newest.at) if newest.is_replayed else None)
                 await one.run()
@@ -185,6 +187,7 @@ class Collector:
             lambda: one.schedule.newest(time.time()),
             note,
             lambda: self._ownership.is_owner(mesh),
+            self._past_thread,
             step,
         )
 
@@ -207,6 +210,15 @@ class Collector:
             await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, replayed=True)
 
         return push
+
+    async def _is_new(self, mesh: str) -> bool:
+        """Whether the service never had the mesh. One whose state was damaged is watched again at once: people may be
+        waiting for the end of an incident."""
+        caller = Caller(Deadline.after(self._deadline_seconds))
+        try:
+            return not await caller.ask(doors_of(with_session(self._sessions, mesh)).meshes.was_set_aside, mesh)
+        except ServeError:
+            return False
 
     async def _newest(self, mesh: str) -> NewestVerdict | None:
         """The newest verdict of the service; None if there is none. Waits until a session answers:

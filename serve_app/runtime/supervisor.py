@@ -16,9 +16,10 @@ import psutil
 
 PERIOD_SECONDS = 0.5
 PROBE_PERIOD_SECONDS = 5.0
-PROBE_SECONDS = 4.0
+PROBE_SECONDS = 10.0  # the gate itself answers before that, where nothing behind it does
 IRREPLACEABLE = ("gcs_server", "raylet")
-MAX_SILENCE_SECONDS = 60.0  # Serve replaces a proxy within 20 s
+# Serve replaces a proxy within 20 s. Several requests count, since a whole machine may have paused.
+MAX_SILENCE_SECONDS, MIN_SILENT_PROBES = 60.0, 3
 KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
@@ -39,19 +40,22 @@ def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], Non
         Why the service cannot go on; empty: it was stopped.
     """
     answered = probed = time.monotonic()
+    silent = 0  # requests in a row without an answer
     problems: tuple[str, ...] = ()
     # Its own certificate may be of any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
         while not stop.wait(PERIOD_SECONDS):
             if time.monotonic() - probed > PROBE_PERIOD_SECONDS:
                 probed = time.monotonic()
+                silent += 1
                 with suppress(httpx.HTTPError):
                     found = _problems(http.get("/healthz"), problems)
-                    answered = time.monotonic()
+                    answered, silent = time.monotonic(), 0
                     if found != problems:
                         tell(found)
                     problems = found
-            if reason := reason_to_exit(_running_names(), time.monotonic() - answered):
+            silence = time.monotonic() - answered if silent >= MIN_SILENT_PROBES else 0.0
+            if reason := reason_to_exit(_running_names(), silence):
                 return reason
     return ""
 

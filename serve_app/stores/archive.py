@@ -151,11 +151,10 @@ def archive(
     if all(one.incident is None for one in window):
         is_lost = any(one.is_lost for one in window)
         return None if before is None else _end(before, sequence, window[-1].at, ended_unseen=is_lost)
-    old, opened_at, accepted, replayed = Details(0, 0, (), ()), None, None, window[-1].is_replayed
+    old, opened_at, accepted = Details(0, 0, (), ()), None, None
     if before is not None:
         known = unpack_document(before.document)
         old, opened_at, accepted = Details.unpack(before.details), known.opened_at, known.accepted
-        replayed = known.replayed
     earlier = [_SnapshotAndVerdict.of(one, incident) for one in old.read()]
     seen = [*(one for one in earlier if one.at < window[0].at), *window]
     rows = [i for i, one in enumerate(seen) if one.incident is not None]
@@ -163,7 +162,7 @@ def archive(
     after = _end_time(seen, rows[-1])
     ended_unseen = after is not None and seen[rows[-1] + 1].is_lost
     document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after).model_copy(
-        update={"accepted": accepted, "ended_unseen": ended_unseen, "replayed": replayed}
+        update={"accepted": accepted, "ended_unseen": ended_unseen, "replayed": seen[rows[-1]].is_replayed}
     )
     size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _list_gone(worst)
     if worst.at < window[0].at:

@@ -113,7 +113,9 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
     record = Record.unpack(stored.verdict)
     verdict = json.loads(record.document)
-    alerts = [incident for incident in verdict["incidents"] if incident["severity"] != Severity.NOTICE]
+    is_replayed = bool(verdict.get("replayed"))  # absent in version 0.1.0
+    incidents = [] if is_replayed else verdict["incidents"]  # of a time that is over
+    alerts = [incident for incident in incidents if incident["severity"] != Severity.NOTICE]
     muted = verdict.get("muted", ())  # absent in version 0.1.0
     unseen = sum(one.get("kind") == IncidentKind.TELEMETRY_MISSING for one in alerts if one.get("recovering"))
     silence = verdict.get("silence") or {"services": 0}  # absent in version 0.1.0
@@ -123,14 +125,14 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         record.services,
         stored.sequence,
         stored.observed_at,
-        Status.WARMING_UP.value if verdict.get("replayed") else verdict["status"],
+        Status.WARMING_UP.value if is_replayed else verdict["status"],
         score=verdict["mesh_score"],
         threshold=verdict["threshold"],
         probability=verdict["probability"],
         incidents=len(alerts),
         mutes=len(muted),
         silent=silence["services"],
-        notices=len(verdict["incidents"]) - len(alerts),
+        notices=len(incidents) - len(alerts),
         made_at=record.made_at,
         recovering=sum(bool(incident.get("recovering")) for incident in alerts) - unseen,
         hidden=len({service for mute in muted for service in mute["hides"]}),

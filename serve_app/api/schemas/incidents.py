@@ -34,7 +34,8 @@ class ArchivedIncidentDocument(IncidentDocument):
     )
     replayed: bool = Field(
         False,
-        description="true: it began in the past that the service read when the mesh was new; no notification was sent",
+        description="true: it was over in the past that the service read when the mesh was new; no notification was "
+        "sent",
     )
     feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")
     accepted: KeptAcceptanceDocument | None = Field(

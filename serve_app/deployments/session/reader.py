@@ -58,6 +58,10 @@ class Reader:
         """The meshes of all sessions."""
         return self._meshes.gauges()
 
+    def was_set_aside(self, mesh: str) -> bool:
+        """Whether the store has set the mesh aside, because its state was damaged or of another version."""
+        return self._meshes.was_set_aside(mesh)
+
     def scoring(self, mesh: str) -> ScoredMesh | None:
         """How the newest snapshot of a mesh was scored; None: by no process that runs now."""
         return self._scored.get(mesh)

@@ -24,7 +24,7 @@ export function overviewView() {
       alerts.set(mesh, { count: alerts.get(mesh)?.count ?? null, at: Date.now() });
       const since = new Date(1000 * ends(observed_at) - DAY_MS).toISOString();
       feed.incidents(mesh, { since, limit: MAX_COUNTED }).then(
-        ({ incidents }) => alerts.set(mesh, { count: incidents.filter((one) => !isNotice(one)).length, at: Date.now() }),
+        ({ incidents }) => alerts.set(mesh, { count: incidents.filter((one) => !isNotice(one) && !one.replayed).length, at: Date.now() }),
         () => {}, // the number stays unknown
       );
     }

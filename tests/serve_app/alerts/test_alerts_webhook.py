@@ -2,12 +2,14 @@
 
 import hashlib
 import hmac
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from serve_app.alerts import event_queue
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.event_queue import MAX_FAILURES, MAX_FAILURES_ALONE, QueueLimits
 from serve_app.alerts.receivers.webhook import signature
@@ -139,7 +141,11 @@ async def test_a_refused_event_is_not_retried(status: int, tmp_path: Path, caplo
 
 
 @pytest.mark.parametrize("trouble", [500, "close"], ids=str)
-async def test_an_event_that_is_never_taken_holds_up_no_other_incident(trouble: int | str, tmp_path: Path) -> None:
+async def test_an_event_that_is_never_taken_holds_up_no_other_incident(
+    trouble: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_queue, "SET_ASIDE_SECONDS", 0.0)
+
     def behaviour(request: Request) -> int | str:
         return trouble if request.json["incident"]["id"] == "a" else 200
 
@@ -152,6 +158,24 @@ async def test_an_event_that_is_never_taken_holds_up_no_other_incident(trouble: 
         assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 2
     taken = [name for name, _ in _events(server.requests)]
     assert (taken.count("a"), taken.count("b"), taken.count("c")) == (MAX_FAILURES + 1, 1, 1)
+
+
+async def test_a_receiver_that_fails_now_and_then_loses_no_event(tmp_path: Path) -> None:
+    """It recovers from an outage, with some of its servers: an event that fails right after another was taken is sent
+    again."""
+    seen: Counter[str] = Counter()
+
+    def behaviour(request: Request) -> int:
+        name = request.json["incident"]["id"]
+        seen[name] += 1
+        return 502 if name == "a" and seen[name] < MAX_FAILURES + 3 else 200
+
+    async with start_endpoints(behaviour) as (server,):
+        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
+        async with start_notifier(to, tmp_path) as (notifier, instruments):
+            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+            await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
+        assert metric_value(instruments, DROPPED) == 0
 
 
 async def test_an_outage_sets_no_event_aside(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The past of a new mesh is read once, in ranges, and pushed in order."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from serve_app.errors import InvalidDocument, Overloaded, StaleSnapshot
 
 NOW = 1_700_000_040.0  # a multiple of a minute
 HOUR = 3600.0
+THREAD = ThreadPoolExecutor(1)
 
 
 def snapshot(at: datetime) -> MeshSnapshot:
@@ -34,6 +36,8 @@ class Past:
 
     since: float
     outages: int = 0
+    lost_probes: int = 0
+    probes: int = 0
     ranges: list[Instants] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
 
@@ -43,13 +47,15 @@ class Past:
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         is_probe = instants.step == PROBE_SECONDS
-        if not is_probe:
+        if is_probe:
+            self.probes += 1
+        else:
             self.ranges.append(instants)
             self.outages -= 1
         for number in range(instants.count):
             at = instants.begin + number * instants.step
             when = datetime.fromtimestamp(at, UTC)
-            if not is_probe and self.outages >= 0:
+            if self.probes <= self.lost_probes if is_probe else self.outages >= 0:
                 yield Poll(when, None, {("services", "requests"): QueryAnswer(failed="late", detail="too slow")})
             else:
                 yield Poll(when, snapshot(when) if at >= self.since else None, {})
@@ -75,7 +81,8 @@ class Taken:
 def replay(
     past: Past, push: Push, noted: list[float] | None = None, is_owner: Callable[[], bool] = lambda: True
 ) -> Replay:
-    return Replay("shop", past.open, push, lambda: NOW, (noted if noted is not None else []).append, is_owner)  # type: ignore[arg-type]  # a stand-in
+    note = (noted if noted is not None else []).append
+    return Replay("shop", past.open, push, lambda: NOW, note, is_owner, THREAD)  # type: ignore[arg-type]  # a stand-in
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +96,7 @@ async def test_each_minute_of_the_past_is_pushed_once_and_in_order() -> None:
     assert taken.times == [NOW - 24 * HOUR + minute * 60 for minute in range(24 * 60 + 1)]
     assert noted == sorted(noted)
     assert noted[-1] == 1
-    assert set(past.steps) == {PROBE_SECONDS, STEP_SECONDS}
+    assert set(past.steps) == {STEP_SECONDS}, "rates are over a minute, also of the instants that are an hour apart"
 
 
 async def test_no_range_is_longer_than_an_hour() -> None:
@@ -123,7 +130,15 @@ async def test_a_range_that_fails_is_asked_again() -> None:
 async def test_a_prometheus_that_stops_answering_does_not_hold_up_live_snapshots() -> None:
     past, taken = Past(0.0, outages=100), Taken()
     assert await replay(past, taken.push).run(NOW - HOUR) is None
-    assert len(past.ranges) == replays.ATTEMPTS + 1
+    assert len(past.ranges) == replays.ATTEMPTS
+
+
+@pytest.mark.parametrize(("lost", "begins"), [(2, NOW - 90 * 60), (replays.ATTEMPTS, NOW - 90 * 60)])
+async def test_a_slow_answer_at_first_costs_no_past(lost: int, begins: float) -> None:
+    past, taken = Past(NOW - 90 * 60, lost_probes=lost), Taken()
+    assert await replay(past, taken.push).run(NOW - 3 * HOUR) == NOW
+    assert taken.times[0] == begins
+    assert len(taken.times) == 91
 
 
 async def test_a_busy_service_gets_the_same_snapshot_again() -> None:

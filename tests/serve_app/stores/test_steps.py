@@ -188,6 +188,24 @@ def test_an_incident_of_the_replayed_past_says_so_in_the_archive_and_a_live_one_
 
 
 @locally
+def test_an_incident_that_the_replayed_past_shares_with_the_present_is_a_live_one(place: StoreSettings) -> None:
+    """People are notified of it with the first live verdict."""
+    spec = MeshSpec(services=24, calls_per_service=3, seed=3)
+    faults, changes = plan_scenario(
+        spec, ("error_burst",), 1, snapshots=90, first=30, duration=(30, 30), quiet=(24, 28), churn_per_hour=0
+    )
+    with closing(open_store(place)) as store:
+        session, is_live = Session(store, Settings()), False
+        for snapshot in Simulator(spec, faults, changes, 90).snapshots():
+            verdict = json.loads(session.push(snapshot, replayed=not is_live))
+            (gauge,) = session.meshes.gauges()
+            assert (gauge.incidents > 0) == (is_live and bool(verdict["incidents"]))
+            is_live = is_live or bool(verdict["incidents"])
+        (found,) = store.incidents("prod", IncidentFilter())
+    assert not unpack_document(found.document).replayed
+
+
+@locally
 def test_services_and_calls_that_stay_are_checked_once(place: StoreSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """A push is checked where it is decoded. The session shares the services and calls of the snapshot before it."""
     first, *others = islice(Simulator(MeshSpec(services=20, calls_per_service=2, latent=0)).snapshots(), 3)

@@ -1,5 +1,6 @@
 """Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
 
+import json
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.serve_app.running import (
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 
+IN_JSON = {"content-type": JSON}
 SMALL = MeshSpec(services=30, seed=3)
 CUT = MeshSpec(services=120, namespaces=6, seed=5)
 
@@ -50,6 +52,13 @@ def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
     assert "at least 10" in problem(few, 422, "invalid-document", "/snapshots")["detail"]
     many = service.http.post("/v1/score", json={"snapshots": documents * 13})
     problem(many, 413, "document-too-large", "/snapshots")
+    twice = json.dumps({"snapshots": documents})[:-1] + ', "snapshots": []}'
+    problem(service.http.post("/v1/score", content=twice, headers=IN_JSON), 422, "invalid-document", "/snapshots")
+    heavy = b'{"snapshots": [' + b"0," * 2**22 + b"0]}"
+    assert (
+        "too much memory"
+        in problem(service.http.post("/v1/score", content=heavy, headers=IN_JSON), 413, "document-too-large")["detail"]
+    )
     documents[4], documents[5] = documents[5], documents[4]
     problem(
         service.http.post("/v1/score", json={"snapshots": documents}),
