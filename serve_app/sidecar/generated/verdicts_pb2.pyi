@@ -120,7 +120,7 @@ class Policy(_message.Message):
     def __init__(self, service: _Optional[str] = ..., sensitivity: _Optional[str] = ..., mute: _Optional[str] = ..., team: _Optional[str] = ..., contact: _Optional[str] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted", "silence", "watching", "lost", "reconstruction")
+    __slots__ = ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "suspects", "incidents", "coverage", "missing_parts", "model", "muted", "silence", "watching", "lost", "reconstruction", "replayed")
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +137,7 @@ class Verdict(_message.Message):
     WATCHING_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     RECONSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     observed_at: _timestamp_pb2.Timestamp
     sequence: int
     status: str
@@ -153,7 +154,8 @@ class Verdict(_message.Message):
     watching: _containers.RepeatedCompositeFieldContainer[Watched]
     lost: _containers.RepeatedScalarFieldContainer[str]
     reconstruction: Reconstruction
-    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sequence: _Optional[int] = ..., status: _Optional[str] = ..., mesh_score: _Optional[float] = ..., threshold: _Optional[float] = ..., probability: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ..., coverage: _Optional[float] = ..., missing_parts: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., muted: _Optional[_Iterable[_Union[MuteInForce, _Mapping]]] = ..., silence: _Optional[_Union[Silence, _Mapping]] = ..., watching: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ..., lost: _Optional[_Iterable[str]] = ..., reconstruction: _Optional[_Union[Reconstruction, _Mapping]] = ...) -> None: ...
+    replayed: bool
+    def __init__(self, observed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., sequence: _Optional[int] = ..., status: _Optional[str] = ..., mesh_score: _Optional[float] = ..., threshold: _Optional[float] = ..., probability: _Optional[float] = ..., suspects: _Optional[_Iterable[_Union[Suspect, _Mapping]]] = ..., incidents: _Optional[_Iterable[_Union[Incident, _Mapping]]] = ..., coverage: _Optional[float] = ..., missing_parts: _Optional[_Iterable[int]] = ..., model: _Optional[str] = ..., muted: _Optional[_Iterable[_Union[MuteInForce, _Mapping]]] = ..., silence: _Optional[_Union[Silence, _Mapping]] = ..., watching: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ..., lost: _Optional[_Iterable[str]] = ..., reconstruction: _Optional[_Union[Reconstruction, _Mapping]] = ..., replayed: _Optional[bool] = ...) -> None: ...
 
 class Reconstruction(_message.Message):
     __slots__ = ("loss", "drift", "loss_threshold", "drift_threshold", "exceeded", "since", "text")

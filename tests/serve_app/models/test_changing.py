@@ -154,7 +154,7 @@ def test_the_command_line_changes_models(url: str, candidate: ModelPin) -> None:
     assert json.loads(models("show", short))["sha256"] == candidate.sha256
     assert f"10% of the meshes use {candidate.version}" in models("canary", short)
     assert "10%" in models("list")
-    assert f"all meshes use {candidate.version}; the weights of the settings runs beside it" in models("promote", short)
+    assert f"all meshes use {candidate.version}\n" in models("promote", short)
     assert "all meshes use the weights of the settings" in models("rollback", "--reason", "a test")
     assert f"mesh shop uses {candidate.version}" in models("promote", short, "--mesh", "shop")
     assert "mesh shop" not in models("rollback", "--mesh", "shop")

@@ -135,7 +135,7 @@ def test_pushed_snapshots_have_the_verdicts_of_the_pipeline(pushed_mesh: Pushed)
             Snapshot(observed_at=Timestamp(seconds=2_000_000_000), services=[Service(namespace="a b", name="")]),
             "INVALID_ARGUMENT",
             "invalid-document",
-            "/services/0/namespace",
+            "/services/0/name",
             "got",
         ),
         (
