@@ -185,7 +185,7 @@ def test_a_report_is_one_page_that_may_not_run_scripts(service: Service, verdict
 @pytest.mark.usefixtures("verdicts")
 def test_the_source_of_snapshots(service: Service) -> None:
     nothing: dict[str, Any] = {"handed_on": None, "stale_seconds": 0.0, "masked": [], "incomplete": "", "problem": ""}
-    assert service.http.get(PATH).json()["source"] == {"collected": False, "remarks": [], **nothing}
+    assert service.http.get(PATH).json()["source"] == {"collected": False, "remarks": [], "replayed": None, **nothing}
     problem(service.http.get("/v1/meshes/Not%20A%20Name"), 400, "bad-mesh-name")
 
 

@@ -54,7 +54,7 @@ def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
     problem(many, 413, "document-too-large", "/snapshots")
     twice = json.dumps({"snapshots": documents})[:-1] + ', "snapshots": []}'
     problem(service.http.post("/v1/score", content=twice, headers=IN_JSON), 422, "invalid-document", "/snapshots")
-    heavy = b'{"snapshots": [' + b"0," * 2**22 + b"0]}"
+    heavy = b'{"snapshots": [' + b"0," * 2**21 + b"0]}"
     assert (
         "too much memory"
         in problem(service.http.post("/v1/score", content=heavy, headers=IN_JSON), 413, "document-too-large")["detail"]
