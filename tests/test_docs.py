@@ -227,8 +227,8 @@ def test_settings_of_examples_are_valid(text: str, tmp_path: Path) -> None:
 def test_each_source_has_an_example() -> None:
     page = ROOT / "docs" / "sources.md"
     examples = "".join(text for language, text in FENCE.findall(page.read_text("utf-8")) if language == "toml")
-    alone = {"istio-ambient", "nginx-ingress"}  # beside another one
-    assert [name for name in KNOWN if f'"{name}"' not in examples and name not in alone] == []
+    beside = {"istio-ambient", *(name for name, dialect in KNOWN.items() if dialect.front_door)}
+    assert [name for name in KNOWN if f'"{name}"' not in examples and name not in beside] == []
     assert [name for name in KNOWN if f"`{name}`" not in page.read_text("utf-8")] == []
 
 
@@ -239,6 +239,8 @@ def test_readme_and_the_page_on_live_meshes_name_each_source() -> None:
         "opentelemetry-http": "HTTP metrics of OpenTelemetry",
         "span-metrics": "span metrics",
         "nginx-ingress": "ingress-nginx",
+        "envoy-gateway": "Envoy Gateway",
+        "haproxy-ingress": "HAProxy",
     }
     section = README.read_text("utf-8").partition("## Your own mesh in five minutes")[2].partition("\n## ")[0].lower()
     assert [name for name in KNOWN if names.get(name, name).lower() not in section] == []
@@ -247,7 +249,7 @@ def test_readme_and_the_page_on_live_meshes_name_each_source() -> None:
 
 
 def test_each_source_has_a_live_test() -> None:
-    texts = [path.read_text("utf-8") for path in (ROOT / "tests" / "live").glob("*.py")]
+    texts = [path.read_text("utf-8") for path in (ROOT / "tests" / "live").rglob("*.py")]
     assert [name for name in KNOWN if not any(f'"{name}"' in text for text in texts)] == []
 
 
