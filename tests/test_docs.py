@@ -59,6 +59,7 @@ NOT_RUN = {
     "docker compose": "no Docker here; test_workflows.py",
     "helm ": "tests/cluster/test_page.py",
     "kubectl ": "no cluster here; tests/cluster/test_page.py runs what needs none",
+    "make test-kubernetes": "no cluster here; tests/kubernetes runs where KUBECONFIG names one",
     "systemctl": "no systemd that runs here; test_systemd.py",
     "tagae serve --single": "a Prometheus; tests/serve_app/sidecar",
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",

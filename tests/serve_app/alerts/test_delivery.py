@@ -32,7 +32,6 @@ from tests.serve_app.alerts.alerting import (
     firing,
     incident,
     metric_value,
-    notice,
     receivers,
     resend_after,
     saved,
@@ -125,14 +124,6 @@ async def test_a_notifier_that_never_ran_keeps_its_verdicts(store: StateStore) -
     await notifier.close()
     await notifier.run()  # it is closed
     assert [alert.labels["incident"] for alert in firing(stored_state(store))] == ["a"]
-
-
-@pytest.mark.parametrize(("sends", "expected"), [(True, ["a", "n"]), (False, ["a"])])
-async def test_without_notices_only_alerts_are_sent(sends: bool, expected: list[str], store: StateStore) -> None:
-    notifier = AlertDelivery(receivers(notices=sends), store, PrometheusInstruments(), lambda: NOW)
-    accept(notifier, "shop", verdict(incident("a", "pay/bank"), notice("n")), NOW)
-    await notifier.close()
-    assert [alert.labels["incident"] for alert in firing(stored_state(store))] == expected
 
 
 async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> None:
