@@ -46,6 +46,7 @@ MAY_BE_EMPTY = {
     "tagae_gpu_fallbacks_total",
     "ray_serve_deployment_error_counter_total",
     "tagae_parts_missing_total",
+    "tagae_collector_replayed",
     "tagae_snapshots_dropped_total",
     "tagae_session_evictions_total",
     "tagae_session_load_seconds_bucket",
