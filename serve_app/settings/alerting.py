@@ -113,8 +113,10 @@ class NotifySettings(SettingsGroup):
         if not isinstance(given, dict) or not isinstance(given.get("webhooks"), list | tuple):
             return given
         others = {name: value for name, value in given.items() if name != "webhooks"}
-        hooks = [{"kind": "webhook", "options": one} for one in given["webhooks"]]
-        return {**others, "receivers": [*given.get("receivers", ()), *hooks]}
+        known = [*given.get("receivers", ())]
+        options = [dict(one).get("options") for one in known]  # of settings that were read from the same file before
+        hooks = [{"kind": "webhook", "options": one} for one in given["webhooks"] if one not in options]
+        return {**others, "receivers": [*known, *hooks]}
 
     @model_validator(mode="after")
     def _all_different(self) -> Self:

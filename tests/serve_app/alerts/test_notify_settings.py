@@ -138,6 +138,7 @@ def test_webhooks_of_version_0_2_are_receivers(tmp_path: Path) -> None:
         """
     )
     assert [one.options["url"][-6:] for one in load(file).notify.receivers] == ["/other", "9/hook"]
-    file.write_text("[notify]\nwebhooks = [{ address = 1 }]\n")
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[notify]\nwebhooks = [{ address = 1 }]\n")
     with pytest.raises(BadSettings, match="address"):
-        load(file)
+        load(wrong)
