@@ -17,7 +17,7 @@ export function sceneOf(next) {
     [first] = incident?.suspects ?? [];
   return {
     ...scene,
-    path: hopsOf(scene.map.spread[incident?.id]),
+    path: hopsOf(scene.map.spread?.[incident?.id]),
     evidence: callsOf(first ? [first] : []),
     newCalls: callsOf(incident?.suspects ?? [], NEW),
     originCall: originCall(scene),
