@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 from tests.live.history import write_lines
@@ -55,4 +55,4 @@ class Written:
 def write(periods: list[Written], file: Path) -> None:
     """Write periods as OpenMetrics text."""
     metrics = dict.fromkeys(metric for one in periods for metric in one.rows)
-    write_lines({metric: chain.from_iterable(one.lines(metric) for one in periods) for metric in metrics}, file)
+    write_lines({name: chain.from_iterable(map(Written.lines, periods, repeat(name))) for name in metrics}, file)

@@ -127,7 +127,7 @@ class CanaryDocument(Document):
     share: float | None = Field(
         None,
         ge=0,
-        lt=1,
+        le=1,
         strict=True,
         allow_inf_nan=False,
         description="share of the meshes that use it; 0: none, it only scores in the shadow; absent or null: 0.1",

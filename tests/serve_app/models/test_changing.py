@@ -166,7 +166,7 @@ def test_what_cannot_be_done_is_refused_by_name(url: str, candidate: ModelPin) -
         problem(http.post("/v1/models/rollback", json={"mesh": "never-changed"}), 409, "unfit-model")
         path = f"/v1/models/{candidate.version}"
         problem(http.post(f"{path}/canary", content=b"{"), 400, "malformed-document")
-        problem(http.post(f"{path}/canary", json={"share": 1}), 422, "invalid-document", "/share")
+        problem(http.post(f"{path}/canary", json={"share": 1.5}), 422, "invalid-document", "/share")
         problem(http.post(f"{path}/promote", json={"mesh": "../x"}), 400, "bad-mesh-name")
         problem(http.post(f"{path}/promote", json={"all": True}), 422, "invalid-document", "/all")
         with pytest.raises(UnknownModel):
