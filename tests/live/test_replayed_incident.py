@@ -163,7 +163,7 @@ def replay_verdicts(
         pytest.param(
             COARSE_MS,
             (16.0, 60.0),
-            (Tolerance(0.92, 0.9, 1, 16, 0.25), Tolerance(0.95, 0.8, 3, 3, 0.5)),
+            (Tolerance(0.92, 0.9, 3, 16, 0.25), Tolerance(0.95, 0.8, 3, 3, 0.5)),
             id="Istio's buckets",
         ),
     ],
