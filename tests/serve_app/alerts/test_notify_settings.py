@@ -109,7 +109,6 @@ def test_printed_settings_are_a_file_with_the_same_settings(config: Path, tmp_pa
         ({"receivers": [hook(), hook()]}, ["receivers", "the same webhook twice"]),
         ({"receivers": [hook(username="u", bearer_token_file="/t")]}, ["got both"]),
         ({"receivers": [hook(password_file="/t")]}, ["expected username too"]),
-        ({"webhooks": [{"url": "http://a"}]}, ["notify.webhooks", "no such setting", "receivers"]),
         ({"cluster": ""}, ["notify.cluster"]),
         ({"alertmanager": []}, ["notify.alertmanager", "no such setting", "alertmanagers, receivers"]),
     ],
