@@ -22,7 +22,7 @@ from serve_app.models.registry import Registry
 from serve_app.pipeline import Mesh, Options, advance
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
-START = datetime(2026, 1, 1, tzinfo=UTC)  # of what is followed from snapshot to snapshot
+START = datetime(2026, 1, 1, tzinfo=UTC)  # time of the first snapshot
 OPENSSL = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
 OPENSSL += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
 

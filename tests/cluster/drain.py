@@ -51,7 +51,7 @@ class Cluster:
         return meanwhile
 
     def _ask(self, budget: dict[str, Any], pod: Pod) -> None:
-        """What the API server does when it is asked for an eviction."""
+        """Refuse an eviction that a budget forbids, as the API server does."""
         wanted = budget["selector"]["matchLabels"].items()
         if not wanted <= pod.labels.items():
             return
