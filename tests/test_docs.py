@@ -66,6 +66,7 @@ NOT_RUN = {
     "--since 24h": "a Prometheus with a past; tests/live/test_day_zero.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
     "tagae embeddings export": "a service with a mesh; tests/serve_app/test_embeddings_service.py",
+    "tagae notify test": "receivers; tests/serve_app/alerts/test_receivers_of_a_service.py",
     "tagae models": "a registry and a service with one; tests/serve_app/models",
     "tagae incidents show": "an incident; tests/serve_app/cli/test_incidents_command.py",
     "--objectives": "a file of settings; tests/serve_app/test_objectives.py, tests/live/test_objective_rules.py",
