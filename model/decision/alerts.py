@@ -50,7 +50,7 @@ def follow_alerts(
         when.interval_seconds,
         deviating=high,
         unseen=unseen,
-        lately=memory.ended_lately(when.observed_at),
+        lately=[one for one in memory.ended_lately(when.observed_at) if not one.scope],
     )
 
 

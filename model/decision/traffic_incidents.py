@@ -10,7 +10,7 @@ import numpy as np
 from model.evidence.traffic import MESH, TrafficChange, contains, traffic_score
 from model.incidents.confirmation import confirm_services
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over
+from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over, reopen
 from model.incidents.policy import AlertPolicy
 from model.incidents.verdict_context import VerdictContext
 from model.verdict import Reason, Severity, Suspect, worst
@@ -21,12 +21,13 @@ HALF = 0.5  # of the usual requests of a namespace or an entry point, below whic
 
 @dataclass(frozen=True, slots=True)
 class FollowedTraffic:
-    """The memory with the newest streaks, the open incidents of traffic that raise an alert and those that do not, and
-    the decisive score of traffic."""
+    """The memory with the newest streaks, the open incidents of traffic that raise an alert and those that do not,
+    those that ended with this snapshot, and the decisive score of traffic."""
 
     memory: IncidentMemory
     alerts: tuple[OpenIncident, ...]
     notices: tuple[OpenIncident, ...]
+    ended: tuple[OpenIncident, ...]
     score: float
 
 
@@ -62,8 +63,9 @@ def follow_traffic(
     lasting = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
     above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, lasting, now)
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
+    lately = {(one.scope, _is_surge(one)): one for one in memory.ended_lately(now) if one.scope}
     new = [
-        _start(far[scope], above[scope][1])
+        _start(far[scope], above[scope][1], lately.get((scope, far[scope].is_surge)))
         for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True)
         if is_confirmed
         and (surprise[scope] >= when.level or not far[scope].is_gross)
@@ -72,15 +74,13 @@ def follow_traffic(
     ]
     followed = [_follow(one, by_scope.get(one.scope), silent >= set(one.members), policy) for one in open_now]
     fades_after = max(FADED_SECONDS / when.interval_seconds, policy.clear)
-    alive = [
-        one
-        for one in (*_distinct(followed), *new)
-        if silent >= set(one.members) or not is_over(one, policy.clear, fades_after)
-    ]
+    distinct = _distinct(followed)
+    ended = tuple(one for one in distinct if not silent >= set(one.members) and is_over(one, policy.clear, fades_after))
+    alive = [one for one in (*distinct, *new) if one not in ended]
     described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
     alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
     score = max((surprise[s] for s, sure in zip(names, confirmed.tolist(), strict=True) if sure), default=0.0)
-    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices, score)
+    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices, ended, score)
 
 
 def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenIncident:
@@ -101,8 +101,11 @@ def _distinct(incidents: Sequence[OpenIncident]) -> list[OpenIncident]:
     return list(oldest.values())
 
 
-def _start(change: TrafficChange, since: datetime) -> OpenIncident:
+def _start(change: TrafficChange, since: datetime, lately: OpenIncident | None) -> OpenIncident:
+    """Return the incident of a change: a new one, or ``lately``, about the same, if it ended shortly before."""
     members = tuple(sorted(change.entry_points))
+    if lately:
+        return replace(reopen(lately), severity=_severity(change), members=members)
     return OpenIncident(
         id=incident_id(since, (change.scope,)),
         since=since,

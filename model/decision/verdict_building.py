@@ -74,11 +74,12 @@ def build_verdict(
     if lost:
         alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
         memory = replace(memory, lost=(*memory.lost, *lost))
-    memory = memory.forget_ended(alerting.open).end(alerting.ended, when.observed_at)
+    memory = memory.forget_ended(alerting.open)
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
     of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when)
-    memory, noticing = follow_notices(evidence, of_traffic.memory, alerting.open, muted, policy, when)
+    memory = of_traffic.memory.end((*alerting.ended, *of_traffic.ended), when.observed_at)
+    memory, noticing = follow_notices(evidence, memory, alerting.open, muted, policy, when)
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
     memory, incidents = _describe_open(meta, evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
     mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
@@ -279,6 +280,7 @@ def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertP
         suspects=incident.suspects,
         affected=incident.members,
         changes=incident.changes,
+        recurrences=incident.recurrences,
         recovering=is_recovering(incident, policy.clear),
         suspects_at=incident.suspects_at,
         scope=incident.scope,

@@ -4,7 +4,8 @@ Tails near planned changes are heavy, because new processes are slow for a momen
 improbable there. But what new processes do is soon over: caches fill, and a rollout restarts a few replicas at a time.
 A service that stays far slower than before its change, or fails far more, has a bad version or another fault. Baselines
 pause near a change, so what is usual is the level before it. The slowest requests say little, since a few cold replicas
-make p99 several times as high during a harmless rollout.
+make p99 several times as high during a harmless rollout. A version changes the self time of its service: four times as
+much of it can be half of what a request takes there, when its callees take the rest.
 """
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.scored_mesh import ScoredMesh
-from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, OWN_TIME, P50, RATE, Channel
+from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, P50, RATE, Array, Channel
 from model.ordering import largest_of_rows
 from model.snapshot import BoolArray
 from model.state.change_impact import KNOWN, OWN
@@ -20,12 +21,12 @@ from model.state.filters import BOUND, SEEN, SHORT_RATE, Deviation
 
 LASTS_SECONDS, MIN_SNAPSHOTS = 105.0, 3  # for which it has been worse by ``BOUND`` sigmas, whichever is longer
 TOLERANCE = 0.95  # of the average over 4 snapshots after such a time
-SLOWER = np.log(2.2)  # logarithm of how many times as slow it is
+SLOWER = 2.2  # times as slow as before it
 NOTICEABLE = 0.15  # of the rise that users notice: a version that is far slower can be rolled back before they do
 OPEN_SECONDS = 1800.0  # for which an alert that began after a change is still about it
 FAILS = 0.05  # share of its requests that fail, beyond the usual one
 SIGMAS = 3.0  # of the newest deviation
-NODE_LATENCIES, EDGE_LATENCIES = [P50, OWN_TIME], [P50]
+MIN_SELF = 0.05  # of a latency, that is self time
 
 
 def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
@@ -45,36 +46,66 @@ def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
     lasted = TOLERANCE * BOUND * (1 - (1 - SHORT_RATE) ** snapshots)
     destination = state.edge_index[1, calls]
     for surprise, found in (
-        (slow, _is_slow(observation.node, own, NODE_LATENCIES, lasted, mesh.floors.p50)),
+        (slow, _is_slow(observation.node, own, lasted, mesh.floors.p50, _waits(mesh, own))),
         (failing, _is_failing(observation.node, own, NODE_CHANNELS[ERROR], lasted)),
     ):
         surprise[np.flatnonzero(own)[found]] = EVENT_SURPRISE
     for surprise, found in (
-        (slow, _is_slow(observation.edge, calls, EDGE_LATENCIES, lasted, mesh.floors.p50)),
+        (slow, _is_slow(observation.edge, calls, lasted, mesh.floors.p50)),
         (failing, _is_failing(observation.edge, calls, EDGE_CHANNELS[ERROR], lasted)),
     ):
         surprise[destination[found]] = EVENT_SURPRISE
     return Finding(EvidenceKind.LATENCY, slow), Finding(EvidenceKind.ERROR, failing)
 
 
-def _is_slow(past: Deviation, rows: BoolArray, channels: list[int], lasted: float, floor: float) -> BoolArray:
-    """Return which of n rows have a latency that is far higher for long, ``[n]``. Users notice a rise of ``floor``
-    s."""
-    now, usual = past.value[rows][:, channels], past.expected[rows][:, channels]
-    far = (now - usual >= SLOWER) & (np.exp(now) - np.exp(usual) >= NOTICEABLE * floor)
-    found: BoolArray = (_lasts(past, rows, channels, lasted) & far).any(axis=1)
-    return found
+def _is_slow(
+    past: Deviation, rows: BoolArray, lasted: float, floor: float, waits: tuple[Array, Array] | None = None
+) -> BoolArray:
+    """Return which of n rows have a median latency that is far higher for long, ``[n]``, or a self time.
+
+    Args:
+        past: of services or calls.
+        rows: n of them.
+        lasted: average deviation of those that last.
+        floor: s, of which users notice a rise.
+        waits: for callees in a request, now and usually, ``[n]`` each, s; None: not known.
+    """
+    now, usual = np.exp(past.value[rows, P50]), np.exp(past.expected[rows, P50])
+    found = now >= SLOWER * usual
+    if waits is not None:
+        waited, usually = waits
+        self_time = np.maximum(usual - usually, MIN_SELF * usual)
+        found |= now - usual - np.maximum(waited - usually, 0) >= (SLOWER - 1) * self_time
+    found &= now - usual >= NOTICEABLE * floor
+    is_slow: BoolArray = _lasts(past, rows, P50, lasted) & found
+    return is_slow
+
+
+def _waits(mesh: ScoredMesh, rows: BoolArray) -> tuple[Array, Array]:
+    """Return how long n services wait for their callees in a request, now and usually, ``[n]`` each, s. Calls whose
+    latency is not measured are left out of both."""
+    node, edge = mesh.observation.node, mesh.observation.edge
+    source = mesh.state.edge_index[0]
+    measured = np.flatnonzero(rows[source] & edge.observed[:, P50])
+    requests, calls = NODE_CHANNELS[RATE], EDGE_CHANNELS[RATE]
+    waits = []
+    for of_node, of_edge in ((node.value, edge.value), (node.expected, edge.expected)):
+        waited = calls.invert(of_edge[measured, RATE]) * np.exp(of_edge[measured, P50])
+        total = np.bincount(source[measured], waited, len(rows))[rows]
+        waits.append((total / np.maximum(requests.invert(of_node[rows, RATE]), 0.05)).astype(np.float32))
+    now, usually = waits
+    return now, usually
 
 
 def _is_failing(past: Deviation, rows: BoolArray, channel: Channel, lasted: float) -> BoolArray:
     """Return which of n rows fail far more for long, ``[n]``."""
     now, usual = (channel.invert(of[rows, ERROR]) for of in (past.value, past.expected))
-    found: BoolArray = _lasts(past, rows, [ERROR], lasted)[:, 0] & (now - usual >= FAILS)
+    found: BoolArray = _lasts(past, rows, ERROR, lasted) & (now - usual >= FAILS)
     return found
 
 
-def _lasts(past: Deviation, rows: BoolArray, channels: list[int], lasted: float) -> BoolArray:
-    """Return which series of n rows deviate now as they did on average, ``[n, len(channels)]``."""
-    now, before = (of[rows][:, channels] for of in (past.now, past.past_short))
-    lasting: BoolArray = past.observed[rows][:, channels] & (now >= SIGMAS) & (before >= lasted)
+def _lasts(past: Deviation, rows: BoolArray, channel: int, lasted: float) -> BoolArray:
+    """Return which of n rows deviate in a channel now as they did on average, ``[n]``."""
+    now, before = past.now[rows, channel], past.past_short[rows, channel]
+    lasting: BoolArray = past.observed[rows, channel] & (now >= SIGMAS) & (before >= lasted)
     return lasting
