@@ -27,6 +27,7 @@ OPEN_SECONDS = 1800.0  # for which an alert that began after a change is still a
 FAILS = 0.05  # share of its requests that fail, beyond the usual one
 SIGMAS = 3.0  # of the newest deviation
 MIN_SELF = 0.05  # of a latency, that is self time
+OWN_SHARE = 0.5  # of the rise, that callees must not explain
 
 
 def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
@@ -75,7 +76,8 @@ def _is_slow(
     if waits is not None:
         waited, usually = waits
         self_time = np.maximum(usual - usually, MIN_SELF * usual)
-        found |= now - usual - np.maximum(waited - usually, 0) >= (SLOWER - 1) * self_time
+        by_itself = now - usual - np.maximum(waited - usually, 0)
+        found |= by_itself >= np.maximum((SLOWER - 1) * self_time, OWN_SHARE * (now - usual))
     found &= now - usual >= NOTICEABLE * floor
     is_slow: BoolArray = _lasts(past, rows, P50, lasted) & found
     return is_slow

@@ -110,6 +110,7 @@ def test_a_leak_beyond_the_teeth_of_a_heap_is_found() -> None:
     [
         ("noise", flat()),
         ("a step", np.where(np.arange(BLOCKS) < BLOCKS - 6, 0.4, 0.6)),
+        ("the steps of a rollout", 0.4 + np.interp(np.arange(BLOCKS), [BLOCKS - 7, BLOCKS - 4], [0, 0.2])),
         ("growth towards a plateau", 0.4 + 0.2 * (1 - np.exp(-np.arange(-8, BLOCKS - 8).clip(0) / 4))),
         ("a saw-tooth", 0.4 + 0.15 * (np.arange(BLOCKS) % 12) / 12),
         ("a saw-tooth with a longer tooth", np.append(0.4 + 0.1 * (np.arange(BLOCKS - 10) % 12) / 12, TOOTH)),

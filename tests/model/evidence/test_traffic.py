@@ -78,7 +78,8 @@ class Gateways:
         silent = {name for name, request in zip(self.names, requests.tolist(), strict=True) if np.isnan(request)}
         followed = follow_traffic(self.changes, self.memory, self.alerted, silent, policy, self.when())
         self.score = followed.score
-        self.memory = replace(followed.memory, open=(*followed.alerts, *followed.notices))
+        memory = followed.memory.end(followed.ended, self.now)
+        self.memory = replace(memory, open=(*followed.alerts, *followed.notices))
         return self.memory.open
 
     def run(self, snapshots: int, *factors: float) -> list[tuple[OpenIncident, ...]]:
@@ -395,6 +396,17 @@ def test_a_loss_recovers_and_ends_when_the_requests_are_back() -> None:
     assert after[0][0].id == incident.id
     assert 3 <= sum(map(bool, after)) <= 6
     assert after[-1] == ()
+
+
+@pytest.mark.parametrize(("calm", "ids"), [(8, 1), (40, 2)])
+def test_a_loss_that_returns_within_minutes_is_the_same_incident(calm: int, ids: int) -> None:
+    mesh = Gateways()
+    (loss,) = mesh.run(20, 0.2)[-1]
+    assert mesh.run(calm, 1.0)[-1] == ()
+    (again,) = mesh.run(6, 0.2)[-1]
+    assert len({loss.id, again.id}) == ids
+    assert again.recurrences == 2 - ids
+    assert again.members == loss.members
 
 
 def test_a_loss_whose_requests_are_partly_back_stays_open_unless_they_are_near_the_usual() -> None:

@@ -14,7 +14,7 @@ from model.incidents.threshold import Track
 from model.snapshot import PlannedChange
 from model.state.change_impact import HARMLESS, KEPT, KNOWN, OWN, UNEXPOSED, settled_series
 from model.state.filters import CENTRE, SLOW_CENTRE
-from model.state.mesh_state import Observation
+from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
 from model.verdict import Severity
 from tests.builders import START, open_incident
@@ -35,17 +35,24 @@ class Rollout:
     def __init__(self, settled: int = 60) -> None:
         self.rng = np.random.default_rng(5)
         self.index = settled
-        self.state = settled_state(settled, sigma=0.03)
+        self.state = settled_state(settled, sigma=0.03) if settled else MeshState()
 
     def see(
-        self, node: Change | None = None, edge: Change | None = None, changes: Iterable[PlannedChange] = ()
+        self,
+        node: Change | None = None,
+        edge: Change | None = None,
+        changes: Iterable[PlannedChange] = (),
+        *,
+        cart: Change | None = None,
     ) -> Observation:
-        """Observe a snapshot with these factors on metrics of the store, and of the calls to it."""
+        """Observe a snapshot with these factors on metrics of the store, of the calls to it, and of the cart."""
         made = noisy(self.index, self.rng, sigma=0.03)
         nodes, edges = made.node_features.copy(), made.edge_features.copy()
         nodes[~made.node_observed], edges[~made.edge_observed] = np.nan, np.nan
         for metric, factor in (node or {}).items():
             nodes[STORE, metric] *= factor
+        for metric, factor in (cart or {}).items():
+            nodes[CART, metric] *= factor
         for metric, factor in (edge or {}).items():
             edges[INTO_STORE, metric] *= factor
         memory = self.state.memory.advance_changes(changes, REMEMBERED, 120)
@@ -84,6 +91,24 @@ def test_a_service_that_stays_far_slower_since_its_deploy_is_found(node: Change,
     found = Rollout().run(REMEMBERED, node, edge, [DEPLOY])
     assert first(found, 0) in (LASTS - 1, LASTS)
     assert found[LASTS:-1] == [(EVENT_SURPRISE, 0.0)] * (REMEMBERED - LASTS - 1)
+
+
+@pytest.mark.parametrize(("slower", "callee_slower", "is_found"), [(1.4, 1.0, True), (1.4, 1.45, False)])
+def test_a_new_version_that_multiplies_the_self_time_is_found_though_callees_take_the_most(
+    slower: float, callee_slower: float, is_found: bool
+) -> None:
+    """The cart waits for 18 of its 20 ms. It has got 8 ms slower: by itself, or because the store has."""
+    mesh = Rollout(settled=0)
+    for _ in range(60):
+        mesh.see(edge={P50: 3.6})
+    found = []
+    for i in range(REMEMBERED):
+        change = [PlannedChange("deploy", "shop/cart", "v2")] if i == 0 else []
+        edge = {P50: 3.6 * callee_slower}
+        observation = mesh.see(edge=edge, changes=change, cart={P50: slower})
+        surprise = surprise_of(find_bad_changes, mesh.state, observation)
+        found.append(float(surprise[EvidenceKind.LATENCY][CART]))
+    assert any(found) == is_found
 
 
 @pytest.mark.parametrize(("node", "edge"), [({ERROR: 15.0}, {}), ({}, {ERROR: 15.0})])
@@ -225,7 +250,7 @@ def test_a_service_in_an_alert_does_not_settle() -> None:
 
 
 def test_the_bounds_are_apart_from_what_settles() -> None:
-    """A new version that settles is never found, so there is no time in which it is both."""
-    assert np.exp(HARMLESS) < np.exp(SLOWER)
+    """A latency that settles is never found by itself, so there is no time in which it is both."""
+    assert np.exp(HARMLESS) < SLOWER
     assert 0 < FAILS < 1
     assert {c.name for c in EDGE_CHANNELS} - {c.name for c in NODE_CHANNELS} <= KEPT
