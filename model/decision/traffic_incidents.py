@@ -8,7 +8,7 @@ from datetime import datetime
 import numpy as np
 
 from model.evidence.traffic import MESH, TrafficChange, contains, traffic_score
-from model.incidents.confirmation import confirm_services
+from model.incidents.confirmation import confirm_services, is_confirmed
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over, reopen
 from model.incidents.policy import AlertPolicy
@@ -60,8 +60,13 @@ def follow_traffic(
     names = tuple(far)
     scores = np.ones(len(names), np.float32)
     surprise = {scope: traffic_score(change) for scope, change in far.items()}
-    lasting = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
-    above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, lasting, now)
+    sure = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
+    # The requests of a part of the mesh vary more than those of all.
+    unsure = replace(sure, confirm=sure.confirm + sure.doubtful, confirm_of=sure.confirm_of + sure.doubtful)
+    above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, unsure, now)
+    if MESH in far:
+        whole = {MESH: (above[MESH][0] & (1 << sure.confirm_of) - 1, now)}
+        confirmed[names.index(MESH)] = is_confirmed(whole, (MESH,), sure.confirm)[0]
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
     lately = {(one.scope, _is_surge(one)): one for one in memory.ended_lately(now) if one.scope}
     new = [

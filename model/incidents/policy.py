@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
-DOUBTFUL_SECONDS = 60.0  # the same if the page score is not far above the level
+DOUBTFUL_SECONDS = 75.0  # the same if the page score is not far above the level
 CLEAR_SECONDS = 60.0  # without evidence, after which an incident ends
 
 
@@ -40,7 +40,7 @@ class AlertPolicy:
     false_notices_per_day: float | None = None
     confirm: int = 3
     confirm_of: int = 4
-    doubtful: int = 1
+    doubtful: int = 2
     lasting: int = 12
     lasting_of: int = 16
     clear: int = 4
@@ -75,14 +75,14 @@ class AlertPolicy:
         """Return the policy for snapshots of this interval, s.
 
         Evidence for 45 s confirms a service, but at least two snapshots and at most ``confirm``. If it is doubtful, it
-        takes up to a minute. A quiet minute ends an incident, but at least two snapshots and at most ``clear``.
+        takes up to 75 s. A quiet minute ends an incident, but at least two snapshots and at most ``clear``.
         """
         confirm = min(self.confirm, max(2, round(CONFIRM_SECONDS / interval_seconds)))
         return replace(
             self,
             confirm=confirm,
             confirm_of=round(self.confirm_of * confirm / self.confirm),
-            doubtful=self.doubtful if (confirm + self.doubtful) * interval_seconds <= DOUBTFUL_SECONDS else 0,
+            doubtful=max(min(self.doubtful, int(DOUBTFUL_SECONDS / interval_seconds) - confirm), 0),
             clear=min(self.clear, max(2, round(CLEAR_SECONDS / interval_seconds))),
         )
 

@@ -4,11 +4,11 @@ Every service that could raise an alert has a *page score* in each snapshot: how
 its neighbours explain, and after how much they matter. Chance gives a high page score now and then, but not again and
 again. So the *decisive score* of a service is the page score that it has now and had in most of the last snapshots:
 
-    s = max(min(now, 4th of the last 5), min(now / 1.5, 3rd of the last 4), min(now, 12th of the last 16) + 2.5)
+    s = max(min(now, 5th of the last 6), min(now / 1.5, 3rd of the last 4), min(now, 12th of the last 16) + 2.5)
 
 in descending order, with the numbers of :class:`~model.incidents.policy.AlertPolicy`. A score far above the threshold
-needs a snapshot less, and a moderate one that lasts for minutes counts more. The score of the mesh is the largest one
-of its services and of its traffic.
+needs two snapshots less, and a moderate one that lasts for minutes counts more. The score of the mesh is the largest
+one of its services and of its traffic.
 
 An alert opens if and only if the score of the mesh reaches the *threshold*. That is the higher one of what the promised
 number of false alerts asks for (``AlertPolicy.page_level`` and the offset of the weights), and ``MARGIN`` decades above
@@ -27,7 +27,7 @@ from model.features import Array
 from model.incidents.policy import AlertPolicy
 from model.snapshot import BoolArray
 
-SEVERE = 1.5  # times the threshold, from which an alert needs a snapshot less
+SEVERE = 1.5  # times the threshold, from which an alert needs fewer snapshots
 LASTING_DECADES = 2.5  # that a page score gains when the deviation lasts
 CLOSES = 0.5  # of the threshold, below which a service is back to normal
 MARGIN = 2.0  # decades between the percentile of the mesh's own scores and its threshold

@@ -22,7 +22,7 @@ class AlertSettings(SettingsGroup):
         3,
         ge=1,
         description="k: number of snapshots above the threshold among the last n that opens an alert; fewer, at least "
-        "2, if they cover 45 s; below 1.5 times the threshold, k and n are one larger if that is at most a minute",
+        "2, if they cover 45 s; below 1.5 times the threshold, k and n are two larger, up to 75 s",
     )
     window_snapshots: int = Field(4, ge=1, description="n: see confirm_snapshots")
     latency_floor_ms: float = Field(
