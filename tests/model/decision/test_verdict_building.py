@@ -43,9 +43,9 @@ def test_warming_up_precedes_partial_and_anomalous_precedes_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "snapshots"), [((LEVEL + 1,), 4), ((SEVERE * LEVEL + 1,), 3), ((LEVEL + 1, SEVERE * LEVEL + 1), 3)]
+    ("page", "snapshots"), [((LEVEL + 1,), 5), ((SEVERE * LEVEL + 1,), 3), ((LEVEL + 1, SEVERE * LEVEL + 1), 3)]
 )
-def test_evidence_near_the_level_has_to_last_a_snapshot_longer(page: tuple[float, ...], snapshots: int) -> None:
+def test_evidence_near_the_level_has_to_last_two_snapshots_longer(page: tuple[float, ...], snapshots: int) -> None:
     memory, policy, opened = IncidentMemory(), AlertPolicy(), []
     for i in range(6):
         verdict, memory = build_verdict(meta(), evidence(*page), memory, policy, when(i))

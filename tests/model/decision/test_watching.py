@@ -35,14 +35,14 @@ def above(*scores: float) -> Track:
 
 def test_a_service_above_the_level_is_watched_until_it_is_confirmed() -> None:
     memory, seen = IncidentMemory(), []
-    for i in range(5):
+    for i in range(6):
         verdict, memory = build_verdict(meta(), evidence(LEVEL + 1), memory, SHIPPED, when(i))
         seen.append([(one.service, one.seen, one.needed, one.since) for one in verdict.watching])
         assert bool(verdict.incidents) != bool(verdict.watching)
-    assert seen == [[("a/s0", i + 1, 4, at(0))] for i in range(3)] + [[], []]
+    assert seen == [[("a/s0", i + 1, 5, at(0))] for i in range(4)] + [[], []]
 
 
-def test_a_service_far_above_the_level_needs_a_snapshot_less() -> None:
+def test_a_service_far_above_the_level_needs_fewer_snapshots() -> None:
     memory = IncidentMemory()
     verdict, memory = build_verdict(meta(), evidence(SEVERE * LEVEL + 1), memory, SHIPPED, when(0))
     assert [(one.seen, one.needed, one.level) for one in verdict.watching] == [(1, 3, LEVEL)]
@@ -109,7 +109,7 @@ def test_a_service_that_is_no_candidate_is_not_watched() -> None:
 def test_a_service_above_the_threshold_counts_towards_that() -> None:
     track = Track((LEVEL + 1, *[MODERATE] * 5), START, at(5))
     (one,) = watch_list(IncidentMemory(tracks={"a/s0": track}))
-    assert (one.level, one.seen, one.needed, one.since) == (LEVEL, 1, 4, at(5))
+    assert (one.level, one.seen, one.needed, one.since) == (LEVEL, 1, 5, at(5))
 
 
 @given(

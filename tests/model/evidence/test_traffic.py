@@ -513,6 +513,11 @@ def test_a_loss_has_no_score_before_it_is_confirmed() -> None:
     assert set(scores) == {0.0, EVENT_SURPRISE}
 
 
+def test_a_loss_at_a_part_of_the_mesh_needs_two_snapshots_more() -> None:
+    whole, part = (first(Gateways().run(12, *factors)) for factors in ((0.1, 0.1, 0.1), (0.1, 1.0, 1.0)))
+    assert part == whole + 2
+
+
 def test_a_short_fall_is_no_incident() -> None:
     mesh = Gateways()
     mesh.run(1, 0.3)

@@ -18,14 +18,16 @@ def test_the_page_level_follows_the_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "confirm", "confirm_of", "clear"),
-    [(5.0, 3, 4, 4), (15.0, 3, 4, 4), (20.0, 2, 3, 3), (30.0, 2, 3, 2), (60.0, 2, 3, 2), (300.0, 2, 3, 2)],
+    ("interval", "confirm", "confirm_of", "doubtful", "clear"),
+    [(5.0, 3, 4, 2, 4), (15.0, 3, 4, 2, 4), (20.0, 2, 3, 1, 3), (30.0, 2, 3, 0, 2), (60.0, 2, 3, 0, 2)],
 )
 def test_an_alert_needs_45_seconds_and_ends_after_a_minute_but_both_need_two_snapshots(
-    interval: float, confirm: int, confirm_of: int, clear: int
+    interval: float, confirm: int, confirm_of: int, doubtful: int, clear: int
 ) -> None:
+    """A doubtful one needs 75 s."""
     policy = AlertPolicy().at_interval(interval)
-    assert (policy.confirm, policy.confirm_of, policy.clear) == (confirm, confirm_of, clear)
+    found = policy.confirm, policy.confirm_of, policy.doubtful, policy.clear
+    assert found == (confirm, confirm_of, doubtful, clear)
     assert policy.at_interval(interval) == policy
 
 

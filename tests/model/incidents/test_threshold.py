@@ -58,12 +58,12 @@ def decisive(*scores: float, policy: AlertPolicy = POLICY, may_last: bool = True
         ([9.0, 0.0, 0.0, 9.0, 9.0], 0.0),  # only two of the last four
         ([20.0, 20.0, 9.0], 6.0),  # now, and then
         ([7.0, 7.0, 30.0], 7.0),  # not only now
-        ([7.0] * 4, 7.0),  # 4 of 5
-        ([7.0] * 3, 7.0 / SEVERE),
-        ([7.0, 0.0, 7.0, 7.0, 7.0], 7.0),
-        ([7.0, 0.0, 7.0, 0.0, 7.0, 7.0], 7.0 / SEVERE),
-        ([7.0, 8.0, 9.0, 10.0], 7.0),  # the fourth of them
-        ([10.0, 9.0, 8.0, 7.0], 7.0),  # now
+        ([7.0] * 5, 7.0),  # 5 of 6
+        ([7.0] * 4, 7.0 / SEVERE),
+        ([7.0, 0.0, 7.0, 7.0, 7.0, 7.0], 7.0),
+        ([7.0, 0.0, 7.0, 0.0, 7.0, 7.0, 7.0], 7.0 / SEVERE),
+        ([7.0, 8.0, 9.0, 9.5, 10.0], 7.0),  # the fifth of them
+        ([10.0, 9.5, 9.0, 8.0, 7.0], 7.0),  # now
         ([4.0] * 12, 4.0 + LASTING_DECADES),  # 12 of 16
         ([4.0] * 11, 4.0),
         ([4.0] * 6 + [0.0] * 4 + [4.0] * 6, 4.0 + LASTING_DECADES),
@@ -79,7 +79,7 @@ def test_the_decisive_score_is_the_page_score_of_now_and_of_most_of_the_last_sna
     assert decisive(*scores) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("before", [[12.0] * 3, [12.0] * 15])
+@pytest.mark.parametrize("before", [[12.0] * 4, [12.0] * 15])
 def test_a_service_that_is_usual_now_has_no_decisive_score(before: list[float]) -> None:
     assert decisive(*before, 0.0) == 0
     assert decisive(*before, 1.0, may_last=False) == 1.0
@@ -100,7 +100,7 @@ def test_a_policy_of_fewer_snapshots_needs_fewer() -> None:
 
 def test_services_have_scores_of_their_own_and_others_have_none() -> None:
     tracks: Tracks = {}
-    for i in range(4):
+    for i in range(5):
         tracks = follow_scores(tracks, ("a", "b"), np.array([7.0, 9.0], np.float32), LEVEL, POLICY, at(i))
     found = decisive_scores(tracks, ("b", "c", "a"), POLICY, np.ones(3, bool))
     assert found.tolist() == pytest.approx([9.0, 0.0, 7.0])
