@@ -513,9 +513,12 @@ def test_a_loss_has_no_score_before_it_is_confirmed() -> None:
     assert set(scores) == {0.0, EVENT_SURPRISE}
 
 
-def test_a_loss_at_a_part_of_the_mesh_needs_two_snapshots_more() -> None:
-    whole, part = (first(Gateways().run(12, *factors)) for factors in ((0.1, 0.1, 0.1), (0.1, 1.0, 1.0)))
-    assert part == whole + 2
+@pytest.mark.parametrize(("factors", "opens"), [((0.1, 0.1, 0.1), True), ((0.1, 1.0, 1.0), False)])
+def test_a_minute_without_requests_is_a_loss_of_the_mesh_but_not_of_a_part_of_it(
+    factors: tuple[float, ...], opens: bool
+) -> None:
+    mesh = Gateways()
+    assert bool(first([*mesh.run(4, *factors), *mesh.run(20, 1.0)])) == opens
 
 
 def test_a_short_fall_is_no_incident() -> None:
