@@ -23,7 +23,8 @@ CHANNEL = {history.MEMORY: MEMORY, history.CONNECTIONS: CONNECTIONS}
 RECENT = (10, 16)  # blocks in which a rise is looked for
 MIN_OLDER = 12  # measured blocks before them
 MIN_TAU = 0.7  # Kendall's tau of the rise
-STILL_RISING, NEWEST = 0.3, 0.4  # of the slope, in the newest blocks: a new version needs more memory once
+STILL_RISING = 0.3  # of the slope, in the newer half
+STEADILY = 0.5  # of the rise, that does not come at once: a new version needs more memory than the last one
 NEW_HIGH = {history.MEMORY: 0.02, history.CONNECTIONS: 0.2}  # above the highest older block
 MIN_RISE = {history.MEMORY: 0.08, history.CONNECTIONS: 0.8}  # above the median older block
 FULL_CPU, USUAL_CPU = 0.95, 0.7  # CPU utilization from which no CPU is left, and up to which this is unusual
@@ -192,16 +193,24 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
     known = np.isfinite(newer[first]) & np.isfinite(newer[second])
     first, second = first[known], second[known]
     slopes: Array = ((newer[second] - newer[first]) / (second - first)).astype(np.float32)
-    slope = float(np.median(slopes))
-    still = slopes[first >= round((1 - NEWEST) * len(newer))]
+    slope, half = float(np.median(slopes)), len(newer) // 2
+    still = slopes[first >= half]
     is_steady = (
         np.sign(slopes).mean() >= MIN_TAU
         and slope * len(newer) >= MIN_RISE[metric]
         and len(still) > 0
         and np.median(still) >= STILL_RISING * slope
+        and not _is_step(newer)
     )
     is_near = metric != history.MEMORY or (LIMIT - newer[-1]) / max(slope, 1e-9) * block <= FARTHEST
     return bool(is_steady and is_near)
+
+
+def _is_step(series: Array) -> bool:
+    """Return whether most of a rise came at once, in two blocks at most."""
+    known = series[np.isfinite(series)]
+    at_once = (known[2:] - known[:-2]).max(initial=0)
+    return bool(known[-1] - known[0] - at_once < STEADILY * (known[-1] - known[0]))
 
 
 def since_newest(state: MeshState) -> float:

@@ -96,6 +96,7 @@ def test_skipped_blocks_are_as_many_as_the_time_has(seconds: float) -> None:
     assert np.isnan(after[BLOCKS - skipped :]).all()
 
 
+ROLLOUT = np.array([0.568, 0.572, 0.576, 0.58, 0.626, 0.675, 0.68, 0.687, 0.693, 0.695])
 TOOTH = np.linspace(0.42, 0.535, 10)
 
 
@@ -110,7 +111,7 @@ def test_a_leak_beyond_the_teeth_of_a_heap_is_found() -> None:
     [
         ("noise", flat()),
         ("a step", np.where(np.arange(BLOCKS) < BLOCKS - 6, 0.4, 0.6)),
-        ("the steps of a rollout", 0.4 + np.interp(np.arange(BLOCKS), [BLOCKS - 7, BLOCKS - 4], [0, 0.2])),
+        ("the step of a rollout, and a slow rise", np.append(flat(0.56, BLOCKS - 10), ROLLOUT)),
         ("growth towards a plateau", 0.4 + 0.2 * (1 - np.exp(-np.arange(-8, BLOCKS - 8).clip(0) / 4))),
         ("a saw-tooth", 0.4 + 0.15 * (np.arange(BLOCKS) % 12) / 12),
         ("a saw-tooth with a longer tooth", np.append(0.4 + 0.1 * (np.arange(BLOCKS - 10) % 12) / 12, TOOTH)),
