@@ -31,7 +31,7 @@ class OpenIncident:
         members: services that are part of it. One that is back to normal leaves.
         calm: for how many snapshots in a row each of them is back to normal.
         quiet: snapshots without a confirmed service, those missing before one included.
-        returned: snapshots in a row in which its services are back to normal.
+        returned: snapshots since its services were back to normal, the first ``RECOVERS`` of them in a row.
         unseen: snapshots in a row, up to this one, that were missing or showed nothing of it.
         changes: planned changes near it, newest first.
         peak: score of its strongest snapshot.
@@ -87,8 +87,9 @@ class OpenIncident:
 
         The cause shows best while the incident begins. Later the backlog, retries and other faults beside it are often
         stronger, and a recovering incident shows no cause at all. So after the onset only a far stronger snapshot
-        replaces the suspects, until the first of them is back to normal. Those that led for several snapshots are
-        remembered whatever happens, and so are ``independent`` services, which have a fault of their own.
+        replaces the suspects, until the first of them is back to normal, or its symptom has not been seen for as long
+        as an onset lasts. Those that led for several snapshots are remembered whatever happens, and so are
+        ``independent`` services, which have a fault of their own.
         """
         suspects = tuple(_with_moved(one, self.suspects) for one in suspects)
         if self.severity is Severity.NOTICE:
@@ -98,7 +99,10 @@ class OpenIncident:
         else:
             leads = self.leads if self.shows_nothing else follow_leads(self.leads, suspects, independent)
             known = replace(self, leads=leads)
-        needed = self.peak * (1 if now - self.since <= onset_of(interval_seconds) else STRONGER)
+        onset = onset_of(interval_seconds)
+        needed = self.peak * (1 if now - self.since <= onset else STRONGER)
+        if self.suspects_at and now - self.suspects_at > onset and not self.shows_nothing:
+            needed = 0.0
         if self.suspects and (score < needed or not suspects):
             return known if self.shows_nothing else known.with_numbers(suspects, now)
         return replace(known, peak=score, suspects=suspects, suspects_at=now)
@@ -153,13 +157,14 @@ def advance_quiet(
     is_unseen: bool = False,
 ) -> OpenIncident:
     """Return the incident after a snapshot. One that shows nothing of it is as good as missing. Those that were missing
-    before this one count as quiet if it is."""
+    before this one count as quiet if it is. Once it recovers, only confirmed evidence stops that."""
     if is_confirmed:
         return replace(incident, quiet=0, returned=0, unseen=0)
     if is_unseen:
         return replace(incident, unseen=incident.unseen + 1)
     quiet = incident.quiet + 1 + incident.unseen
-    returned = 0 if deviates else incident.returned + 1
+    is_back = not deviates or incident.returned >= RECOVERS
+    returned = incident.returned + 1 if is_back else 0
     if incident.unseen >= clear_after and returned:
         returned = RECOVERS  # it ended while no snapshot came
     return replace(incident, quiet=quiet, returned=returned, unseen=0)
