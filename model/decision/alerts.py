@@ -40,7 +40,8 @@ def follow_alerts(
         for group in found
     ]
     before = [i for i in memory.open if i.is_alert and not i.scope]
-    high = {name for name, page in zip(evidence.names, evidence.page, strict=True) if page > CLOSES * when.level}
+    pages = dict(zip(evidence.names, evidence.page.tolist(), strict=True))
+    high = {name for name, page in pages.items() if page > CLOSES * when.level}
     unseen = {one.id for one in before if is_unseen(one, evidence.unseen)}
     return match_incidents(
         before,
@@ -49,6 +50,7 @@ def follow_alerts(
         policy.clear,
         when.interval_seconds,
         deviating=high,
+        above={name for name in high if pages[name] >= when.level},
         unseen=unseen,
         lately=[one for one in memory.ended_lately(when.observed_at) if not one.scope],
     )

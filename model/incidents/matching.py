@@ -15,6 +15,7 @@ from model.incidents.open_incident import (
     advance_quiet,
     incident_id,
     is_over,
+    is_recovering,
     likely_services,
     onset_of,
     reopen,
@@ -79,6 +80,7 @@ def match_incidents(
     interval_seconds: float = 15.0,
     *,
     deviating: AbstractSet[str] = frozenset(),
+    above: AbstractSet[str] = frozenset(),
     unseen: AbstractSet[str] = frozenset(),
     lately: Sequence[OpenIncident] = (),
 ) -> MatchedIncidents:
@@ -97,6 +99,7 @@ def match_incidents(
         clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
+        above: those of them that are above the threshold. Only they stop a recovery that has begun.
         unseen: ids of the incidents of which nothing was seen.
         lately: that ended so short a time ago that the same fault would be the same incident.
     """
@@ -152,7 +155,8 @@ def match_incidents(
     over: list[OpenIncident] = []
     for incident in open_now.values():
         now, is_unseen = seen.get(incident.id), incident.id in unseen
-        deviates = not deviating.isdisjoint(incident.members)
+        returning = above if is_recovering(incident, clear_after) else deviating
+        deviates = not returning.isdisjoint(incident.members)
         advanced = advance_quiet(
             incident, now is not None and now.confirmed, deviates, clear_after, is_unseen=is_unseen
         )

@@ -31,7 +31,8 @@ class OpenIncident:
         members: services that are part of it. One that is back to normal leaves.
         calm: for how many snapshots in a row each of them is back to normal.
         quiet: snapshots without a confirmed service, those missing before one included.
-        returned: snapshots since its services were back to normal, the first ``RECOVERS`` of them in a row.
+        returned: snapshots in a row in which its services are back to normal. Once it recovers, a deviation below the
+            threshold does not count.
         unseen: snapshots in a row, up to this one, that were missing or showed nothing of it.
         changes: planned changes near it, newest first.
         peak: score of its strongest snapshot.
@@ -157,14 +158,13 @@ def advance_quiet(
     is_unseen: bool = False,
 ) -> OpenIncident:
     """Return the incident after a snapshot. One that shows nothing of it is as good as missing. Those that were missing
-    before this one count as quiet if it is. Once it recovers, only confirmed evidence stops that."""
+    before this one count as quiet if it is."""
     if is_confirmed:
         return replace(incident, quiet=0, returned=0, unseen=0)
     if is_unseen:
         return replace(incident, unseen=incident.unseen + 1)
     quiet = incident.quiet + 1 + incident.unseen
-    is_back = not deviates or incident.returned >= RECOVERS
-    returned = incident.returned + 1 if is_back else 0
+    returned = 0 if deviates else incident.returned + 1
     if incident.unseen >= clear_after and returned:
         returned = RECOVERS  # it ended while no snapshot came
     return replace(incident, quiet=quiet, returned=returned, unseen=0)

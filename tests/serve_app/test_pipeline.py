@@ -82,11 +82,11 @@ def scorer(checkpoint: Checkpoint, options: Options) -> Scorer[Mesh]:
     )
 
 
-def simulate_events(services: int, seed: int, count: int = 48) -> list[MeshSnapshot]:
+def simulate_events(services: int, seed: int, count: int = 52) -> list[MeshSnapshot]:
     """A mesh with a deploy and a fault in its second half."""
     spec = MeshSpec(services=services, seed=seed)
     culprit = busiest(spec, place=3)
-    return snapshots_of(spec, count, BenignChange("deploy", culprit, 20), Fault("latency_injection", culprit, 30, 44))
+    return snapshots_of(spec, count, BenignChange("deploy", culprit, 20), Fault("latency_injection", culprit, 30, 48))
 
 
 @pytest.fixture(scope="module")

@@ -71,6 +71,14 @@ def test_an_incident_recovers_while_its_services_are_quiet() -> None:
     assert len({incident.id for incident in found}) == 1
 
 
+def test_a_deviation_below_the_threshold_does_not_stop_a_recovery() -> None:
+    quiet, weak = evidence(1.0), evidence((CLOSES + 0.1) * LEVEL)
+    verdicts, _ = judge(*[evidence(9.0)] * 2, *[quiet] * RECOVERS, weak, weak)
+    assert [i.recovering for v in verdicts[1 + RECOVERS :] for i in v.incidents] == [True]
+    held, _ = judge(*[evidence(9.0)] * 2, *[quiet] * (RECOVERS - 1), *[weak] * RETURNED)
+    assert [i.recovering for i in held[-1].incidents] == [False]
+
+
 def test_an_incident_is_over_after_snapshots_in_which_its_services_are_back_to_normal() -> None:
     verdicts, _ = judge(*[evidence(9.0)] * 2, *[evidence(1.0)] * RETURNED)
     assert [len(v.incidents) for v in verdicts] == [0, *[1] * RETURNED, 0]

@@ -151,11 +151,22 @@ def test_an_incident_keeps_the_suspects_of_its_strongest_snapshot() -> None:
 
 
 def test_after_the_onset_only_a_far_stronger_snapshot_names_other_suspects() -> None:
-    incident = open_incident(*NAMES[:1]).with_strongest(9.0, suspects("cause"), at(0), 15.0)
     late = int(ONSET_SECONDS / 15) + 1
-    assert incident.with_strongest(9.5, suspects("other"), at(late), 15.0).suspects == suspects("cause")
+    cause = (Suspect("cause", 1.0, (reason("error_rate", 0.5, 0.01),)),)
+    incident = open_incident(*NAMES[:1]).with_strongest(9.0, cause, at(0), 15.0)
     assert incident.with_strongest(9.5, suspects("other"), at(late - 1), 15.0).suspects == suspects("other")
+    newer = (replace(cause[0], reasons=(reason("error_rate", 0.4, 0.01),)),)
+    incident = incident.with_strongest(8.0, newer, at(late - 2), 15.0)
+    assert incident.with_strongest(9.5, suspects("other"), at(late), 15.0).suspects == newer
     assert incident.with_strongest(12.0, suspects("other"), at(late), 15.0).suspects == suspects("other")
+
+
+def test_a_suspect_whose_symptom_has_been_gone_for_an_onset_leads_no_longer() -> None:
+    incident = open_incident(*NAMES[:1]).with_strongest(16.0, suspects("cause"), at(0), 15.0)
+    late = int(ONSET_SECONDS / 15) + 1
+    assert incident.with_strongest(7.0, suspects("other"), at(late), 15.0).suspects == suspects("other")
+    quiet = replace(incident, quiet=1)
+    assert quiet.with_strongest(7.0, suspects("other"), at(late), 15.0).suspects == suspects("cause")
 
 
 def test_the_numbers_of_a_suspect_are_the_newest_ones_of_the_same_symptom() -> None:
