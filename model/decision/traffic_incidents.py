@@ -61,7 +61,7 @@ def follow_traffic(
     scores = np.ones(len(names), np.float32)
     surprise = {scope: traffic_score(change) for scope, change in far.items()}
     sure = replace(policy, confirm=max(policy.confirm, MIN), confirm_of=max(policy.confirm_of, MIN + 1))
-    # The requests of a part of the mesh vary more than those of all.
+    # The requests of a part of the mesh vary more than the sum.
     unsure = replace(sure, confirm=sure.confirm + sure.doubtful, confirm_of=sure.confirm_of + sure.doubtful)
     above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, unsure, now)
     if MESH in far:

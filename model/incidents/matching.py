@@ -99,7 +99,7 @@ def match_incidents(
         clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
-        above: those of them that are above the threshold. Only they stop a recovery that has begun.
+        above: the deviating services above the threshold. Only they stop a recovery that has begun.
         unseen: ids of the incidents of which nothing was seen.
         lately: that ended so short a time ago that the same fault would be the same incident.
     """
