@@ -437,7 +437,8 @@ def build_meta_input(
     size = len(state.node_ids), state.interval_seconds
     base, memory = options.policy.page_level(*size) + checkpoint.page_offset, state.memory
     now = snapshot.observed_at.timestamp()
-    level = next_threshold(base, memory.normal_scores(), memory.last_threshold(), options.policy, now)
+    normal = memory.normal_scores(now - options.policy.lasting_of * state.interval_seconds)
+    level = next_threshold(base, normal, memory.last_threshold(), options.policy, now)
     evidence = gather(
         state,
         prepared.observation,

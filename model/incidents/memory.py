@@ -1,5 +1,6 @@
 """What alerting remembers about a mesh from one snapshot to the next."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -196,11 +197,16 @@ class IncidentMemory:
         dated = [(change, now - timedelta(seconds=age * interval_seconds)) for change, age in self.changes]
         return replace(self, open=tuple(with_changes(incident, dated) for incident in self.open))
 
-    def normal_scores(self) -> NDArray[np.float64]:
-        """Return the mesh scores ``[T]`` of normal operation: without an alert, feedback considered."""
+    def normal_scores(self, until: float = np.inf) -> NDArray[np.float64]:
+        """Return the mesh scores ``[T]`` of normal operation: without an alert, feedback considered.
+
+        Args:
+            until: Unix, s. What is building up now may be an alert soon, and must not raise its own threshold.
+        """
+        count = bisect_right(self.times, until)
         if not self.feedback:
-            return np.array(self.scores)
-        return normal_scores(self.scores, self.times, self.alerted_scores, self.past, self.feedback)
+            return np.array(self.scores[:count])
+        return normal_scores(self.scores[:count], self.times[:count], self.alerted_scores, self.past, self.feedback)
 
     def ended_lately(self, now: datetime) -> tuple[OpenIncident, ...]:
         """Return the alerts that ended so short a time ago that the same fault would be the same incident."""
@@ -218,10 +224,18 @@ class IncidentMemory:
         is_settled = self.threshold and self.times and self.threshold[1] - self.times[0] >= SETTLES_SECONDS
         return self.threshold if is_settled else None
 
-    def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
-        """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one."""
-        if alerted:
-            return replace(self, alerted_scores=(*self.alerted_scores, (at.timestamp(), score))[-keep:])
+    def add_score(self, score: float, at: datetime, *, alerted_since: datetime | None, keep: int) -> "IncidentMemory":
+        """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one.
+
+        Args:
+            score, at: of the snapshot.
+            alerted_since: when the open alerts began: the scores since then are not normal. None: there is no alert.
+            keep: number of scores.
+        """
+        if alerted_since:
+            count = bisect_left(self.times, alerted_since.timestamp())
+            alerted = (*self.alerted_scores, (at.timestamp(), score))[-keep:]
+            return replace(self, scores=self.scores[:count], times=self.times[:count], alerted_scores=alerted)
         return replace(self, scores=(*self.scores, score)[-keep:], times=(*self.times, at.timestamp())[-keep:])
 
     def record_open(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":
