@@ -1,6 +1,6 @@
 """What alerting remembers about a mesh from one snapshot to the next."""
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -224,18 +224,10 @@ class IncidentMemory:
         is_settled = self.threshold and self.times and self.threshold[1] - self.times[0] >= SETTLES_SECONDS
         return self.threshold if is_settled else None
 
-    def add_score(self, score: float, at: datetime, *, alerted_since: datetime | None, keep: int) -> "IncidentMemory":
-        """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one.
-
-        Args:
-            score, at: of the snapshot.
-            alerted_since: when the open alerts began: the scores since then are not normal. None: there is no alert.
-            keep: number of scores.
-        """
-        if alerted_since:
-            count = bisect_left(self.times, alerted_since.timestamp())
-            alerted = (*self.alerted_scores, (at.timestamp(), score))[-keep:]
-            return replace(self, scores=self.scores[:count], times=self.times[:count], alerted_scores=alerted)
+    def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
+        """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one."""
+        if alerted:
+            return replace(self, alerted_scores=(*self.alerted_scores, (at.timestamp(), score))[-keep:])
         return replace(self, scores=(*self.scores, score)[-keep:], times=(*self.times, at.timestamp())[-keep:])
 
     def record_open(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":

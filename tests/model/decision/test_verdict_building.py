@@ -143,7 +143,7 @@ def test_a_change_at_its_services_is_attached_to_the_incident_and_stays() -> Non
 def test_the_scores_of_snapshots_with_an_alert_are_kept_apart() -> None:
     verdicts, memory = judge(*[evidence(float(x)) for x in (1, 2, 3)], *[evidence(9.0)] * 3)
     assert [v.mesh_score for v in verdicts] == [0.0, 0.0, 2.0, 3.0, 9.0, 9.0], "now, and in the snapshot before"
-    assert memory.scores == (0.0, 0.0, 2.0), "the fourth belongs to the alert"
+    assert memory.scores == (0.0, 0.0, 2.0, 3.0)
     assert [score for _, score in memory.alerted_scores] == [9.0, 9.0]
     assert {v.threshold for v in verdicts} == {LEVEL}
     assert memory.threshold == (LEVEL, at(5).timestamp())

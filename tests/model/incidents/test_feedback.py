@@ -147,18 +147,17 @@ def test_normal_scores_include_those_of_false_alarms_and_exclude_missed_incident
 def test_a_limited_number_of_scores_is_kept_with_their_times() -> None:
     memory = IncidentMemory()
     for i in range(5):
-        memory = memory.add_score(float(i), at(i), alerted_since=at(i) if i % 2 else None, keep=2)
+        memory = memory.add_score(float(i), at(i), alerted=i % 2 == 1, keep=2)
     assert (memory.scores, memory.times) == ((2.0, 4.0), (at(2).timestamp(), at(4).timestamp()))
     assert memory.alerted_scores == ((at(1).timestamp(), 1.0), (at(3).timestamp(), 3.0))
 
 
-def test_what_builds_up_to_an_alert_is_not_normal() -> None:
+def test_normal_scores_up_to_a_time() -> None:
     memory = IncidentMemory()
     for i in range(8):
-        memory = memory.add_score(float(i), at(i), alerted_since=None, keep=20)
+        memory = memory.add_score(float(i), at(i), alerted=False, keep=20)
     assert memory.normal_scores(at(4).timestamp()).tolist() == [0, 1, 2, 3, 4]
-    memory = memory.add_score(9.0, at(8), alerted_since=at(6), keep=20)
-    assert memory.normal_scores().tolist() == [0, 1, 2, 3, 4, 5]
+    assert memory.normal_scores().tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_culprit_is_preferred_in_groups_alike() -> None:

@@ -266,23 +266,18 @@ def test_a_stored_suspect_without_context_is_read() -> None:
     assert back.suspects == (replace(SUSPECT, context=()),)
 
 
-def remember(memory: IncidentMemory, ages: Sequence[int | None], first: int = 0, keep: int = 6) -> IncidentMemory:
-    """Add a score for each of these, with an alert of this age in snapshots or without; the times begin with the first
-    number."""
-    for number, age in enumerate(ages, first):
+def remember(memory: IncidentMemory, alerts: Sequence[bool], first: int = 0, keep: int = 6) -> IncidentMemory:
+    """Add a score for each of these, with an alert or without; the times begin with the first number."""
+    for number, alerted in enumerate(alerts, first):
         at_time = START + timedelta(seconds=15 * number)
-        since = None if age is None else at_time - timedelta(seconds=15 * age)
-        memory = memory.add_score(float(number), at_time, alerted_since=since, keep=keep)
+        memory = memory.add_score(float(number), at_time, alerted=alerted, keep=keep)
     return memory
 
 
-some_alerts = st.lists(st.none() | st.integers(0, 5), max_size=12)
-
-
-@given(some_alerts, some_alerts, st.integers(0, 3))
+@given(st.lists(st.booleans(), max_size=12), st.lists(st.booleans(), max_size=12), st.integers(0, 3))
 @settings(max_examples=300)
 def test_a_step_with_the_full_state_before_it_has_all_scores(
-    before: list[int | None], since: list[int | None], without_score: int
+    before: list[bool], since: list[bool], without_score: int
 ) -> None:
     full = remember(IncidentMemory(), before)
     after = remember(full, since, first=len(before))
@@ -291,7 +286,7 @@ def test_a_step_with_the_full_state_before_it_has_all_scores(
 
 
 def test_a_step_does_not_grow_with_the_scores() -> None:
-    full = remember(IncidentMemory(), [None] * 200, keep=2000)
-    few = pack_step(remember(IncidentMemory(), [None] * 5, keep=2000), snapshots=5)
-    many = pack_step(remember(full, [None] * 5, first=200, keep=2000), snapshots=5)
+    full = remember(IncidentMemory(), [False] * 200, keep=2000)
+    few = pack_step(remember(IncidentMemory(), [False] * 5, keep=2000), snapshots=5)
+    many = pack_step(remember(full, [False] * 5, first=200, keep=2000), snapshots=5)
     assert len(many) <= len(few) + 16  # digits of the count
