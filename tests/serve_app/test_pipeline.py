@@ -376,10 +376,12 @@ def test_the_threshold_of_a_mesh_rises_with_its_own_scores(checkpoint: Checkpoin
         _, mesh = advance(checkpoint, mesh, snapshot, WHOLE)
     before = snapshots[-2].observed_at.timestamp()
 
-    def level(height: float, count: int) -> float:
-        """Return the threshold after this many snapshots, of which a quarter had a score of this height."""
+    def level(height: float, count: int, newest: float = 1.0) -> float:
+        """Return the threshold after this many snapshots, of which a quarter had a score of this height, and those of
+        the last three minutes another one."""
         times = tuple(before - 15.0 * i for i in reversed(range(count)))
         scores = tuple(height if i % 24 < 6 else 1.0 for i in range(count))
+        scores = (*scores[:-12], *[newest] * 12)
         memory = replace(mesh.state.memory, scores=scores, times=times)
         known = replace(mesh, state=replace(mesh.state, memory=memory))
         prepared = prepare(checkpoint, known, snapshots[-1], WHOLE)
@@ -390,6 +392,7 @@ def test_the_threshold_of_a_mesh_rises_with_its_own_scores(checkpoint: Checkpoin
     assert level(base - MARGIN - 0.5, young) == pytest.approx(base)
     assert level(base - MARGIN + 0.5, young) == pytest.approx(base + 0.5)
     assert level(base + 1.0, young) == pytest.approx(base + MAX_ABOVE)
+    assert level(0.0, young, newest=base + 1.0) == pytest.approx(base), "a fault that builds up raises no threshold"
     assert mesh.state.memory.threshold == (pytest.approx(base), before)
     assert base < level(base + 1.0, settled) == pytest.approx(base + base * MOVES_PER_HOUR * 15 / 3600)
 
