@@ -117,7 +117,6 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
     "typer": ("serve_app/cli/",),
     "fsspec": ("serve_app/models/",),
-    "mcp": ("serve_app/cli/mcp/",),
     # The last for errors of Ray's own servers.
     "grpc": ("serve_app/sidecar/", "serve_app/runtime/serve_errors.py"),
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials

@@ -20,7 +20,6 @@ from serve_app.cli import (
     export,
     graph,
     incidents,
-    mcp,
     models,
     notify,
     record,
@@ -111,7 +110,6 @@ app.command("rules")(rules.rules)
 app.command("simulate", cls=simulate.SimulateCommand)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
-app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
 app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(incidents.app, name="incidents")
