@@ -215,7 +215,7 @@ def compare(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Show where a model differs from another one: alerts, culprits, scores and cost, with 95% intervals.
+    """Show where a model differs from another one: alerts, culprits and scores, with 95% intervals.
 
     By default it compares what both models of a trial made of live snapshots. With --recording, it scores recordings
     with both models here, and needs no service. The default baseline is then the model that the settings name.
@@ -426,7 +426,6 @@ def _print_comparison(found: "ComparisonOfModels") -> None:
         ("snapshots with the same status", found.same_status),
         ("alerts with the same culprit", found.same_culprit),
         ("difference of the mesh scores", found.score_difference),
-        ("cost, relative to the other", found.cost_ratio),
     ):
         table.add_row(name, _interval(value), "")
     Console(highlight=False).print(table)

@@ -99,9 +99,9 @@ def deploy_all(settings: Settings) -> list[Any]:
         deploy(Notifier(settings))
     if settings.scorer.device == "cuda":  # the GPU beside a process belongs to its workload, so `auto` leaves it alone
         scorer, meta = deploy(Scorer(settings, "cuda")), deploy(MetaModel(settings))
-        session = deploy(MeshSession(settings, "replicas", scorer, meta))
+        session = deploy(MeshSession(settings, scorer, meta))
     else:
-        session = deploy(MeshSession(settings, "session"))
+        session = deploy(MeshSession(settings))
     collector = deploy(Collector(settings, session)) if settings.collected else None
     return [*made, Ingress(settings, session, collector)]
 

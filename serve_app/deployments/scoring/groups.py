@@ -20,14 +20,12 @@ class ScoredGroup:
         model: digest of the weights it was scored with.
         scores: of its parts, in order.
         seconds: duration of the pass that scored it, with other groups.
-        cost: duration of a pass for it alone, s.
     """
 
     replica: str
     model: str
     scores: Scores
     seconds: float
-    cost: float = 0.0
 
 
 Outcome = ScoredGroup | Exception

@@ -110,10 +110,8 @@ class SessionRunner:
         seconds = time.perf_counter() - started
         model = self.checkpoint.digest
         observe_pass(backend.instruments, [prepared.whole], seconds, model)
-        cost = seconds / max(len(outcomes), 1)
         groups = [
-            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds, cost)
-            for one in outcomes
+            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds) for one in outcomes
         ]
         scores = self.progress.accept_scores(len(outcomes), groups)
         backend.instruments.count(PARTS_SCORED, len(scores), scorer=backend.replica)

@@ -151,8 +151,7 @@ class ReplicaRunner:
         (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
         if isinstance(scores, Exception):
             return scores
-        seconds = time.perf_counter() - started
-        return ScoredGroup(replica, checkpoint.digest, scores, seconds, seconds)
+        return ScoredGroup(replica, checkpoint.digest, scores, time.perf_counter() - started)
 
 
 def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:

@@ -65,10 +65,8 @@ class Progress:
 
     Attributes:
         seconds: duration of each stage.
-        parts: number of parts of the mesh; 0 until they are scored.
         missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
-        on_scored: called with this progress when the parts are scored.
     """
 
     def __init__(self, mesh: str, model: str, deadline: Deadline) -> None:
@@ -77,8 +75,7 @@ class Progress:
         self._scored: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
-        self.parts = self.missing_parts = 0
-        self.on_scored: Callable[[Progress], None] = lambda _: None
+        self.missing_parts = 0
 
     def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
         """The usable scores, in the order of the parts. The others of the ``parts`` count as missing."""
@@ -88,19 +85,13 @@ class Progress:
                 is_unknown = not isinstance(group, ServeError)
                 log.warning("mesh %s: a group of parts was not scored: %s", self.mesh, group, exc_info=is_unknown)
         scores = sorted((score for group in self._scored for score in group.scores), key=lambda score: score.part)
-        self.parts, self.missing_parts = parts, parts - len(scores)
-        self.on_scored(self)
+        self.missing_parts = parts - len(scores)
         return scores
 
     @property
     def pass_seconds(self) -> float:
         """Duration of the longest pass of the network."""
         return max((group.seconds for group in self._scored), default=0.0)
-
-    @property
-    def cost(self) -> float:
-        """Duration of passes of the network for this snapshot alone, s."""
-        return sum(group.cost for group in self._scored)
 
     @property
     def parts_by_replica(self) -> dict[str, int]:

@@ -30,7 +30,6 @@ from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
-from serve_app.deployments.scoring.on_demand import OnDemand
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
 from serve_app.deployments.session.doors import Doors
@@ -75,7 +74,7 @@ from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import Caller, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
-from serve_app.settings import ScoringPlace, Settings
+from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.incidents import IncidentViews
@@ -96,8 +95,7 @@ class MeshSession:
     """Owner of some of the meshes.
 
     Args:
-        place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
-        scorer, meta: handles; None: the session scores.
+        scorer, meta: handles of the replicas that score; None: the session scores.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
@@ -109,7 +107,6 @@ class MeshSession:
     def __init__(
         self,
         settings: Settings,
-        place: ScoringPlace = "session",
         scorer: Handle[Scorer] | None = None,
         meta: Handle[MetaModel] | None = None,
     ) -> None:
@@ -152,20 +149,16 @@ class MeshSession:
             page_thread=ThreadPoolExecutor(1, "viewing"),
         )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
-        self._backend = self._open_backend(place, weights, scorer, meta)
+        self._backend = self._open_backend(weights, scorer, meta)
 
     def _open_backend(
-        self, place: ScoringPlace, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
+        self, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
     ) -> ScoringBackend:
         chosen = self._settings.scorer
         if scorer is None or meta is None:
-            return self._in_session(weights)
+            return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
         groups = chosen.max_replicas or chosen.num_replicas
-        replicas = Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
-        return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
-
-    def _in_session(self, weights: Weights) -> InSession:
-        return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
+        return Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
@@ -235,7 +228,7 @@ class MeshSession:
             if stored.advanced is None:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
-                self._follow_up(mesh, stored.advanced, runner.progress.cost)
+                self._follow_up(mesh, stored.advanced)
         progress = runner.progress
         self._scored[mesh] = ScoredMesh(runner.place, progress.parts_by_replica, progress.missing_parts)
         return progress.answer(stored.document)
@@ -356,17 +349,17 @@ class MeshSession:
         if is_of_model and self._models.has_trial:
             self._start(self._shadow.add_failure(mesh, model))
 
-    def _follow_up(self, mesh: str, advanced: StageResults, cost: float) -> None:
+    def _follow_up(self, mesh: str, advanced: StageResults) -> None:
         """Start what follows a new verdict."""
         self._signal.notify(mesh)
         self._start(self._tidy(mesh))
         if self._models.has_trial:
-            self._score_in_shadow(mesh, advanced, cost)
+            self._score_in_shadow(mesh, advanced)
 
-    def _score_in_shadow(self, mesh: str, advanced: StageResults, cost: float) -> None:
+    def _score_in_shadow(self, mesh: str, advanced: StageResults) -> None:
         """Have the other model of the trial score a snapshot that has its verdict."""
         memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
-        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, cost, chosen)
+        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, chosen)
         if self._shadow.offer(judged):
             self._start(self._shadow.work())
 
@@ -385,12 +378,11 @@ class MeshSession:
 
     async def _judge_beside(
         self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
-    ) -> tuple[Verdict, IncidentMemory, float]:
+    ) -> tuple[Verdict, IncidentMemory]:
         """What another model makes of a snapshot that has its verdict. Nothing is stored."""
         deadline = Deadline.after(SHADOW_SECONDS)
         runner = self._backend.runner(judged.mesh, deadline, model, in_shadow=True)
         prepared = with_memory(judged.prepared, memory)
         snapshot = prepared.mesh.state.window[-1]
         _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged.options))
-        remembered = commit(prepared.mesh, after, counted=True).state.memory
-        return verdict, remembered, runner.progress.cost
+        return verdict, commit(prepared.mesh, after, counted=True).state.memory
