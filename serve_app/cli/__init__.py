@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from serve_app.cli import (
-    audit,
     configure,
     demo,
     doctor,
@@ -97,7 +96,6 @@ def _tagae(
     """
 
 
-app.command("audit")(audit.audit)
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.command("score")(score.score)

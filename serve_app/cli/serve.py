@@ -3,19 +3,22 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import Steps, print_state, spinner, write_json
+from serve_app.cli.console import Steps, print_error, print_state, spinner, write_json
 from serve_app.observability.logs import stderr_handler
-
-if TYPE_CHECKING:
-    from serve_app.settings import Settings
+from serve_app.runtime.other_clusters import leave_other_clusters
+from serve_app.runtime.restarts import STEADY_SECONDS, Restart
 
 
 def serve(
@@ -29,7 +32,7 @@ def serve(
 ) -> None:
     """Run the service on this machine until Ctrl-C.
 
-    It starts and stops Ray Serve itself. On a cluster, use
+    It starts and stops Ray Serve itself, and starts again on the same port if it loses Ray. On a cluster, use
     [bold]serve run serve_app.app:build[/].
 
     \b
@@ -38,21 +41,46 @@ def serve(
       tagae serve --port 9000 --set scorer.device=cpu
       tagae serve --single --set meshes.shop.prometheus=http://127.0.0.1:9090
     """
+    before = Restart.read()
+    if before is not None:
+        port = before.port
+        print_state("starting again", f"in {before.pause_seconds:.0f} s", "bold yellow")
+        time.sleep(before.pause_seconds)
+    given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
+    if single:
+        _serve_single(config, given)
+        return
+    leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
+    environment = dict(os.environ)
+    try:
+        after = _serve_on_ray(config, given, before)
+    except Exception as error:
+        if before is None:  # this start is impossible
+            raise
+        print_error(error)
+        after = replace(before, number=before.number + 1)
+    if after is not None:
+        after.replace_program(environment)
+
+
+def _serve_on_ray(config: Path | None, given: dict[str, Any], before: Restart | None) -> Restart | None:
+    """Run the service until it is stopped, or cannot go on.
+
+    Args:
+        before: that this start is; None: it is the first one.
+
+    Returns:
+        The start that must follow; None: it was stopped.
+    """
     from serve_app.settings import load
 
-    given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     chosen = load(config, given)
     if chosen.logs.format == "json":
-        write_json("single" if single else "serve")
-    if single:
-        _serve_single(chosen)
-        return
+        write_json("serve")
     steps = Steps()
     steps("loading the program")
     from serve_app.runtime import fork_server
-    from serve_app.runtime.other_clusters import leave_other_clusters
 
-    leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
     fork_server.start()  # its imports take as long as ours, on another core
     from serve_app.app import start, stop
     from serve_app.runtime.lifetime import Lifetime
@@ -62,11 +90,15 @@ def serve(
     with spinner("starting"):
         url = lifetime.start()
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
+    began = time.monotonic()
     if reason := watch(url, lifetime.ended, _print_receivers):
-        print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
-        lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
+        print_state("lost:", f"{reason}; the service starts again, with its address and its data", "bold yellow")
+        lifetime.kill_all()
+        is_first = before is None or time.monotonic() - began >= STEADY_SECONDS
+        return Restart(urlsplit(url).port or 0, 1 if is_first else before.number + 1)
     with spinner("stopping"):
         lifetime.stop()
+    return None
 
 
 def _print_receivers(problems: tuple[str, ...]) -> None:
@@ -80,10 +112,13 @@ def _links(url: str) -> str:
     return f"Page: {url}/\n  API:  {url}/docs"
 
 
-def _serve_single(settings: "Settings") -> None:
+def _serve_single(config: Path | None, given: dict[str, Any]) -> None:
     """Run the service in this process, and end the process."""
-    steps = Steps()
+    from serve_app.settings import load
+
+    settings, steps = load(config, given), Steps()
     if settings.logs.format == "json":
+        write_json("single")
         logging.basicConfig(handlers=[stderr_handler("single")])
     else:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")

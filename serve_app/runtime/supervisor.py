@@ -1,7 +1,8 @@
-"""Watches Ray's processes from the process that started them: the service recovers or exits, and never lingers.
+"""Watches Ray's processes from the process that started them: the service recovers, and never lingers.
 
 Serve replaces replicas, the proxy and the controller. Nothing replaces the processes of Ray itself (``gcs_server``,
-``raylet``): without them nothing can be managed, so systemd, Kubernetes or a person has to start the service again.
+``raylet``, which ends with its agents): without them nothing can be managed, so the service starts again
+(:mod:`serve_app.runtime.restarts`).
 """
 
 import ctypes
@@ -18,8 +19,9 @@ PERIOD_SECONDS = 0.5
 PROBE_PERIOD_SECONDS = 5.0
 PROBE_SECONDS = 10.0  # the gate itself answers before that, where nothing behind it does
 IRREPLACEABLE = ("gcs_server", "raylet")
-# Serve replaces a proxy within 20 s. Several requests count, since a whole machine may have paused.
-MAX_SILENCE_SECONDS, MIN_SILENT_PROBES = 60.0, 3
+# Serve replaces a proxy within 20 s. On an overloaded machine that takes longer, and another start would take longer
+# still. Several requests count, since a whole machine may have paused.
+MAX_SILENCE_SECONDS, MIN_SILENT_PROBES = 180.0, 3
 KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
@@ -55,12 +57,12 @@ def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], Non
                         tell(found)
                     problems = found
             silence = time.monotonic() - answered if silent >= MIN_SILENT_PROBES else 0.0
-            if reason := reason_to_exit(_running_names(), silence):
+            if reason := reason_to_restart(_running_names(), silence):
                 return reason
     return ""
 
 
-def reason_to_exit(running: Collection[str], silent_seconds: float) -> str:
+def reason_to_restart(running: Collection[str], silent_seconds: float) -> str:
     """Why the service cannot go on, in words; empty: it can.
 
     Args:
@@ -69,7 +71,7 @@ def reason_to_exit(running: Collection[str], silent_seconds: float) -> str:
     """
     for name in IRREPLACEABLE:
         if name not in running:
-            return f"{name} ended, and only a restart of the service replaces it"
+            return f"{name} ended, and nothing replaces it"
     if silent_seconds > MAX_SILENCE_SECONDS:
         return f"the service has not answered for {silent_seconds:.0f} s"
     return ""

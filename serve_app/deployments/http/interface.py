@@ -23,7 +23,6 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
-from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
 from serve_app.deployments.http.audit import Audit, Audited, is_change, record_change
@@ -68,7 +67,7 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        read = (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
+        read = (SnapshotDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
         changes = (CanaryDocument, PromotionDocument, RollbackDocument, TestAlertDocument)
         for document in (*read, *changes, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")

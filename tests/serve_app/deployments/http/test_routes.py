@@ -1,6 +1,5 @@
 """Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
 
-import json
 from typing import Any
 
 import pytest
@@ -13,9 +12,6 @@ from serve_app.api.codec import ARROW, JSON, snapshot_document
 from serve_app.api.codec import encode_snapshot as encode
 from tests.serve_app.running import (
     Service,
-    assert_same,
-    expected,
-    list_meshes,
     problem,
     push,
     record_simulation,
@@ -32,40 +28,6 @@ CUT = MeshSpec(services=120, namespaces=6, seed=5)
 def watched_verdicts(service: Service) -> list[dict[str, Any]]:
     """Verdicts of the mesh ``watched``, which has several parts and a fault."""
     return [push(service, "watched", snapshot) for snapshot in record_simulation(CUT, 16, fault_from=12)]
-
-
-def test_scoring_gives_the_verdicts_of_pushing_and_stores_nothing(service: Service) -> None:
-    snapshots = record_simulation(CUT, 16, fault_from=12)
-    before = list_meshes(service)
-    response = service.http.post("/v1/score", json={"snapshots": [snapshot_document(s) for s in snapshots]})
-    assert response.status_code == 200, response.text
-    verdict = response.json()
-    assert (verdict["status"], verdict["sequence"]) == ("anomalous", 16)
-    assert_same(verdict, expected(service, snapshots)[-1])
-    assert "combine;dur=" in response.headers["server-timing"]
-    assert list_meshes(service) == before
-
-
-def test_scoring_needs_enough_snapshots_in_order(service: Service) -> None:
-    documents = [snapshot_document(s) for s in record_simulation(SMALL, 10)]
-    few = service.http.post("/v1/score", json={"snapshots": documents[:9]})
-    assert "at least 10" in problem(few, 422, "invalid-document", "/snapshots")["detail"]
-    many = service.http.post("/v1/score", json={"snapshots": documents * 13})
-    problem(many, 413, "document-too-large", "/snapshots")
-    twice = json.dumps({"snapshots": documents})[:-1] + ', "snapshots": []}'
-    problem(service.http.post("/v1/score", content=twice, headers=IN_JSON), 422, "invalid-document", "/snapshots")
-    heavy = b'{"snapshots": [' + b"0," * 2**21 + b"0]}"
-    assert (
-        "too much memory"
-        in problem(service.http.post("/v1/score", content=heavy, headers=IN_JSON), 413, "document-too-large")["detail"]
-    )
-    documents[4], documents[5] = documents[5], documents[4]
-    problem(
-        service.http.post("/v1/score", json={"snapshots": documents}),
-        422,
-        "invalid-document",
-        "/snapshots/5/observed_at",
-    )
 
 
 def test_stored_verdicts_are_read_in_pages(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
