@@ -7,7 +7,7 @@ replicas from requests they cannot serve:
 * A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
   a slot of a replica. The body of a push goes with its request (:mod:`serve_app.deployments.http.handed_bodies`).
 * A request is admitted or refused (:mod:`serve_app.deployments.gate.admission`): before its body is read if there is no
-  room, and again when the body has arrived. A snapshot can wait a moment for room, by the priority of its mesh
+  room, and again when the body has arrived. A snapshot can wait a moment for room
   (:mod:`serve_app.deployments.gate.waiting_room`). Health routes are always admitted.
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
@@ -57,7 +57,6 @@ from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
-from serve_app.settings.meshes import Priority
 from serve_app.web import assets
 
 BROKEN = 500  # what an answer that broke off counts as
@@ -92,7 +91,6 @@ class Request:
         kind: None: no limit applies.
         mesh: name in the path, or empty.
         deadline_seconds: None: it has no deadline.
-        priority: of its mesh.
         is_push: whether it pushes a snapshot.
         is_probe: whether it asks if the service runs.
     """
@@ -100,7 +98,6 @@ class Request:
     kind: RequestKind | None
     mesh: str
     deadline_seconds: float | None
-    priority: Priority = Priority.NORMAL
     is_push: bool = False
     is_probe: bool = False
 
@@ -124,7 +121,6 @@ class Gate:
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
         self._app, self._access, self._instruments = PageFiles(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
-        self._priority = settings.priority
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
@@ -213,7 +209,7 @@ class Gate:
     async def _admit_and_send(
         self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "TrackedSend"
     ) -> None:
-        if request.kind and not self._room.is_open(request.kind, request.mesh, request.priority):
+        if request.kind and not self._room.is_open(request.kind, request.mesh):
             raise self._refusal()
         body = await self._body(scope, receive)
         send.received_at, received = time.monotonic(), mark_time()
@@ -231,7 +227,7 @@ class Gate:
     def _count_drop(self, request: Request, status: int) -> None:
         """Count a snapshot that gets no verdict because the service is too busy."""
         if request.kind is RequestKind.PUSH and status in DROPS:
-            self._instruments.count(SNAPSHOTS_DROPPED, priority=request.priority.value, reason=DROPS[status])
+            self._instruments.count(SNAPSHOTS_DROPPED, reason=DROPS[status])
 
     def _request(self, scope: Scope) -> Request:
         path, live = scope["path"], self._front.deadline_seconds
@@ -245,12 +241,12 @@ class Gate:
         if found is None or scope["method"] != "POST":
             return Request(RequestKind.READ, "", live)
         is_push = found[2] == SNAPSHOTS
-        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, self._priority(found[1]), is_push)
+        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, is_push)
 
     async def _admit(self, request: Request) -> Ticket | None:
         if request.kind is None:
             return None
-        ticket = await self._room.enter(request.kind, request.mesh, request.priority)
+        ticket = await self._room.enter(request.kind, request.mesh)
         if ticket is None:
             raise self._refusal()
         return ticket

@@ -40,7 +40,7 @@ class WaitingGroup:
         deadline: after which it is not scored.
         arrived_at: of the monotonic clock, s.
         checkpoint: the weights of its mesh.
-        weight: of the priority of its mesh.
+        in_shadow: whether no one waits for it.
         outcome: its scores, or the error, when it had its pass.
     """
 
@@ -48,7 +48,7 @@ class WaitingGroup:
     deadline: Deadline
     arrived_at: float
     checkpoint: Checkpoint
-    weight: float = 1.0
+    in_shadow: bool = False
     outcome: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property

@@ -53,9 +53,7 @@ class InSession:
         self._probe = probe(checkpoint)
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
-    def runner(
-        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
-    ) -> SessionRunner:
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SessionRunner:
         progress = Progress(mesh, model.checkpoint.digest, deadline)
         return SessionRunner(self, self.spare_pool if in_shadow else self.pool, model.checkpoint, progress)
 

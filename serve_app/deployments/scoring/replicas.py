@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
 DECIDING_SHARE = 0.8  # of the time left then
-SHADOW_WEIGHT = 0.02  # of groups in the shadow, in the queue of a scorer
 HERE = "session"  # the replica of a group that no scorer could score
 log = logging.getLogger(__name__)
 
@@ -49,11 +48,9 @@ class Replicas:
     meta: Handle[MetaModel]
     groups: int
 
-    def runner(
-        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
-    ) -> ReplicaRunner:
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> ReplicaRunner:
         progress = Progress(mesh, model.checkpoint.digest, deadline)
-        return ReplicaRunner(self, model, SHADOW_WEIGHT if in_shadow else weight, progress)
+        return ReplicaRunner(self, model, progress, in_shadow=in_shadow)
 
     async def check(self) -> None:
         """Serve checks the replicas itself."""
@@ -69,14 +66,14 @@ class ReplicaRunner:
     Args:
         replicas: that it calls.
         model: of the mesh.
-        weight: of its priority.
         progress: of its snapshot.
+        in_shadow: whether no one waits for it.
     """
 
     place: ClassVar[RunnerPlace] = "replicas"
 
-    def __init__(self, replicas: Replicas, model: ServedModel, weight: float, progress: Progress) -> None:
-        self._replicas, self._pin, self._weight = replicas, model.pin, weight
+    def __init__(self, replicas: Replicas, model: ServedModel, progress: Progress, *, in_shadow: bool = False) -> None:
+        self._replicas, self._pin, self._in_shadow = replicas, model.pin, in_shadow
         self.checkpoint = model.checkpoint
         self.progress = progress
 
@@ -129,7 +126,7 @@ class ReplicaRunner:
     async def _ask(self, caller: Caller, group: Group) -> ScoredGroup:
         """Have a group scored by a scorer."""
         ask, mesh = self._replicas.scorer.score, self.progress.mesh
-        return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._weight)
+        return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._in_shadow)
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
         """The scores of a group. If its scorer has other weights, as while settings are rolled out, or cannot load

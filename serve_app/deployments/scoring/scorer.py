@@ -96,7 +96,7 @@ class Scorer:
         mesh: str,
         trace: str = "",
         pin: ModelPin | None = None,
-        weight: float = 1.0,
+        in_shadow: bool = False,
     ) -> ScoredGroup:
         """Score a group of parts of a mesh, in one pass with other groups that wait.
 
@@ -105,14 +105,14 @@ class Scorer:
             deadline: after which they are not scored.
             trace: ``traceparent`` of the caller.
             pin: model of the mesh, which is loaded if it is not in memory; None: the weights of the settings.
-            weight: of the priority of the mesh. More urgent groups go first.
+            in_shadow: whether no one waits for it.
 
         Raises:
             DeadlineExceeded: they cannot be scored by the deadline.
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
         checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, deadline)
-        waiting = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight)
+        waiting = WaitingGroup(group, deadline, time.monotonic(), checkpoint, in_shadow)
         with span("scorer.score", trace, parts=len(group), work=waiting.work) as recorded:
             scored = await self._queue.score(waiting)
             recorded.set(replica=self._replica, pass_seconds=scored.seconds)

@@ -36,15 +36,12 @@ class SnapshotRunner(StageRunner, Protocol):
 class ScoringBackend(Protocol):
     """Where a session has its snapshots scored."""
 
-    def runner(
-        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
-    ) -> SnapshotRunner:
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SnapshotRunner:
         """A runner for one snapshot of a mesh.
 
         Args:
             deadline: after which no stage begins.
             model: that scores it.
-            weight: of its priority; snapshots with more go first where some wait.
             in_shadow: whether no one waits for it.
         """
 

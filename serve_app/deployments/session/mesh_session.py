@@ -116,7 +116,7 @@ class MeshSession:
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
-        cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
+        cache = MeshCache(budget, self._instruments)
         replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
         self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
@@ -269,7 +269,7 @@ class MeshSession:
     async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
         model = self._models.get(mesh) or await self._models.of(mesh)
-        return self._backend.runner(mesh, deadline, model, self._settings.priority(mesh).weight)
+        return self._backend.runner(mesh, deadline, model)
 
     def _follow_rollout(self) -> None:
         """Follow the rollout in the background. A store or a registry that hangs must not hold the check of health."""
