@@ -43,7 +43,6 @@ class Need:
 
     Attributes:
         scope: None if the route is open to everyone.
-        mesh: the mesh of the route.
         all_meshes: whether the route covers every mesh, so that a token limited to some is refused.
     """
 

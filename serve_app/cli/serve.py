@@ -45,7 +45,7 @@ def serve(
     if before is not None:
         port = before.port
         print_state("starting again", f"in {before.pause_seconds:.0f} s", "bold yellow")
-        time.sleep(before.pause_seconds)
+        before.wait()
     given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     if single:
         _serve_single(config, given)

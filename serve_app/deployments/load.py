@@ -8,11 +8,7 @@ REQUESTS = "requests"  # name of the metric that replicas report
 
 
 class RequestLoad:
-    """Counts the requests that a replica works on. Use it from one event loop.
-
-    Args:
-        clock: s.
-    """
+    """Counts the requests that a replica works on. Use it from one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -9,7 +9,9 @@ This module does not import Ray, because the command reads it first.
 
 import os
 import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn, Self
 
@@ -43,12 +45,15 @@ class Restart:
         not leave when there is trouble."""
         return float(min(2 ** min(self.number - 1, 10), MAX_PAUSE_SECONDS))
 
-    def replace_program(self, environment: Mapping[str, str]) -> NoReturn:
-        """Run the command of this process again, which waits first. No process may be left below this one.
+    def wait(self) -> None:
+        """Wait before it. The processes of the former program end meanwhile, and leave their exit codes."""
+        time.sleep(self.pause_seconds)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
-        Args:
-            environment: that the command was started with.
-        """
+    def replace_program(self, environment: Mapping[str, str]) -> NoReturn:
+        """Run the command of this process again, which waits first. No process may be left below this one."""
         for descriptor in map(int, os.listdir("/dev/fd")):
             if descriptor > 2 and os.path.exists(f"/dev/fd/{descriptor}"):  # one was of the listing itself
                 os.set_inheritable(descriptor, False)  # not all sockets of Ray's library close themselves

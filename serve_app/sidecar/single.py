@@ -48,7 +48,6 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
     """Serve until SIGTERM or SIGINT. Every verdict that was sent is in the store.
 
     Args:
-        settings: all of them.
         ready: called once, with the URL and the addresses of gRPC.
 
     Raises:

@@ -89,9 +89,7 @@ class Request:
 
     Attributes:
         kind: None: no limit applies.
-        mesh: name in the path, or empty.
         deadline_seconds: None: it has no deadline.
-        is_push: whether it pushes a snapshot.
         is_probe: whether it asks if the service runs.
     """
 
@@ -112,10 +110,8 @@ class Gate:
     """ASGI middleware. Use it from one event loop.
 
     Args:
-        app: what is behind it.
         settings: its ``serve`` and ``limits``.
         access: the rules. The application gets the caller in the scope, and refuses requests without one.
-        instruments: count the refusals.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
@@ -363,7 +359,6 @@ class TrackedSend:
 
     Attributes:
         status: of the answer; 0 before it has begun.
-        has_ended: whether the answer is whole.
         received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
         is_abandoned: whether the client left before the end of the answer.
     """

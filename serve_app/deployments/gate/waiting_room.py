@@ -22,12 +22,7 @@ class WaitingSnapshot:
 
 
 class WaitingRoom:
-    """Admits requests. Use it from one event loop.
-
-    Args:
-        admission: decides how many may be under way.
-        clock: s, of a monotonic clock.
-    """
+    """Admits requests. Use it from one event loop."""
 
     def __init__(self, admission: Admission, clock: Callable[[], float] = time.monotonic) -> None:
         self._admission, self._clock = admission, clock

@@ -32,7 +32,6 @@ class Note:
 
     Attributes:
         record: without the outcome.
-        is_recorded: whether the log has the record.
         makes_room: whether the change is a deletion, for which a full store has no record before it is made.
     """
 
@@ -90,7 +89,6 @@ class Audited:
     """ASGI middleware behind the access control: notes each request that may change something, and its outcome.
 
     Args:
-        app: the application.
         audit: returns what writes the log; None: this application has none.
     """
 

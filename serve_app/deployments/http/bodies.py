@@ -30,8 +30,6 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     """Read the snapshot of a body, and pack it. A large one is decoded outside the event loop.
 
     Args:
-        request: with the body.
-        limits: of a document.
         now: the current time, which the snapshot must not be ahead of; None: it may have any time.
 
     Raises:

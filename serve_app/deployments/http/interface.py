@@ -118,7 +118,6 @@ class CountRequests:
     """Middleware: counts each request until its answer begins, so that a stream of verdicts does not count.
 
     Args:
-        app: what answers.
         load: where to count; called for each request, since it is made after the application.
     """
 

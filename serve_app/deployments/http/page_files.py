@@ -43,7 +43,6 @@ def waiting_response(error: ServeError, scope: Scope, *, is_starting: bool) -> R
 
     Args:
         error: why the service does not answer.
-        scope: of the request.
         is_starting: whether the service has not answered yet.
     """
     root = "../" * (scope["path"].count("/") - 1)

@@ -36,10 +36,8 @@ class WaitingGroup:
     """A group that waits for its pass.
 
     Attributes:
-        group: its parts.
         deadline: after which it is not scored.
         arrived_at: of the monotonic clock, s.
-        checkpoint: the weights of its mesh.
         in_shadow: whether no one waits for it.
         outcome: its scores, or the error, when it had its pass.
     """

@@ -42,7 +42,6 @@ class InSession:
         weights: of the settings, on the CPU.
         replica: name of this replica, for metrics.
         threads: of one pass of the network.
-        instruments: count the passes.
     """
 
     def __init__(self, weights: Weights, replica: str, threads: int, instruments: Instruments) -> None:
@@ -67,14 +66,7 @@ class InSession:
 
 
 class SessionRunner:
-    """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all.
-
-    Args:
-        backend: that it belongs to.
-        pool: whose thread it uses.
-        checkpoint: the weights of the mesh.
-        progress: of its snapshot.
-    """
+    """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all."""
 
     place: ClassVar[RunnerPlace] = "session"
 

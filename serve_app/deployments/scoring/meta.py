@@ -41,8 +41,6 @@ class MetaModel:
         session gathered the evidence with it.
 
         Args:
-            meta_input: the evidence.
-            policy: when to alert.
             trace: ``traceparent`` of the caller.
             pin: model of the mesh; None: the weights of the settings.
 

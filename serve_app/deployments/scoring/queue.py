@@ -25,7 +25,6 @@ class GroupQueue:
     Args:
         device: of the scorer, ``cpu`` or ``cuda``.
         score_batch: scores some groups. Returns one outcome for each.
-        instruments: count waiting and refused groups.
 
     Attributes:
         times: of the passes of this scorer, which adds them.

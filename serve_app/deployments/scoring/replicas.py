@@ -39,8 +39,6 @@ class Replicas:
     """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend` beside the session.
 
     Attributes:
-        scorer: handle.
-        meta: handle.
         groups: of parts, scored with one call each.
     """
 
@@ -64,9 +62,6 @@ class ReplicaRunner:
     """A :class:`~serve_app.pipeline.StageRunner` that calls replicas.
 
     Args:
-        replicas: that it calls.
-        model: of the mesh.
-        progress: of its snapshot.
         in_shadow: whether no one waits for it.
     """
 

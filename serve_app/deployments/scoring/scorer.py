@@ -101,7 +101,6 @@ class Scorer:
         """Score a group of parts of a mesh, in one pass with other groups that wait.
 
         Args:
-            group: the parts.
             deadline: after which they are not scored.
             trace: ``traceparent`` of the caller.
             pin: model of the mesh, which is loaded if it is not in memory; None: the weights of the settings.

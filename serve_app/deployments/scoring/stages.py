@@ -22,12 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotRunner(StageRunner, Protocol):
-    """Runs the stages of one snapshot of a session.
-
-    Attributes:
-        place: where it scores.
-        progress: of its snapshot.
-    """
+    """Runs the stages of one snapshot of a session."""
 
     place: ClassVar[RunnerPlace]
     progress: Progress
@@ -41,7 +36,6 @@ class ScoringBackend(Protocol):
 
         Args:
             deadline: after which no stage begins.
-            model: that scores it.
             in_shadow: whether no one waits for it.
         """
 
@@ -56,7 +50,6 @@ class Progress:
     """The progress of one snapshot through the stages.
 
     Args:
-        mesh: name, for messages.
         model: digest of the session's weights.
         deadline: after which no stage begins.
 

@@ -37,9 +37,6 @@ class Reader:
     """What is stored of meshes. Threads may share it. A mesh that is not stored is ``UnknownMesh``.
 
     Args:
-        meshes: stored meshes, some of them in memory.
-        options: how meshes are cut into parts.
-        signal: wakes readers that wait for a verdict.
         scored: how the newest snapshot of each mesh was scored, by the session.
     """
 
