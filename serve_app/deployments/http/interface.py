@@ -1,6 +1,5 @@
 """The HTTP interface without its routes: rules for every request, and the OpenAPI document."""
 
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -8,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request
 from fastapi.routing import APIRoute
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
@@ -94,24 +92,6 @@ def _with_refusals(responses: dict[str, Any], *more: type[Exception]) -> dict[st
         else:
             merged[status] = {**known, "description": f"{known['description']}; {refusal['description']}"}
     return dict(sorted(merged.items()))
-
-
-class ServerTiming:
-    """Middleware: adds ``Server-Timing`` to every answer, unless the route has added it with more stages."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = time.perf_counter()
-
-        async def send_timed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.setdefault("server-timing", server_timing({"total": time.perf_counter() - started}))
-            await send(message)
-
-        await self._app(scope, receive, send_timed)
 
 
 class CountRequests:
@@ -225,7 +205,6 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
     )
     http.add_middleware(Audited, audit=_audit)
     http.add_middleware(AccessControl, access=_access, follow=_follow)
-    http.add_middleware(ServerTiming)
     http.add_middleware(TracedRequests, place="ingress")
     problems.install(http)
     return http

@@ -292,7 +292,6 @@ def test_unknown_paths_and_wrong_parameters_are_refused(
     response = service.http.request(method, path)
     body = problem(response, status, code)
     assert len(body["detail"]) < 500, "the wrong value is shown shortened"
-    assert response.headers["server-timing"].startswith("total;dur=")
     if status == 405:
         assert response.headers["allow"]
 

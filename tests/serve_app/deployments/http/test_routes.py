@@ -118,11 +118,6 @@ def test_the_model_route_describes_the_model(service: Service) -> None:
     assert model["provenance"] == checkpoint.provenance
 
 
-def test_every_answer_has_its_duration(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
-    for path in ("verdict", "verdicts", "plan", "graph", "incidents", "nothing"):
-        assert service.http.get(f"/v1/meshes/watched/{path}").headers["server-timing"].startswith("total;dur=")
-
-
 def test_two_formats_are_read_and_described(service: Service) -> None:
     snapshot, path = record_simulation(SMALL, 1)[0], "/v1/meshes/formats/snapshots"
     for media_type in (JSON, ARROW):
