@@ -44,7 +44,6 @@ def serve(
     before = Restart.read()
     if before is not None:
         port = before.port
-        print_state("starting again", f"in {before.pause_seconds:.0f} s", "bold yellow")
         before.wait()
     given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     if single:
@@ -60,6 +59,7 @@ def serve(
         print_error(error)
         after = replace(before, number=before.number + 1)
     if after is not None:
+        print_state("starting again", f"in {after.pause_seconds:.0f} s", "bold yellow")
         after.replace_program(environment)
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 import httpx
 import psutil
 
-PERIOD_SECONDS = 0.5
+PERIOD_SECONDS = 0.1  # Ray's agents print pages of its log when they notice the same, up to half a second later
 PROBE_PERIOD_SECONDS = 5.0
 PROBE_SECONDS = 10.0  # the gate itself answers before that, where nothing behind it does
 IRREPLACEABLE = ("gcs_server", "raylet")
@@ -42,7 +42,7 @@ def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], Non
         Why the service cannot go on; empty: it was stopped.
     """
     answered = probed = time.monotonic()
-    silent = 0  # requests in a row without an answer
+    silent, needed = 0, _find_irreplaceable()  # requests in a row without an answer
     problems: tuple[str, ...] = ()
     # Its own certificate may be of any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
@@ -57,7 +57,8 @@ def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], Non
                         tell(found)
                     problems = found
             silence = time.monotonic() - answered if silent >= MIN_SILENT_PROBES else 0.0
-            if reason := reason_to_restart(_running_names(), silence):
+            running = {name for name, process in needed.items() if not _is_zombie(process)}
+            if reason := reason_to_restart(running, silence):
                 return reason
     return ""
 
@@ -109,14 +110,10 @@ def kill_all_below() -> None:
         psutil.wait_procs(others, KILL_SECONDS)
 
 
-def _running_names() -> set[str]:
-    """The names of the processes that this one started."""
-    names = set()
-    for process in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):
-            if not _is_zombie(process):
-                names.add(process.name())
-    return names
+def _find_irreplaceable() -> dict[str, psutil.Process]:
+    """The processes of Ray itself, which this one started, by name."""
+    running = [process for process in psutil.Process().children() if not _is_zombie(process)]
+    return {name: process for process in running if (name := process.name()) in IRREPLACEABLE}
 
 
 def _is_zombie(process: psutil.Process) -> bool:
