@@ -3,10 +3,8 @@
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +13,12 @@ from urllib.parse import urlsplit
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
-from serve_app.cli.console import Steps, print_error, print_state, spinner, write_json
+from serve_app.cli.console import Steps, print_state, spinner, write_json
 from serve_app.observability.logs import stderr_handler
+from serve_app.runtime.kept import Kept
 from serve_app.runtime.other_clusters import leave_other_clusters
-from serve_app.runtime.restarts import STEADY_SECONDS, Restart
+
+LOST = 75  # exit code of a service that cannot go on (EX_TEMPFAIL)
 
 
 def serve(
@@ -41,42 +41,24 @@ def serve(
       tagae serve --port 9000 --set scorer.device=cpu
       tagae serve --single --set meshes.shop.prometheus=http://127.0.0.1:9090
     """
-    before = Restart.read()
-    if before is not None:
-        port = before.port
-        before.wait()
-    given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     if single:
-        _serve_single(config, given)
+        _serve_single(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
         return
+    kept = Kept.begin()
+    given = overrides(settings, host=("serve.host", host), port=("serve.port", kept.port or port))
     leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
-    environment = dict(os.environ)
-    try:
-        after = _serve_on_ray(config, given, before)
-    except Exception as error:
-        if before is None:  # this start is impossible
-            raise
-        print_error(error)
-        after = replace(before, number=before.number + 1)
-    if after is not None:
-        print_state("starting again", f"in {after.pause_seconds:.0f} s", "bold yellow")
-        after.replace_program(environment)
+    _serve_on_ray(config, given, kept)
 
 
-def _serve_on_ray(config: Path | None, given: dict[str, Any], before: Restart | None) -> Restart | None:
-    """Run the service until it is stopped, or cannot go on.
-
-    Args:
-        before: that this start is; None: it is the first one.
-
-    Returns:
-        The start that must follow; None: it was stopped.
-    """
+def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> None:
+    """Run the service until it is stopped. If it cannot go on, end this process, and the keeper starts another."""
     from serve_app.settings import load
 
     chosen = load(config, given)
     if chosen.logs.format == "json":
         write_json("serve")
+    if kept.number:
+        print_state("starting again", "with the same address and all data", "bold yellow")
     steps = Steps()
     steps("loading the program")
     from serve_app.runtime import fork_server
@@ -89,16 +71,13 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], before: Restart | 
     lifetime = Lifetime(partial(start, chosen, report=steps), stop)
     with spinner("starting"):
         url = lifetime.start()
+    kept.report(urlsplit(url).port or 0)
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
-    began = time.monotonic()
     if reason := watch(url, lifetime.ended, _print_receivers):
-        print_state("lost:", f"{reason}; the service starts again, with its address and its data", "bold yellow")
-        lifetime.kill_all()
-        is_first = before is None or time.monotonic() - began >= STEADY_SECONDS
-        return Restart(urlsplit(url).port or 0, 1 if is_first else before.number + 1)
+        print_state("lost:", f"{reason}; the service starts again", "bold yellow")
+        lifetime.end_by_force(LOST)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):
         lifetime.stop()
-    return None
 
 
 def _print_receivers(problems: tuple[str, ...]) -> None:

@@ -55,13 +55,6 @@ class Lifetime:
             self.end_by_force(status)
         self._beside.shutdown()
 
-    def kill_all(self) -> None:
-        """Kill all descendants of this process, which goes on. Acknowledged data is stored. A signal ends it, too."""
-        kill_all_below()
-        remove_token()
-        if self.ended.is_set():
-            self.end_by_force(self._interrupted)
-
     def end_by_force(self, status: int) -> NoReturn:
         """Kill this process and its descendants. Acknowledged data is stored."""
         kill_all_below()

@@ -2,7 +2,7 @@
 
 Serve replaces replicas, the proxy and the controller. Nothing replaces the processes of Ray itself (``gcs_server``,
 ``raylet``, which ends with its agents): without them nothing can be managed, so the service starts again
-(:mod:`serve_app.runtime.restarts`).
+(:mod:`serve_app.runtime.keeper`).
 """
 
 import ctypes
