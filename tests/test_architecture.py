@@ -139,6 +139,8 @@ ENVIRONMENT = (
     "serve_app/runtime/environment.py",
     "serve_app/runtime/fork_server.py",
     "serve_app/runtime/forked_worker.py",
+    "serve_app/runtime/keeper.py",
+    "serve_app/runtime/kept.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",
     "serve_app/runtime/own_process.py",
