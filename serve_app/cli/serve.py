@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,8 +75,8 @@ def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> Non
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
     if reason := watch(url, lifetime.ended, _print_receivers):
         print_state("lost:", f"{reason}; the service starts again", "bold yellow")
-        sys.stdout = Path(os.devnull).open("w")  # Ray prints pages of its log about it
-        lifetime.end_by_force(LOST)  # Ray's own shutdown would wait for processes that are gone
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # Ray prints pages of its log about it
+            lifetime.end_by_force(LOST)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):
         lifetime.stop()
 
