@@ -69,7 +69,10 @@ class Keeper:
         if not self._child:  # during a pause
             sys.exit(0)
         self._is_stopping = True
-        os.kill(self._child, number)
+        try:
+            os.kill(self._child, number)
+        except ProcessLookupError:  # it has just ended
+            sys.exit(0)
 
 
 if __name__ == "__main__":
