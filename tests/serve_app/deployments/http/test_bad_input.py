@@ -232,7 +232,7 @@ def test_a_body_beyond_the_limit_is_refused_with_and_without_content_length(serv
 
 
 LIMITS = [0, -1, 1001, "many", "1.5", ""]
-READS = ["verdict", "verdicts", "plan", "graph"]
+READS = ["verdict", "verdicts", "graph"]
 ROUTES = [
     ("GET", "/v1/meshes/nobody/verdict", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/verdicts", 404, "unknown-mesh"),
