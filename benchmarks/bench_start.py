@@ -152,6 +152,8 @@ def _push(url: str) -> None:
 def _role(process: psutil.Process, parent: psutil.Process) -> str:
     """What a process is for, such as ``MeshSession`` or ``raylet``."""
     if process == parent:
+        return "keeper"
+    if process.ppid() == parent.pid and "serve_app.cli" in " ".join(process.cmdline()):
         return "command"
     command = " ".join(process.cmdline())
     if "fork_server" in command:

@@ -18,14 +18,14 @@ from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
 from kernels import gpu_files
 from serve_app.access import Access, require_certificate, require_protection, require_provider
-from serve_app.deployments.scaling import follow_requests, start_on_demand
+from serve_app.deployments.scaling import follow_requests
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
 from serve_app.runtime.environment import MAX_FAILED_STARTS
 from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
-from serve_app.settings import ScoringPlace, ServeSettings, Settings
+from serve_app.settings import ServeSettings, Settings
 from serve_app.settings.access import serve_rules
 from serve_app.settings.scorer import GPU_BATCH
 from serve_app.stores.opening import check_store
@@ -75,9 +75,8 @@ def build(args: Arguments) -> Application:
 
 
 def application(settings: Settings) -> Application:
-    """The application: HTTP to Ingress to MeshSession, which scores small meshes, and has replicas of Scorer and
-    MetaModel score large ones; or replicas score all, or none. Depending on the settings it has a Collector and a
-    Notifier too.
+    """The application: HTTP to Ingress to MeshSession, which scores, or has replicas of Scorer and MetaModel score.
+    Depending on the settings it has a Collector and a Notifier too.
 
     Raises:
         BadSettings: the settings do not fit this cluster, the store needs a package that is not installed, or others
@@ -93,10 +92,9 @@ def application(settings: Settings) -> Application:
     require_protection(serve_rules(settings), _hosts(settings), nodes=_nodes())
     require_provider(serve_rules(settings))
     front, device = settings.serve, _device(settings)
-    place, scorer, meta = _place(settings, device), None, None
-    if place != "session":
-        scorer = _scorer(settings, device, place).bind(settings, device)
-        meta = _meta(settings, place).bind(settings)
+    scorer = meta = None
+    if _has_replicas(settings, device):
+        scorer, meta = _scorer(settings, device).bind(settings, device), _meta(settings).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
         MeshSession,
@@ -105,7 +103,7 @@ def application(settings: Settings) -> Application:
         max_queued_requests=front.max_queued_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
         request_router_config=RequestRouterConfig(request_router_class=STICKY),
-    ).bind(settings, place, scorer, meta)
+    ).bind(settings, scorer, meta)
     notifier = _light(Notifier).bind(settings) if settings.notify.has_receivers else None
     collector = None
     if settings.collected:
@@ -232,15 +230,13 @@ def _choose_log(settings: Settings) -> None:
         logs.write_json("serve")
 
 
-def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
+def _scorer(settings: Settings, device: str) -> Deployment:
     from serve_app.deployments.scoring.scorer import Scorer
 
     chosen = settings.scorer
     busy = 2 * GPU_BATCH  # a batch gathers while another is scored
     replicas: dict[str, Any] = {"num_replicas": chosen.num_replicas}
-    if place == "auto":
-        replicas = {"autoscaling_config": start_on_demand(chosen.max_replicas or chosen.num_replicas)}
-    elif chosen.max_replicas:
+    if chosen.max_replicas:
         replicas = {
             "autoscaling_config": {
                 "min_replicas": min(chosen.num_replicas, chosen.max_replicas),
@@ -263,14 +259,11 @@ def _scorer(settings: Settings, device: str, place: ScoringPlace) -> Deployment:
     )
 
 
-def _meta(settings: Settings, place: ScoringPlace) -> Deployment:
+def _meta(settings: Settings) -> Deployment:
     from serve_app.deployments.scoring.meta import MetaModel
 
     front, chosen = settings.serve, settings.scorer
-    if place == "auto":
-        replicas: dict[str, Any] = {"autoscaling_config": start_on_demand(chosen.meta_replicas)}
-    else:
-        replicas = _replicas(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
+    replicas = _replicas(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
     return _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas)
 
 
@@ -338,11 +331,11 @@ def _gpu_without_ray() -> "gpu.Obstacle | None":
     return Obstacle("no_gpu", "Ray finds no GPU here", "start Ray with --num-gpus, and compare nvidia-smi")
 
 
-def _place(settings: Settings, device: str) -> ScoringPlace:
-    """Where snapshots are scored. With ``auto``, replicas score all of them where they have what a session lacks: a
-    GPU, or the CPUs of other nodes."""
-    chosen: ScoringPlace = settings.scorer.place
-    return "replicas" if chosen == "auto" and (device != "cpu" or _nodes() > 1) else chosen
+def _has_replicas(settings: Settings, device: str) -> bool:
+    """Whether replicas score. With ``auto``, they do where they have what a session lacks: a GPU, or the CPUs of other
+    nodes. On one machine without a GPU they take longer than the session, for meshes of any size."""
+    place = settings.scorer.place
+    return place == "replicas" or (place == "auto" and (device != "cpu" or _nodes() > 1))
 
 
 def _explain_failed_start() -> str:

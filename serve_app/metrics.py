@@ -68,9 +68,8 @@ STAGE_TIME = Metric("tagae_stage_time_seconds_total", "Time in each stage of the
 REFUSALS = Metric("tagae_refusals_total", "Requests answered with an error, by code of the problem.", ("code",))
 SNAPSHOTS_DROPPED = Metric(
     "tagae_snapshots_dropped_total",
-    "Snapshots without a verdict because the service was too busy, by priority of the mesh and reason: overload (429), "
-    "deadline (504).",
-    ("priority", "reason"),
+    "Snapshots without a verdict because the service was too busy, by reason: overload (429), deadline (504).",
+    ("reason",),
 )
 REQUESTS = Metric(
     "tagae_requests_total",

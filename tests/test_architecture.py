@@ -59,7 +59,7 @@ DOORS = {  # modules of each room of the deployments that others may import
         "problems",
         "traced_requests",
     },
-    "scoring": {"in_session", "messages", "meta", "on_demand", "replicas", "scorer", "stages"},
+    "scoring": {"in_session", "messages", "meta", "replicas", "scorer", "stages"},
     "session": {"doors", "mesh_session"},
 }
 # The same within lab.
@@ -117,7 +117,6 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "redis": ("serve_app/stores/", "serve_app/doctor/redis.py"),
     "typer": ("serve_app/cli/",),
     "fsspec": ("serve_app/models/",),
-    "mcp": ("serve_app/cli/mcp/",),
     # The last for errors of Ray's own servers.
     "grpc": ("serve_app/sidecar/", "serve_app/runtime/serve_errors.py"),
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials
@@ -140,6 +139,8 @@ ENVIRONMENT = (
     "serve_app/runtime/environment.py",
     "serve_app/runtime/fork_server.py",
     "serve_app/runtime/forked_worker.py",
+    "serve_app/runtime/keeper.py",
+    "serve_app/runtime/kept.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",
     "serve_app/runtime/own_process.py",

@@ -72,7 +72,6 @@ class AuditFilter:
     Attributes:
         since, until: from ``since`` to before ``until``.
         user, mesh, action: exactly these.
-        limit: maximum number.
         before: key of the last record that was read before, see :class:`AuditPage`.
     """
 
@@ -125,7 +124,6 @@ class AuditLog:
     """The audit log of a store.
 
     Args:
-        entries: of the store.
         limit: how much is kept; the oldest records are deleted first.
         now: UTC.
 

@@ -44,11 +44,8 @@ class Principal:
 
     Attributes:
         name: of the token or the user; empty if the caller gave none.
-        scopes: what the caller may do.
         meshes: the meshes that the caller may see; None: all.
-        way: how the caller was identified.
         digest: SHA-256 of the token.
-        user: who signed in at the provider.
         granted: what each group of such a user grants; ``scopes`` and ``meshes`` are the sums for the page and lists.
     """
 
@@ -84,10 +81,6 @@ ANONYMOUS = Principal(scopes=frozenset(Scope), way="anonymous")
 
 class Access:
     """The access control of one service: its rules, its tokens, and recent failed logins.
-
-    Args:
-        rules: from the settings.
-        clock: seconds, monotonic.
 
     Attributes:
         sign_ins: reads and signs the cookies of users who signed in at the provider; None: there is no provider.
@@ -143,7 +136,6 @@ class Access:
             path: percent-decoded once, relative to the service, as the router gets it.
             headers: pairs of bytes, names in lower case.
             client: address and port of the connection.
-            scheme: of the connection.
             http_version: such as ``1.1``.
 
         Returns:

@@ -35,8 +35,6 @@ def change_document(documents: Documents, name: str, change: Callable[[bytes], t
     """Change a document, again if another process changed it meanwhile.
 
     Args:
-        documents: of a store.
-        name: of the document.
         change: takes the content, empty if there is none; returns the new one, None to leave it, and a result.
 
     Returns:

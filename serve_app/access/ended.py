@@ -16,7 +16,6 @@ class EndedIds:
     """The ids of a store.
 
     Args:
-        documents: of the store.
         now: s since 1970.
     """
 

@@ -19,9 +19,6 @@ class FailedLogins:
 
     Only requests with a wrong token are refused. A valid token works at any time, so that an attacker cannot lock out
     others who share an address.
-
-    Args:
-        clock: seconds, monotonic.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +31,6 @@ class FailedLogins:
         """Count one failure and log it.
 
         Args:
-            address: of the client.
             reason: one of a small set; goes into the log and the metric.
             route: method and path; the token is not part of either.
 

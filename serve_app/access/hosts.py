@@ -25,7 +25,6 @@ class HostPort:
     Attributes:
         name: in lower case, without brackets and without a dot at its end.
         port: None for the default of the scheme.
-        is_address: whether the name is an IP address.
     """
 
     name: str
@@ -107,8 +106,6 @@ class Hosts:
 
         Args:
             origin: the header ``Origin``; browsers send it with every such request, other clients do not.
-            fetch_site: the header ``Sec-Fetch-Site``.
-            here: host and port of the request.
 
         Raises:
             CrossOrigin: the page belongs to another site.

@@ -32,7 +32,7 @@ OPEN = {
     "/demo/controls.css": SAFE,
 }
 READ = frozenset({MESHES, MODELS, "/v1/model", "/-/routes", "/demo/show"})
-WRITE = frozenset({"/v1/score", "/demo/keys"})
+WRITE = frozenset({"/demo/keys"})
 MESH_POSTS = frozenset({("snapshots",), ("baseline",), ("feedback",), ("mutes",), ("otlp", "v1", "metrics")})
 MESH_DELETES = frozenset({"feedback", "mutes"})  # followed by one id
 
@@ -43,7 +43,6 @@ class Need:
 
     Attributes:
         scope: None if the route is open to everyone.
-        mesh: the mesh of the route.
         all_meshes: whether the route covers every mesh, so that a token limited to some is refused.
     """
 

@@ -16,9 +16,7 @@ class Rules:
     """The access settings.
 
     Attributes:
-        host: address to listen on.
         tokens_file: None if there are no tokens.
-        allow_anonymous: whether everyone may do everything.
         allowed_hosts: further names accepted in ``Host``.
         external_url: URL under which people reach the service.
         trusted_proxies: networks whose headers about users and addresses are trusted.
@@ -93,8 +91,6 @@ def require_protection(rules: Rules, hosts: Iterable[str], nodes: int = 1) -> No
     """Refuse settings that open the service to a network by accident.
 
     Args:
-        rules: of the service.
-        hosts: addresses to listen on.
         nodes: of the cluster; nodes reach each other over a network.
 
     Raises:

@@ -52,7 +52,6 @@ class SignInCookies:
     """Signs cookies of signed-in users, and reads them.
 
     Args:
-        rules: of the sign-in.
         now: s since 1970.
 
     Raises:
@@ -103,10 +102,6 @@ class SignInCookies:
 
 class ClientSecret:
     """The client secret, read again when its file changes.
-
-    Args:
-        file: with the secret.
-        clock: s, monotonic.
 
     Raises:
         BadSettings: it cannot be read, or is too short.

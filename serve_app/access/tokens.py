@@ -151,10 +151,6 @@ class TokenFile:
     If the file becomes unreadable or invalid, the former tokens stay valid, and one error is logged. To revoke a token,
     remove its entry; to revoke all, leave an empty file.
 
-    Args:
-        path: of the file.
-        clock: seconds, monotonic.
-
     Raises:
         BadSettings: the file cannot be read, is invalid, or is writable for everyone.
     """

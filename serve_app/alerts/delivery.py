@@ -54,7 +54,6 @@ class Receivers:
 
     Attributes:
         alertmanagers: all replicas, with complete URLs.
-        events: the receivers of events.
         timing, queue, backoff: when to send, and how much may wait.
         drain_seconds: for what still waits when the process ends.
     """
@@ -88,10 +87,7 @@ class AlertDelivery:
     """Sends the alerts and events of one process. Use it from one event loop.
 
     Args:
-        to: the receivers.
         store: for the state, which outlives the process.
-        instruments: count what is sent, and what is not.
-        clock: UTC now.
         draw: draws the picture of an open incident of a mesh, as SVG; None: there are no pictures.
 
     Raises:

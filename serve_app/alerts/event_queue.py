@@ -125,10 +125,8 @@ class EventQueue:
     """The events that wait for one receiver.
 
     Args:
-        receiver: that gets them.
         notices: whether it gets notices, too.
         saved: the state with the events.
-        instruments: count what is sent.
     """
 
     def __init__(self, receiver: EventReceiver, notices: bool, saved: SavedState, instruments: Instruments) -> None:

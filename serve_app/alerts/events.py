@@ -25,11 +25,8 @@ def build_event(
     """An event with all that is known about its incident, so that a receiver needs no other event.
 
     Args:
-        kind: what happened.
         incident: its state after the event; ``sequence`` is the event's number.
-        mesh: its name.
         at: time of the event, UTC.
-        links: for the texts.
         more: ``previous_severity``, ``previous_cause``, ``mute_reason``, ``muted_until``, ``merged_into``, or the
             ``reason`` of an end.
     """

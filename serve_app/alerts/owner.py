@@ -26,7 +26,6 @@ class Owner:
     one takes over again if the new one has written nothing for a while.
 
     Args:
-        store: of the sessions.
         open_delivery: reads the state and becomes its owner; :class:`AlertDelivery` raises its errors.
 
     Raises:

@@ -19,7 +19,6 @@ class ReceiverStatus:
     Attributes:
         kind, name: what and where it is.
         failed: why it takes nothing (:class:`~serve_app.net.http.Reply`); empty: it does, or was not tried yet.
-        detail: what it answered.
         since: time of the first failure in a row, UTC.
         dropped: notifications that it did not take since the notifier started, and that are not sent again.
     """

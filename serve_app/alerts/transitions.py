@@ -50,10 +50,8 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
 
     Args:
         alerts: of the mesh before it.
-        mesh: its name.
         verdict: of this mesh, the next one that it stored.
         now: when it was made, UTC.
-        links: for the texts.
     """
     listed = {incident.id: incident for incident in verdict.incidents}
     known = {alerted.incident: alerted for alerted in alerts.open if not alerted.is_muted}

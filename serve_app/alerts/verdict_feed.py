@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class VerdictFeed:
-    """Finds what is new in a store.
-
-    Args:
-        store: of the sessions.
-    """
+    """Finds what is new in a store."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store

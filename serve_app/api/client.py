@@ -28,7 +28,6 @@ from serve_app.api.schemas.actions import (
     TestAlertDocument,
     TestResultsDocument,
 )
-from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
@@ -123,24 +122,6 @@ class Client:
     def drift(self, mesh: str) -> DriftDocument:
         """How far a mesh is from training and from its own last week."""
         return DriftDocument.model_validate(self.read(mesh, "drift"))
-
-    def audit(self, **parameters: datetime | str | int | None) -> Iterator[AuditRecordDocument]:
-        """The records of the audit log, newest first, read page by page.
-
-        Args:
-            parameters: of the route ``GET /v1/audit``, except ``cursor``; None leaves one out.
-
-        Raises:
-            Forbidden: without the scope admin.
-        """
-        cursor: str | None = None
-        while True:
-            given = {name: value for name, value in {**parameters, "cursor": cursor}.items() if value is not None}
-            query = {name: v.isoformat() if isinstance(v, datetime) else str(v) for name, v in given.items()}
-            page = AuditDocument.model_validate_json(self._send("GET", "/v1/audit", parameters=query).content)
-            yield from page.records
-            if (cursor := page.next) is None:
-                return
 
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service."""

@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from serve_app.cli import (
-    audit,
     configure,
     demo,
     doctor,
@@ -20,7 +19,6 @@ from serve_app.cli import (
     export,
     graph,
     incidents,
-    mcp,
     models,
     notify,
     record,
@@ -98,7 +96,6 @@ def _tagae(
     """
 
 
-app.command("audit")(audit.audit)
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.command("score")(score.score)
@@ -111,7 +108,6 @@ app.command("rules")(rules.rules)
 app.command("simulate", cls=simulate.SimulateCommand)(simulate.simulate)
 app.command("train")(train.train)
 app.command("doctor")(doctor.doctor)
-app.command("mcp")(mcp.mcp)
 app.add_typer(configure.app, name="config")
 app.add_typer(embeddings.app, name="embeddings")
 app.add_typer(incidents.app, name="incidents")

@@ -29,7 +29,7 @@ CaFile = Annotated[
 ]
 
 
-def read_token(file: Path | None, option: str = "--token-file") -> str | None:
+def read_token(file: Path | None) -> str | None:
     """Read the token in a file; None without a file.
 
     Raises:
@@ -43,17 +43,17 @@ def read_token(file: Path | None, option: str = "--token-file") -> str | None:
     try:
         token = read_secret(file.expanduser())
     except SecretUnreadable as error:
-        raise BadSettings(f"{option}: {error}") from None
+        raise BadSettings(f"--token-file: {error}") from None
     if not token.isascii() or " " in token:
-        raise BadSettings(f"{option}: expected one token in {file} and nothing else")
+        raise BadSettings(f"--token-file: expected one token in {file} and nothing else")
     return token
 
 
-def connect(url: str, token_file: Path | None, ca_file: Path | None, option: str = "--token-file") -> "Client":
+def connect(url: str, token_file: Path | None, ca_file: Path | None) -> "Client":
     """A client of the service at this URL. Errors as in :func:`read_token`."""
     from serve_app.api.client import Client
 
-    return Client(url, token=read_token(token_file, option), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS)
+    return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS)
 
 
 def select_mesh(client: "Client", name: str | None) -> "MeshDocument":

@@ -58,7 +58,6 @@ def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[s
     A value is read as TOML (``60``, ``0.5``, ``true``); anything else is text.
 
     Args:
-        assignments: of ``--set``.
         flags: dotted name and value; a value of None is left out.
 
     Raises:

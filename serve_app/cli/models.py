@@ -38,8 +38,6 @@ FromRegistry = Annotated[
     typer.Option("--registry", metavar="PLACE", help="Folder or URL of a registry to read, instead of a service."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-SourceToken = Annotated[Path | None, typer.Option(help="File with a bearer token for the URL.")]
-SourceCa = Annotated[Path | None, typer.Option(help="CA bundle (PEM) to use instead of the system store.")]
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Version of a model; its first digits are enough.")]
 
 app = typer.Typer(no_args_is_help=True, help="Keep models in a registry, and change the model of a running service.")
@@ -111,8 +109,6 @@ def add(
         str | None, typer.Option(metavar="VERSION", help="Version that it is to replace. Default: the one in its card.")
     ] = None,
     registry: RegistryPlace = None,
-    bearer_token_file: SourceToken = None,
-    ca_file: SourceCa = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
@@ -141,7 +137,7 @@ def add(
         )
     wanted = _checked(check_sha256, sha256, "--sha256") if sha256 is not None else ""
     wanted = wanted or (beside.sha256 if beside is not None else "")
-    content = read_checked(_checked(check_source, source, "SOURCE"), wanted, bearer_token_file, ca_file)
+    content = read_checked(_checked(check_source, source, "SOURCE"), wanted)
     card = describe(
         load_content(content, load(config, overrides(settings)).model.network),
         content,
@@ -159,8 +155,6 @@ def fetch(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="Path or URL of a checkpoint.")],
     target: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it, for `model.weights`.")],
     sha256: Annotated[str, typer.Option(metavar="DIGEST", help="SHA-256 of the file, 64 hexadecimal digits.")],
-    bearer_token_file: SourceToken = None,
-    ca_file: SourceCa = None,
 ) -> None:
     """Copy weights to a file where there is no registry, as before a pod starts. It is checked as by `add`.
 
@@ -182,7 +176,7 @@ def fetch(
     if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == wanted:
         print_note(f"{target} already has these weights")
         return
-    content = read_checked(source, wanted, bearer_token_file, ca_file)
+    content = read_checked(source, wanted)
     version = load_content(content).digest  # raises IncompatibleWeights
     part = target.with_name(f"{target.name}.part")
     try:
@@ -215,7 +209,7 @@ def compare(
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
-    """Show where a model differs from another one: alerts, culprits, scores and cost, with 95% intervals.
+    """Show where a model differs from another one: alerts, culprits and scores, with 95% intervals.
 
     By default it compares what both models of a trial made of live snapshots. With --recording, it scores recordings
     with both models here, and needs no service. The default baseline is then the model that the settings name.
@@ -426,7 +420,6 @@ def _print_comparison(found: "ComparisonOfModels") -> None:
         ("snapshots with the same status", found.same_status),
         ("alerts with the same culprit", found.same_culprit),
         ("difference of the mesh scores", found.score_difference),
-        ("cost, relative to the other", found.cost_ratio),
     ):
         table.add_row(name, _interval(value), "")
     Console(highlight=False).print(table)

@@ -4,18 +4,21 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
 from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Steps, print_state, spinner, write_json
 from serve_app.observability.logs import stderr_handler
+from serve_app.runtime.kept import Kept
+from serve_app.runtime.other_clusters import leave_other_clusters
 
-if TYPE_CHECKING:
-    from serve_app.settings import Settings
+LOST = 75  # exit code of a service that cannot go on (EX_TEMPFAIL)
 
 
 def serve(
@@ -29,7 +32,7 @@ def serve(
 ) -> None:
     """Run the service on this machine until Ctrl-C.
 
-    It starts and stops Ray Serve itself. On a cluster, use
+    It starts and stops Ray Serve itself, and starts again on the same port if it loses Ray. On a cluster, use
     [bold]serve run serve_app.app:build[/].
 
     \b
@@ -38,21 +41,28 @@ def serve(
       tagae serve --port 9000 --set scorer.device=cpu
       tagae serve --single --set meshes.shop.prometheus=http://127.0.0.1:9090
     """
+    if single:
+        _serve_single(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
+        return
+    kept = Kept.begin()
+    given = overrides(settings, host=("serve.host", host), port=("serve.port", kept.port or port))
+    leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
+    _serve_on_ray(config, given, kept)
+
+
+def _serve_on_ray(config: Path | None, given: dict[str, Any], kept: Kept) -> None:
+    """Run the service until it is stopped. If it cannot go on, end this process, and the keeper starts another."""
     from serve_app.settings import load
 
-    given = overrides(settings, host=("serve.host", host), port=("serve.port", port))
     chosen = load(config, given)
     if chosen.logs.format == "json":
-        write_json("single" if single else "serve")
-    if single:
-        _serve_single(chosen)
-        return
+        write_json("serve")
+    if kept.number:
+        print_state("starting again", "with the same address and all data", "bold yellow")
     steps = Steps()
     steps("loading the program")
     from serve_app.runtime import fork_server
-    from serve_app.runtime.other_clusters import leave_other_clusters
 
-    leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
     fork_server.start()  # its imports take as long as ours, on another core
     from serve_app.app import start, stop
     from serve_app.runtime.lifetime import Lifetime
@@ -61,10 +71,12 @@ def serve(
     lifetime = Lifetime(partial(start, chosen, report=steps), stop)
     with spinner("starting"):
         url = lifetime.start()
+    kept.report(urlsplit(url).port or 0)
     print_state("ready", f"after {steps.seconds:.0f} s\n  {_links(url)}\n  Stop with Ctrl-C", "bold green")
     if reason := watch(url, lifetime.ended, _print_receivers):
-        print_state("ended:", f"{reason}; start the service again, or let systemd restart it", "bold red")
-        lifetime.end_by_force(1)  # Ray's own shutdown would wait for processes that are gone
+        print_state("lost:", f"{reason}; the service starts again", "bold yellow")
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # Ray prints pages of its log about it
+            lifetime.end_by_force(LOST)  # Ray's own shutdown would wait for processes that are gone
     with spinner("stopping"):
         lifetime.stop()
 
@@ -80,10 +92,13 @@ def _links(url: str) -> str:
     return f"Page: {url}/\n  API:  {url}/docs"
 
 
-def _serve_single(settings: "Settings") -> None:
+def _serve_single(config: Path | None, given: dict[str, Any]) -> None:
     """Run the service in this process, and end the process."""
-    steps = Steps()
+    from serve_app.settings import load
+
+    settings, steps = load(config, given), Steps()
     if settings.logs.format == "json":
+        write_json("single")
         logging.basicConfig(handlers=[stderr_handler("single")])
     else:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")

@@ -54,7 +54,6 @@ class Collector:
 
     Args:
         settings: ``meshes``, ``collector``, ``store`` for the leases, and ``serve.deadline_seconds`` for a push.
-        sessions: handle of the sessions.
     """
 
     def __init__(self, settings: Settings, sessions: Handle[MeshSession]) -> None:

@@ -5,15 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 REQUESTS = "requests"  # name of the metric that replicas report
-IN_USE = "in_use"  # the same of replicas that start on demand
 
 
 class RequestLoad:
-    """Counts the requests that a replica works on. Use it from one event loop.
-
-    Args:
-        clock: s.
-    """
+    """Counts the requests that a replica works on. Use it from one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -47,24 +42,3 @@ class RequestLoad:
         now = self._clock()
         self._request_seconds += self._count * (now - self._counted_at)
         self._count, self._counted_at = self._count + requests, now
-
-
-class LastUse:
-    """Notes when a replica that was started on demand was last used.
-
-    Args:
-        idle_seconds: after which it counts as unused.
-        clock: s.
-    """
-
-    def __init__(self, idle_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._idle_seconds, self._clock = idle_seconds, clock
-        self._used_at = clock()  # it was started because someone waits
-
-    def note(self) -> None:
-        """Note that it is used now."""
-        self._used_at = self._clock()
-
-    def report(self) -> dict[str, float]:
-        """Whether it is in use, as ``record_autoscaling_stats`` returns it."""
-        return {IN_USE: float(self._clock() - self._used_at < self._idle_seconds)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
-from serve_app.deployments.load import IN_USE, REQUESTS
+from serve_app.deployments.load import REQUESTS
 
 UPSCALE_SECONDS = 10.0  # how long the load must be higher, before there are more replicas
 
@@ -46,24 +46,4 @@ def follow_requests(
         upscale_delay_s=UPSCALE_SECONDS,
         downscale_delay_s=downscale_seconds,
         **policy,
-    )
-
-
-def keep_while_used(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
-    """All replicas while one is in use, else none: a policy of Serve, which starts the first one on demand itself."""
-    uses = (context.aggregated_metrics or {}).get(IN_USE, {})
-    if not uses:  # no replica has reported yet
-        return float(context.target_num_replicas), {}
-    return float(context.capacity_adjusted_max_replicas) if any(uses.values()) else 0.0, {}
-
-
-def start_on_demand(replicas: int) -> AutoscalingConfig:
-    """No replica until the first request, then all of them while their class reports :class:`LastUse` with
-    ``record_autoscaling_stats``."""
-    return AutoscalingConfig(
-        min_replicas=0,
-        max_replicas=replicas,
-        upscale_delay_s=0.0,
-        downscale_delay_s=0.0,
-        policy=AutoscalingPolicy(policy_function=keep_while_used),
     )

@@ -1,4 +1,4 @@
-"""Compares two models by snapshots that both scored: alerts, culprits, scores and cost, with 95% intervals.
+"""Compares two models by snapshots that both scored: alerts, culprits and scores, with 95% intervals.
 
 Consecutive snapshots resemble each other, so single ones would make every interval too narrow. They are summed in
 blocks, and blocks are drawn with replacement (the bootstrap of Efron, "Bootstrap Methods: Another Look at the
@@ -36,7 +36,6 @@ class ModelOutcome:
         score: strongest evidence, decades of improbability.
         alerts, new_alerts: incidents that raise an alert, and how many of them began with this snapshot.
         culprit: first suspect of the strongest; None: there is none.
-        seconds: duration of passes of the network for this snapshot alone.
     """
 
     is_judged: bool
@@ -44,12 +43,11 @@ class ModelOutcome:
     alerts: frozenset[str]
     new_alerts: int
     culprit: str | None
-    seconds: float
     is_whole: bool
 
 
-def outcome_of(verdict: Verdict, seconds: float, known: frozenset[str]) -> ModelOutcome:
-    """What a model made of a snapshot; ``seconds`` is the duration of its pass, ``known`` the alerts it had before."""
+def outcome_of(verdict: Verdict, known: frozenset[str]) -> ModelOutcome:
+    """What a model made of a snapshot; ``known`` are the alerts it had before."""
     strongest = max(verdict.alerts, key=lambda one: one.score, default=None)
     alerts = frozenset(one.id for one in verdict.alerts)
     return ModelOutcome(
@@ -58,7 +56,6 @@ def outcome_of(verdict: Verdict, seconds: float, known: frozenset[str]) -> Model
         alerts=alerts,
         new_alerts=len(alerts - known),
         culprit=strongest.suspects[0].service if strongest is not None and strongest.suspects else None,
-        seconds=seconds,
         is_whole=verdict.coverage >= 1,
     )
 
@@ -102,8 +99,6 @@ def _sums_of(first: ModelOutcome, second: ModelOutcome, passed: float, interval:
         "candidate_alerts": first.new_alerts,
         "baseline_alerts": second.new_alerts,
         "score_difference": round(first.score, 4) - round(second.score, 4),
-        "candidate_seconds": first.seconds,
-        "baseline_seconds": second.seconds,
     }
 
 
@@ -154,7 +149,6 @@ def compare(
         same_status=_ratio(blocks, lambda block: block.same_status, lambda block: block.snapshots),
         same_culprit=_ratio(blocks, lambda block: block.same_culprit, lambda block: block.both_alert),
         score_difference=_ratio(blocks, lambda block: block.score_difference, lambda block: block.snapshots),
-        cost_ratio=_ratio(blocks, lambda block: block.candidate_seconds, lambda block: block.baseline_seconds),
         candidate_failed=_ratio(blocks, lambda block: block.candidate_failed, attempts),
         baseline_failed=_ratio(blocks, lambda block: block.baseline_failed, attempts),
     )

@@ -4,14 +4,13 @@ import hashlib
 import re
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import fsspec
 import httpx
 
 from model.errors import IncompatibleWeights
-from serve_app.net.endpoint import Endpoint, check_url, ssl_context
+from serve_app.net.endpoint import check_url, ssl_context
 
 OBJECT_STORES = ("s3", "gs", "gcs", "az", "abfs")  # schemes that fsspec opens with a package for each
 MAX_BYTES = 256 * 2**20  # the shipped weights have less than 1 MiB
@@ -44,21 +43,18 @@ def check_source(source: str) -> str:
         raise ValueError(f"{display_name(source)}: {error}") from None
 
 
-def read_checked(source: str, sha256: str, bearer_token_file: Path | None = None, ca_file: Path | None = None) -> bytes:
+def read_checked(source: str, sha256: str) -> bytes:
     """The content of a source, if it has this SHA-256.
 
     Args:
         source: path or URL, see :func:`check_source`.
         sha256: that it must have, in lower case.
-        bearer_token_file: file with a token for an HTTP server.
-        ca_file: certificates to trust (PEM) instead of the system's.
 
     Raises:
         IncompatibleWeights: it cannot be read as a whole, is too large, or has another SHA-256.
-        SecretUnreadable, BadSettings: the token or the certificates cannot be read.
     """
     name, content = display_name(source), bytearray()
-    with closing(_read(source, bearer_token_file, ca_file)) as pieces:
+    with closing(_read(source)) as pieces:
         for piece in pieces:
             content += piece
             if len(content) > MAX_BYTES:
@@ -80,17 +76,15 @@ def display_name(source: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{parts.path}" if "://" in source else source
 
 
-def _read(source: str, bearer_token_file: Path | None, ca_file: Path | None) -> Generator[bytes, None, None]:
+def _read(source: str) -> Generator[bytes, None, None]:
     if urlsplit(source).scheme not in ("http", "https"):
         yield from _read_with_fsspec(source)
         return
-    endpoint = Endpoint(source, bearer_token_file=bearer_token_file, ca_file=ca_file)
     name = display_name(source)
     try:
-        with (
-            httpx.Client(verify=ssl_context(ca_file), timeout=TIMEOUT_SECONDS, follow_redirects=True) as client,
-            client.stream("GET", endpoint.url, headers=endpoint.request_headers()) as answer,
-        ):
+        with httpx.stream(
+            "GET", source, verify=ssl_context(None), timeout=TIMEOUT_SECONDS, follow_redirects=True
+        ) as answer:
             if answer.status_code != httpx.codes.OK:
                 raise IncompatibleWeights(
                     f"weights {name}: expected status 200, got {answer.status_code}; correct the URL, or get access"

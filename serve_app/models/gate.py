@@ -34,10 +34,4 @@ def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
             f"it agrees with the baseline in {agreement.value:.0%} of the snapshots (95% interval to "
             f"{agreement.high:.0%}), at least {limits.min_agreement:.0%}"
         )
-    cost = comparison.cost_ratio
-    if cost.low is not None and cost.low > limits.max_cost:
-        return (
-            f"it takes {cost.value:.2g} times as long as the baseline (95% interval from {cost.low:.2g}), at most "
-            f"{limits.max_cost:.2g}"
-        )
     return ""

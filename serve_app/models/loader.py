@@ -40,7 +40,6 @@ class Loader:
 
     Args:
         read: reads weights into the memory of the CPU.
-        clock: s, of a monotonic clock.
     """
 
     def __init__(

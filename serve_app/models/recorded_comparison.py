@@ -1,6 +1,5 @@
 """Compares two models over recordings, without a service: each scores them from the beginning, in this process."""
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -84,8 +83,7 @@ class _Scored:
 def _score(
     checkpoint: Checkpoint, scored: _Scored, mesh: str, snapshot: MeshSnapshot, settings: Settings
 ) -> ModelOutcome:
-    began = time.perf_counter()
     verdict, scored.mesh = advance(checkpoint, scored.mesh, snapshot, options(settings, mesh))
-    outcome = outcome_of(verdict, time.perf_counter() - began, scored.alerts)
+    outcome = outcome_of(verdict, scored.alerts)
     scored.alerts = outcome.alerts
     return outcome

@@ -36,19 +36,17 @@ class JudgedSnapshot:
 
     Attributes:
         memory: of alerting, after it.
-        seconds: duration of passes of the network for this snapshot alone.
     """
 
     mesh: str
     prepared: PreparedSnapshot
     verdict: Verdict
     memory: IncidentMemory
-    seconds: float
     options: Options
 
 
-# Scores a prepared snapshot with another model. Returns the verdict, the memory after it, and its cost (s).
-JudgeBeside = Callable[[JudgedSnapshot, ServedModel, IncidentMemory], Awaitable[tuple[Verdict, IncidentMemory, float]]]
+# Scores a prepared snapshot with another model. Returns the verdict, and the memory after it.
+JudgeBeside = Callable[[JudgedSnapshot, ServedModel, IncidentMemory], Awaitable[tuple[Verdict, IncidentMemory]]]
 
 
 @dataclass(slots=True)
@@ -178,14 +176,14 @@ class Shadow:
                 return LEFT_OUT
             memory = judged.prepared.mesh.state.memory
             memory = memory if trial.memory is None else combine(trial.memory, memory)
-            verdict, trial.memory, cost = await self._judge(judged, other, memory)
+            verdict, trial.memory = await self._judge(judged, other, memory)
         except (Overloaded, RegistryGone):  # not the model's fault
             return LEFT_OUT
         except Exception:
             await self._count_failure(judged.mesh, trial, of_candidate=not roles.is_candidate)
             raise
-        ours = outcome_of(judged.verdict, judged.seconds, trial.known[roles.used])
-        theirs = outcome_of(verdict, cost, trial.known[roles.other])
+        ours = outcome_of(judged.verdict, trial.known[roles.used])
+        theirs = outcome_of(verdict, trial.known[roles.other])
         trial.known = {roles.used: ours.alerts, roles.other: theirs.alerts}
         candidate, baseline = (ours, theirs) if roles.is_candidate else (theirs, ours)
         at, state = judged.verdict.observed_at, judged.prepared.mesh.state

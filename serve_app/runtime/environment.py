@@ -35,6 +35,9 @@ RAY_ENVIRONMENT = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": str(START_SECONDS),
     "RAY_gcs_server_port_wait_time_s": str(START_SECONDS),
     "RAY_worker_register_timeout_seconds": str(START_SECONDS),
+    # Checks without an answer, 10 s each, after which Ray gives its node up. On one machine, the process that started
+    # Ray sees if the node's raylet ends, and a machine that is only overloaded must not lose it.
+    "RAY_health_check_failure_threshold": "100",
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",  # three failures replace a proxy; with Ray's 10 s that took 24 s
     # Ten times a second by default, in each process: a sixth of what an idle service takes of a core.
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "1000",

@@ -96,7 +96,6 @@ def start(
 
     Args:
         settings: its ``serve``. Port 0 takes a free one, for the service and for the metrics.
-        namespace: of Ray, for this process.
         quiet: log errors only; else Ray and Serve log what they do.
         report: called with each step in words, when it begins.
 

@@ -11,6 +11,7 @@ from serve_app.observability.logs import AddContext, JsonFormatter
 
 PACKAGES = ("serve_app", "model")
 SERVE = "ray.serve"
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked for every few seconds, for as long as the service runs
 
 
 class ToServeLog(logging.Handler):
@@ -44,13 +45,22 @@ class AsJson(AddContext):
 
 
 def install() -> None:
-    """Send the log of this process to Serve's log. Each process of the service calls this once, as it starts."""
+    """Send the log of this process to Serve's log, and leave probes out of Serve's own lines. Each process of the
+    service calls this once, as it starts."""
+    serve = logging.getLogger(SERVE)
+    if _is_no_probe not in serve.filters:
+        serve.addFilter(_is_no_probe)
     for package in PACKAGES:
         logger = logging.getLogger(package)
         if not any(isinstance(one, ToServeLog) for one in logger.handlers):
             logger.addHandler(ToServeLog())
             logger.propagate = False  # else a handler of the root logger gets each record twice
             logger.setLevel(logging.DEBUG)  # the level of Serve's logger decides
+
+
+def _is_no_probe(record: logging.LogRecord) -> bool:
+    """Whether a record is not Serve's line about a request of a probe."""
+    return not getattr(record, "serve_access_log", False) or PROBES.isdisjoint(record.getMessage().split())
 
 
 def write_json(component: str) -> None:

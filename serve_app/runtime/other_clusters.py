@@ -13,6 +13,7 @@ import os
 log = logging.getLogger(__name__)
 ADDRESS = "RAY_ADDRESS"
 NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that mean a Ray of one's own
+UNSET = ("", "0")  # Ray sets a variable to 0 itself as Python imports it
 OF_OTHER_CLUSTERS = (
     "RAY_NAMESPACE",
     "RAY_RUNTIME_ENV",
@@ -55,7 +56,7 @@ def leave_other_clusters() -> None:
             ADDRESS,
             address,
         )
-    found = sorted(name for name in OF_OTHER_CLUSTERS if os.environ.get(name))
+    found = sorted(name for name in OF_OTHER_CLUSTERS if os.environ.get(name, "") not in UNSET)
     if found:
         log.warning("ignored, because the service starts a Ray of its own here: %s", ", ".join(found))
     for name in (ADDRESS, *OF_OTHER_CLUSTERS, *_OF_PROCESSES):

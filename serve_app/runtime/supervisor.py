@@ -1,7 +1,8 @@
-"""Watches Ray's processes from the process that started them: the service recovers or exits, and never lingers.
+"""Watches Ray's processes from the process that started them: the service recovers, and never lingers.
 
 Serve replaces replicas, the proxy and the controller. Nothing replaces the processes of Ray itself (``gcs_server``,
-``raylet``): without them nothing can be managed, so systemd, Kubernetes or a person has to start the service again.
+``raylet``, which ends with its agents): without them nothing can be managed, so the service starts again
+(:mod:`serve_app.runtime.keeper`).
 """
 
 import ctypes
@@ -14,12 +15,13 @@ from contextlib import suppress
 import httpx
 import psutil
 
-PERIOD_SECONDS = 0.5
+PERIOD_SECONDS = 0.1  # Ray's agents print pages of its log when they notice the same, up to half a second later
 PROBE_PERIOD_SECONDS = 5.0
 PROBE_SECONDS = 10.0  # the gate itself answers before that, where nothing behind it does
 IRREPLACEABLE = ("gcs_server", "raylet")
-# Serve replaces a proxy within 20 s. Several requests count, since a whole machine may have paused.
-MAX_SILENCE_SECONDS, MIN_SILENT_PROBES = 60.0, 3
+# Serve replaces a proxy within 20 s. On an overloaded machine that takes longer, and another start would take longer
+# still. Several requests count, since a whole machine may have paused.
+MAX_SILENCE_SECONDS, MIN_SILENT_PROBES = 180.0, 3
 KILL_ROUNDS, KILL_SECONDS = 5, 1.0  # a killed process may have started another one just before
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
@@ -40,7 +42,7 @@ def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], Non
         Why the service cannot go on; empty: it was stopped.
     """
     answered = probed = time.monotonic()
-    silent = 0  # requests in a row without an answer
+    silent, needed = 0, _find_irreplaceable()  # requests in a row without an answer
     problems: tuple[str, ...] = ()
     # Its own certificate may be of any name, and no secret is sent.
     with httpx.Client(base_url=url, timeout=PROBE_SECONDS, verify=False, trust_env=False) as http:
@@ -55,12 +57,13 @@ def watch(url: str, stop: threading.Event, tell: Callable[[tuple[str, ...]], Non
                         tell(found)
                     problems = found
             silence = time.monotonic() - answered if silent >= MIN_SILENT_PROBES else 0.0
-            if reason := reason_to_exit(_running_names(), silence):
+            running = {name for name, process in needed.items() if not _is_zombie(process)}
+            if reason := reason_to_restart(running, silence):
                 return reason
     return ""
 
 
-def reason_to_exit(running: Collection[str], silent_seconds: float) -> str:
+def reason_to_restart(running: Collection[str], silent_seconds: float) -> str:
     """Why the service cannot go on, in words; empty: it can.
 
     Args:
@@ -69,7 +72,7 @@ def reason_to_exit(running: Collection[str], silent_seconds: float) -> str:
     """
     for name in IRREPLACEABLE:
         if name not in running:
-            return f"{name} ended, and only a restart of the service replaces it"
+            return f"{name} ended, and nothing replaces it"
     if silent_seconds > MAX_SILENCE_SECONDS:
         return f"the service has not answered for {silent_seconds:.0f} s"
     return ""
@@ -107,14 +110,10 @@ def kill_all_below() -> None:
         psutil.wait_procs(others, KILL_SECONDS)
 
 
-def _running_names() -> set[str]:
-    """The names of the processes that this one started."""
-    names = set()
-    for process in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):
-            if not _is_zombie(process):
-                names.add(process.name())
-    return names
+def _find_irreplaceable() -> dict[str, psutil.Process]:
+    """The processes of Ray itself, which this one started, by name."""
+    running = [process for process in psutil.Process().children() if not _is_zombie(process)]
+    return {name: process for process in running if (name := process.name()) in IRREPLACEABLE}
 
 
 def _is_zombie(process: psutil.Process) -> bool:

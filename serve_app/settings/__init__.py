@@ -7,7 +7,7 @@ from serve_app.settings.links import LinkSettings
 from serve_app.settings.loading import Origin, load, sources
 from serve_app.settings.meshes import MeshSettings, ServiceSettings
 from serve_app.settings.model import ModelSettings
-from serve_app.settings.scorer import ScorerSettings, ScoringPlace
+from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
 from serve_app.settings.settings import PLAIN_NAMES, Settings
 from serve_app.settings.source import GenericSettings
@@ -25,7 +25,6 @@ __all__ = [
     "NotifySettings",
     "Origin",
     "ScorerSettings",
-    "ScoringPlace",
     "ServeSettings",
     "ServiceSettings",
     "Settings",

@@ -1,7 +1,6 @@
-"""Settings of one mesh: its source, its weights, its priority, its services and its links."""
+"""Settings of one mesh: its source, its weights, its services and its links."""
 
 from collections.abc import Iterator
-from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -14,22 +13,6 @@ from serve_app.settings.links import LinkSettings
 from serve_app.settings.source import SourceSettings
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-
-
-class Priority(StrEnum):
-    """Which meshes take precedence when there is no room for all: under overload, and in the memory of a session."""
-
-    LOW = "low"
-    NORMAL = "normal"
-    HIGH = "high"
-
-    @property
-    def weight(self) -> float:
-        """How much more than a normal mesh it is worth to keep such a mesh in memory."""
-        return WEIGHTS[self]
-
-
-WEIGHTS = {Priority.LOW: 0.25, Priority.NORMAL: 1.0, Priority.HIGH: 4.0}
 
 
 class ServiceSettings(SettingsGroup):
@@ -85,11 +68,6 @@ class MeshSettings(SourceSettings):
     """Everything about one mesh."""
 
     weights: Location | None = Field(None, description="checkpoint file of this mesh; none: model.weights")
-    priority: Priority = Field(
-        Priority.NORMAL,
-        description="under overload, snapshots of low meshes are refused first and of high ones last; high ones also "
-        "stay in memory longer",
-    )
     entry_points: tuple[ServiceId, ...] = Field(
         (),
         description="services that get requests from outside although other services call them too, as namespace/name; "

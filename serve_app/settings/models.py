@@ -27,9 +27,3 @@ class ModelsSettings(SettingsGroup):
         description="limit: share of the snapshots in which both models, or neither, alert; if the upper confidence "
         "bound is below, the trial is rolled back; 0: no limit",
     )
-    max_cost: float = Field(
-        2.0,
-        gt=0,
-        description="limit: duration of the candidate's passes, relative to the baseline's; if the lower "
-        "confidence bound exceeds it, the trial is rolled back; inf: no limit",
-    )

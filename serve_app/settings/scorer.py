@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from serve_app.settings.base import SettingsGroup
 
-ScoringPlace = Literal["auto", "session", "replicas"]
 GPU_BATCH = 8  # groups: a pass on a GPU has a fixed cost, which they share
 CPU_BATCH = 2  # groups: the usual number of one snapshot, whose services are then computed once
 
@@ -14,11 +13,10 @@ CPU_BATCH = 2  # groups: the usual number of one snapshot, whose services are th
 class ScorerSettings(SettingsGroup):
     """Where snapshots are scored, and the scoring replicas."""
 
-    place: ScoringPlace = Field(
+    place: Literal["auto", "session", "replicas"] = Field(
         "auto",
         description="session: in the process that holds the mesh, on its CPU; replicas: in processes of their own; "
-        "auto: replicas if there is a GPU or more than one node, else the session for meshes of one part, and replicas "
-        "for larger ones, which start when the first one comes",
+        "auto: replicas if there is a GPU or more than one node, else the session",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto",
@@ -27,11 +25,6 @@ class ScorerSettings(SettingsGroup):
     )
     num_replicas: int = Field(2, ge=1, description="replicas")
     max_replicas: int | None = Field(None, ge=1, description="upper limit of autoscaling; none: no autoscaling")
-    idle_seconds: float = Field(
-        600.0,
-        gt=0,
-        description="with place auto on one machine: time without a mesh of several parts after which the replicas end",
-    )
     meta_replicas: int = Field(1, ge=1, description="replicas that join the parts of a mesh of several parts")
     max_meta_replicas: int | None = Field(
         None, ge=1, description="upper limit of autoscaling of these; none: no autoscaling"

@@ -30,7 +30,7 @@ from serve_app.settings.base import Location, MeshName
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
-from serve_app.settings.meshes import MeshSettings, Priority
+from serve_app.settings.meshes import MeshSettings
 from serve_app.settings.model import ModelSettings
 from serve_app.settings.models import ModelsSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
@@ -80,10 +80,6 @@ class Settings(BaseSettings):
     def mesh(self, name: str) -> MeshSettings:
         """The settings of a mesh, by its name; the defaults if there are none."""
         return self.meshes.get(name, NO_SETTINGS)
-
-    def priority(self, mesh: str) -> Priority:
-        """The priority of a mesh, by its name."""
-        return self.mesh(mesh).priority
 
     @property
     def collected(self) -> dict[str, MeshSettings]:

@@ -50,11 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
-    """The application answered with a problem.
-
-    Args:
-        document: the problem.
-    """
+    """The application answered with a problem."""
 
     def __init__(self, document: Problem) -> None:
         super().__init__(document.detail)
@@ -65,7 +61,6 @@ class Verdicts:
     """Answers calls.
 
     Args:
-        app: the HTTP application.
         mesh: name of the mesh of calls that name none.
     """
 
@@ -163,8 +158,6 @@ class Verdicts:
         """Send a request to the application.
 
         Args:
-            context: of the call.
-            method: of HTTP.
             route: behind the mesh.
             read: returns the body, when the application wants it.
             take: gets each piece of a good answer.

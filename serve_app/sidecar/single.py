@@ -48,7 +48,6 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
     """Serve until SIGTERM or SIGINT. Every verdict that was sent is in the store.
 
     Args:
-        settings: all of them.
         ready: called once, with the URL and the addresses of gRPC.
 
     Raises:
@@ -99,9 +98,9 @@ def deploy_all(settings: Settings) -> list[Any]:
         deploy(Notifier(settings))
     if settings.scorer.device == "cuda":  # the GPU beside a process belongs to its workload, so `auto` leaves it alone
         scorer, meta = deploy(Scorer(settings, "cuda")), deploy(MetaModel(settings))
-        session = deploy(MeshSession(settings, "replicas", scorer, meta))
+        session = deploy(MeshSession(settings, scorer, meta))
     else:
-        session = deploy(MeshSession(settings, "session"))
+        session = deploy(MeshSession(settings))
     collector = deploy(Collector(settings, session)) if settings.collected else None
     return [*made, Ingress(settings, session, collector)]
 

@@ -1,7 +1,7 @@
 """The meshes that a session holds in memory, up to a budget. The store is authoritative; losing an entry costs a read.
 
 Which meshes stay: each has a value, the time that memory saves per second and byte. That is the time to load it,
-weighted by its priority, times how often it is used, divided by its size. A mesh is used once per interval of its
+times how often it is used, divided by its size. A mesh is used once per interval of its
 snapshots; one whose snapshots stop is worth less the longer it waits (:func:`keep_value`).
 
 Meshes that push in turn, more than fit, are the usual case. Dropping the least recently used one would then always drop
@@ -64,11 +64,10 @@ class CachedMesh:
 
 @dataclass(slots=True)
 class _CacheEntry:
-    """An entry of the cache: the mesh, its bytes, its weight by priority, when it came and was last used (s)."""
+    """An entry of the cache: the mesh, its bytes, when it came and was last used (s)."""
 
     entry: CachedMesh
     size: int
-    weight: float
     entered: float
     used: float
 
@@ -78,7 +77,6 @@ class MeshCache:
 
     Args:
         budget_bytes: of all meshes together. The last mesh stays in any case.
-        weigh: how much more than others a mesh is worth, by name; must be above 0.
         instruments: count what is found and evicted.
         clock: s, of a monotonic clock.
     """
@@ -86,11 +84,10 @@ class MeshCache:
     def __init__(
         self,
         budget_bytes: int,
-        weigh: Callable[[str], float] = lambda name: 1.0,
         instruments: Instruments | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._budget, self._weigh, self._instruments, self._clock = budget_bytes, weigh, instruments, clock
+        self._budget, self._instruments, self._clock = budget_bytes, instruments, clock
         self._entries: dict[str, _CacheEntry] = {}
         self._bytes = 0
         self._lock = RLock()
@@ -124,7 +121,7 @@ class MeshCache:
             before = self._entries.get(name)
             entered = before.entered if before else now
             self._bytes += size - (before.size if before else 0)
-            self._entries[name] = _CacheEntry(entry, size, self._weigh(name), entered, now)
+            self._entries[name] = _CacheEntry(entry, size, entered, now)
             while self._bytes > self._budget and len(self._entries) > 1:
                 self.drop(self._find_worst(None if before else name, now))
                 if self._instruments is not None:
@@ -149,7 +146,7 @@ class MeshCache:
 
         def rank(name: str) -> tuple[float, float]:
             held, margin = self._entries[name], 1.0 if name == newcomer else MARGIN
-            value = margin * held.weight * keep_value(held.entry.mesh.state, held.size, now - held.used)
+            value = margin * keep_value(held.entry.mesh.state, held.size, now - held.used)
             return value, -held.entered
 
         return min(self._entries, key=rank)

@@ -126,8 +126,7 @@ def test_settings_of_the_values_win(tmp_path: Path) -> None:
     assert front["trusted_proxies"] == ["10.0.0.7/32"]
     assert "tagae.example" in front["allowed_hosts"]
     assert "trusted_proxies" not in application["args"]["serve"], "the proxies would not have it"
-    (meshes,) = [json.loads(one["value"]) for one in container["env"] if one["name"] == "TAGAE_MESHES"]
-    assert meshes == {"shop": {"priority": "high"}}, "a new mesh would need new pods"
+    assert "TAGAE_MESHES" not in {one["name"] for one in container["env"]}, "a new mesh would need new pods"
 
 
 @needs_helm

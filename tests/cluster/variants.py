@@ -14,7 +14,7 @@ SETTINGS: dict[str, Any] = {
         "limits": {"max_meshes": 5000},
         "logs": {"format": "json"},
         "meshes": {
-            "shop": {"prometheus": "https://prometheus.monitoring:9090", "kubernetes": {}, "priority": "high"},
+            "shop": {"prometheus": "https://prometheus.monitoring:9090", "kubernetes": {}},
             "pay": {"prometheus": "https://prometheus.monitoring:9090"},
         },
         "traces": {"endpoint": "http://otel.monitoring:4318", "headers_file": "/run/secrets/tagae/otlp's-headers"},

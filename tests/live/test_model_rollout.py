@@ -29,7 +29,6 @@ MESHES = (3, 4, 5, 6, 7)  # seeds
 LIMITS = {  # only a model that hardly ever agrees is rolled back
     "min_agreement": 0.5,
     "max_alerts": "inf",
-    "max_cost": "inf",
 }
 
 

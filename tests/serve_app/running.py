@@ -212,8 +212,8 @@ def kill_all(process: psutil.Process) -> None:
     """Kill a process and all its children at once, with kill -9."""
     if not process.is_running():
         return
-    everyone = [*process.children(recursive=True), process]
+    everyone = [process, *process.children(recursive=True)]  # first what could start the others again
     for one in everyone:
         with suppress(psutil.NoSuchProcess):
             one.kill()
-    psutil.wait_procs(everyone[:-1], timeout=PATIENCE_SECONDS)
+    psutil.wait_procs(everyone[1:], timeout=PATIENCE_SECONDS)

@@ -27,7 +27,6 @@ class SignInAttempt:
     """An attempt to sign in.
 
     Attributes:
-        value: of its cookie.
         began: s since 1970.
         return_to: place on our page, relative to its URL.
     """

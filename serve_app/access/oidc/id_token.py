@@ -46,8 +46,6 @@ def check_id_token(
     """Check an ID token, and return its claims.
 
     Args:
-        token: of the provider.
-        keys: of the provider.
         issuer, client_id, nonce: which the token must be from, and for.
         now: s since 1970.
 

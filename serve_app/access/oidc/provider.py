@@ -55,11 +55,6 @@ class ProviderMetadata:
 class Provider:
     """A provider.
 
-    Args:
-        rules: of the sign-in.
-        deadline_seconds: of one request.
-        clock: s, monotonic.
-
     Raises:
         BadSettings: the client secret or the certificates cannot be used.
     """

@@ -15,7 +15,6 @@ class OidcRules:
     Attributes:
         issuer: of the provider, exactly as it writes it.
         client_id: of this service at the provider.
-        client_secret_file: its secret.
         external_url: at which browsers reach this service; the provider sends them back there.
         groups: grants by the name of the group at the provider.
         name: of the provider, for people.

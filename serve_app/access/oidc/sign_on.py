@@ -33,7 +33,6 @@ class SignedIn:
     """The result of an attempt.
 
     Attributes:
-        user: who signed in.
         location: URL on our page to send the browser to.
         id_token: to name the sign-in to the provider when the user signs out; empty if it is too long to keep.
     """
@@ -47,7 +46,6 @@ class SignOn:
     """Sign-in at the provider of the rules.
 
     Args:
-        rules: of the sign-in.
         deadline_seconds: of all requests for one answer to a browser together.
         mark: adds an id to those that cannot be used again.
         now: s since 1970.

@@ -58,11 +58,7 @@ class _Acknowledgement:
 
 
 class AlertmanagerReceiver:
-    """One Alertmanager of a cluster. Each one gets all alerts, since they do not forward alerts to each other.
-
-    Args:
-        clock: UTC now.
-    """
+    """One Alertmanager of a cluster. Each one gets all alerts, since they do not forward alerts to each other."""
 
     kind = KIND
 

@@ -166,8 +166,6 @@ class BlockDocument(_Kept):
     candidate_alerts: int = Field(0, description="alerts that began")
     baseline_alerts: int = 0
     score_difference: float = Field(0.0, description="sum of the mesh scores of the candidate less the baseline's")
-    candidate_seconds: float = Field(0.0, description="duration of its passes of the network")
-    baseline_seconds: float = 0.0
     candidate_failed: int = Field(0, description="further snapshots, which the candidate could not score in full")
     baseline_failed: int = Field(0, description="further snapshots, which the baseline could not score in full")
 
@@ -210,7 +208,6 @@ class ComparisonOfModels(Document):
     score_difference: IntervalDocument = Field(
         description="mean of the mesh scores of the candidate less the baseline's"
     )
-    cost_ratio: IntervalDocument = Field(description="duration of the candidate's passes, relative to the baseline's")
     candidate_failed: IntervalDocument = Field(
         IntervalDocument(), description="share of the attempts that the candidate could not score in full"
     )

@@ -41,7 +41,6 @@ class Ticket:
     """A request that was admitted.
 
     Attributes:
-        kind: what it asks for.
         mesh: name; empty if it is about no mesh.
         began: when, s of a monotonic clock.
     """
@@ -56,8 +55,6 @@ class Admission:
     """Requests under way in one process. Use it from one event loop.
 
     Attributes:
-        deadline_seconds: of a request.
-        widening: the factor of the limit.
         limit: requests that may be under way, adapted to their durations.
     """
 
@@ -83,7 +80,6 @@ class Admission:
         that were refused lately count too: they will ask again.
 
         Args:
-            kind: what the request asks for.
             mesh: name; empty if it is about no mesh.
             now: s of a monotonic clock.
         """

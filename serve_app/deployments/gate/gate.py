@@ -7,7 +7,7 @@ replicas from requests they cannot serve:
 * A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
   a slot of a replica. The body of a push goes with its request (:mod:`serve_app.deployments.http.handed_bodies`).
 * A request is admitted or refused (:mod:`serve_app.deployments.gate.admission`): before its body is read if there is no
-  room, and again when the body has arrived. A snapshot can wait a moment for room, by the priority of its mesh
+  room, and again when the body has arrived. A snapshot can wait a moment for room
   (:mod:`serve_app.deployments.gate.waiting_room`). Health routes are always admitted.
 * A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
   a snapshot is counted once, and the other routes set a state that is the same when set twice.
@@ -57,7 +57,6 @@ from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RECEIVED, RETRY_AFTER_SECONDS
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
-from serve_app.settings.meshes import Priority
 from serve_app.web import assets
 
 BROKEN = 500  # what an answer that broke off counts as
@@ -80,7 +79,6 @@ MESH = re.compile(r"/v1/meshes/([^/]*)(?:/(.*))?")
 # Posts to a mesh by their path. All others are actions of a person on the page.
 POSTS = {"snapshots": RequestKind.PUSH, "baseline": RequestKind.BASELINE, "otlp/v1/metrics": RequestKind.PUSH}
 DROPS = {429: "overload", 504: "deadline"}  # by the status of the answer to a snapshot
-SCORE = "/v1/score"  # takes many snapshots, and no mesh waits for the answer
 SNAPSHOTS = "snapshots"  # the route whose durations are those from push to verdict
 log = logging.getLogger(__name__)
 
@@ -91,17 +89,13 @@ class Request:
 
     Attributes:
         kind: None: no limit applies.
-        mesh: name in the path, or empty.
         deadline_seconds: None: it has no deadline.
-        priority: of its mesh.
-        is_push: whether it pushes a snapshot.
         is_probe: whether it asks if the service runs.
     """
 
     kind: RequestKind | None
     mesh: str
     deadline_seconds: float | None
-    priority: Priority = Priority.NORMAL
     is_push: bool = False
     is_probe: bool = False
 
@@ -116,16 +110,13 @@ class Gate:
     """ASGI middleware. Use it from one event loop.
 
     Args:
-        app: what is behind it.
         settings: its ``serve`` and ``limits``.
         access: the rules. The application gets the caller in the scope, and refuses requests without one.
-        instruments: count the refusals.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
         self._app, self._access, self._instruments = PageFiles(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
-        self._priority = settings.priority
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
         self._buffered = 0  # bytes of bodies in memory
@@ -214,7 +205,7 @@ class Gate:
     async def _admit_and_send(
         self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "TrackedSend"
     ) -> None:
-        if request.kind and not self._room.is_open(request.kind, request.mesh, request.priority):
+        if request.kind and not self._room.is_open(request.kind, request.mesh):
             raise self._refusal()
         body = await self._body(scope, receive)
         send.received_at, received = time.monotonic(), mark_time()
@@ -232,7 +223,7 @@ class Gate:
     def _count_drop(self, request: Request, status: int) -> None:
         """Count a snapshot that gets no verdict because the service is too busy."""
         if request.kind is RequestKind.PUSH and status in DROPS:
-            self._instruments.count(SNAPSHOTS_DROPPED, priority=request.priority.value, reason=DROPS[status])
+            self._instruments.count(SNAPSHOTS_DROPPED, reason=DROPS[status])
 
     def _request(self, scope: Scope) -> Request:
         path, live = scope["path"], self._front.deadline_seconds
@@ -242,18 +233,16 @@ class Gate:
             if self._is_starting() and is_page_request(scope):
                 live = min(live, STARTING_PAGE_SECONDS)
             return Request(None, "", live, is_probe=path in PROBES)
-        if path == SCORE:
-            return Request(RequestKind.BASELINE, "", live)
         found = MESH.fullmatch(path)
         if found is None or scope["method"] != "POST":
             return Request(RequestKind.READ, "", live)
         is_push = found[2] == SNAPSHOTS
-        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, self._priority(found[1]), is_push)
+        return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, is_push)
 
     async def _admit(self, request: Request) -> Ticket | None:
         if request.kind is None:
             return None
-        ticket = await self._room.enter(request.kind, request.mesh, request.priority)
+        ticket = await self._room.enter(request.kind, request.mesh)
         if ticket is None:
             raise self._refusal()
         return ticket
@@ -370,7 +359,6 @@ class TrackedSend:
 
     Attributes:
         status: of the answer; 0 before it has begun.
-        has_ended: whether the answer is whole.
         received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
         is_abandoned: whether the client left before the end of the answer.
     """

@@ -1,9 +1,8 @@
-"""Snapshots that wait a moment for room: the highest priority first, and of one priority the oldest first.
+"""Snapshots that wait a moment for room, the oldest first.
 
 Without it, a short pause of the service (a busy disk, a garbage collection, a neighbour on the machine) would refuse
 each snapshot that arrives meanwhile, and a refused client comes back after a second or more. The room is small and a
-wait in it is short, so under a lasting overload a refusal still comes quickly. A snapshot takes the place of one of a
-lower priority if the room is full. So meshes of low priority are refused first.
+wait in it is short, so under a lasting overload a refusal still comes quickly.
 """
 
 import asyncio
@@ -12,55 +11,37 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from serve_app.deployments.gate.admission import TARGET_SHARE, Admission, RequestKind, Ticket
-from serve_app.settings.meshes import Priority
-
-RANKS = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitingSnapshot:
-    """A snapshot that waits.
-
-    Attributes:
-        order: rank of its priority, and its number in order of arrival.
-        turn: its ticket; None if it is refused.
-    """
+    """A snapshot that waits. ``turn``: its ticket."""
 
     mesh: str
-    order: tuple[int, int]
-    turn: "asyncio.Future[Ticket | None]"
+    turn: "asyncio.Future[Ticket]"
 
 
 class WaitingRoom:
-    """Admits requests. Use it from one event loop.
-
-    Args:
-        admission: decides how many may be under way.
-        clock: s, of a monotonic clock.
-    """
+    """Admits requests. Use it from one event loop."""
 
     def __init__(self, admission: Admission, clock: Callable[[], float] = time.monotonic) -> None:
         self._admission, self._clock = admission, clock
         self._patience_seconds = TARGET_SHARE * admission.deadline_seconds
-        self._waiting: list[WaitingSnapshot] = []  # the next one first
-        self._count = 0
+        self._waiting: list[WaitingSnapshot] = []  # in order of arrival
 
-    def is_open(self, kind: RequestKind, mesh: str, priority: Priority) -> bool:
+    def is_open(self, kind: RequestKind, mesh: str) -> bool:
         """Whether a request would be admitted, or could wait. False: it counts as refused."""
-        if self._admission.has_room(kind, mesh, self._clock()) or (
-            kind is RequestKind.PUSH and self._has_place(priority)
-        ):
+        if self._admission.has_room(kind, mesh, self._clock()) or (kind is RequestKind.PUSH and self._has_place()):
             return True
         self._admission.refuse(mesh, self._clock())
         return False
 
-    async def enter(self, kind: RequestKind, mesh: str, priority: Priority) -> Ticket | None:
+    async def enter(self, kind: RequestKind, mesh: str) -> Ticket | None:
         """Admit a request, at once or after a wait. None: it is refused. End it with :meth:`leave`."""
-        now, rank = self._clock(), RANKS[priority]
-        goes_first = kind is not RequestKind.PUSH or all(one.order[0] > rank for one in self._waiting)
-        ticket = self._admission.admit(kind, mesh, now) if goes_first else None
-        if ticket is None and kind is RequestKind.PUSH and self._has_place(priority):
-            ticket = await self._wait(mesh, rank)
+        goes_first = kind is not RequestKind.PUSH or not self._waiting
+        ticket = self._admission.admit(kind, mesh, self._clock()) if goes_first else None
+        if ticket is None and kind is RequestKind.PUSH and self._has_place():
+            ticket = await self._wait(mesh)
         if ticket is None:
             self._admission.refuse(mesh, self._clock())
         return ticket
@@ -70,14 +51,9 @@ class WaitingRoom:
         self._admission.finish(ticket, self._clock())
         self._call_next()
 
-    async def _wait(self, mesh: str, rank: int) -> Ticket | None:
-        self._waiting = [one for one in self._waiting if not one.turn.done()]
-        if len(self._waiting) >= self._places():
-            self._waiting.pop().turn.set_result(None)
-        self._count += 1
-        here = WaitingSnapshot(mesh, (rank, self._count), asyncio.get_running_loop().create_future())
+    async def _wait(self, mesh: str) -> Ticket | None:
+        here = WaitingSnapshot(mesh, asyncio.get_running_loop().create_future())
         self._waiting.append(here)
-        self._waiting.sort(key=lambda one: one.order)
         self._call_next()  # there may be room, which others of its mesh could not use
         try:
             async with asyncio.timeout(self._patience_seconds):
@@ -102,13 +78,9 @@ class WaitingRoom:
                 self._waiting.remove(one)
                 one.turn.set_result(ticket)
 
-    def _has_place(self, priority: Priority) -> bool:
-        """Whether one more can wait, if need be in place of one of a lower priority."""
-        return len(self._waiting) < self._places() or self._waiting[-1].order[0] > RANKS[priority]
-
-    def _places(self) -> int:
-        """As many may wait as may be under way; at least one."""
-        return max(1, int(self._admission.usable))
+    def _has_place(self) -> bool:
+        """Whether one more can wait: as many as may be under way; at least one."""
+        return len(self._waiting) < max(1, int(self._admission.usable))
 
 
 def _ticket(one: WaitingSnapshot) -> Ticket | None:

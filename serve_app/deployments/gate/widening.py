@@ -22,7 +22,6 @@ class Widening:
     """The factor of the limit, by the pushes of the last seconds.
 
     Attributes:
-        deadline_seconds: of a push.
         factor: from 1 to ``WIDEST``.
     """
 

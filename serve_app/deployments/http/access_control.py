@@ -27,7 +27,6 @@ class AccessControl:
     """Middleware: refuses requests that did not pass the gate, and users whose sign-in has ended.
 
     Args:
-        app: what it protects.
         access: returns the rules; called for each request, since the rules are made after the application.
         follow: called before the sign-in of a user is checked, with the scope of the request.
     """

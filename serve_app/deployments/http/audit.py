@@ -21,7 +21,6 @@ from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 
 NOTE, AUDIT = "audit_note", "audit"  # in the state of a request
 PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
-NO_CHANGES = ("/v1/score", *PUSHES)
 SIGN_IN, SIGN_OUT = "sign_in", "sign_out"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 log = logging.getLogger("serve_app.audit")
@@ -33,7 +32,6 @@ class Note:
 
     Attributes:
         record: without the outcome.
-        is_recorded: whether the log has the record.
         makes_room: whether the change is a deletion, for which a full store has no record before it is made.
     """
 
@@ -91,7 +89,6 @@ class Audited:
     """ASGI middleware behind the access control: notes each request that may change something, and its outcome.
 
     Args:
-        app: the application.
         audit: returns what writes the log; None: this application has none.
     """
 
@@ -130,7 +127,7 @@ async def _close(audit: Audit, note: Note, status: int) -> None:
 
 def is_change(method: str, route: str) -> bool:
     """Whether a route makes changes that are recorded first."""
-    return method not in SAFE and route.startswith("/v1/") and route not in NO_CHANGES
+    return method not in SAFE and route.startswith("/v1/") and route not in PUSHES
 
 
 def make_note(scope: Scope) -> Note:

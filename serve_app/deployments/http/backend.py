@@ -32,7 +32,6 @@ class Backend:
         collector: handle; None if no mesh is collected.
 
     Attributes:
-        sessions: any session.
         doors: of any session.
         records: doors of the session that usually writes the records of access, so that writes rarely collide.
     """

@@ -4,14 +4,13 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from serve_app.api.codec import Limits, decode_snapshot, json_body, pack_snapshot, require_not_ahead
-from serve_app.api.codec.mistakes import error_at, validate_document
+from serve_app.api.codec.mistakes import validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
@@ -31,8 +30,6 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
     """Read the snapshot of a body, and pack it. A large one is decoded outside the event loop.
 
     Args:
-        request: with the body.
-        limits: of a document.
         now: the current time, which the snapshot must not be ahead of; None: it may have any time.
 
     Raises:
@@ -49,24 +46,6 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
         return pack_snapshot(snapshot)
 
     result: bytes = await _read(request, limits.max_body_bytes, pack)
-    return result
-
-
-async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
-    """Read the snapshots of a body in JSON, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
-
-    def pack(body: bytes, media_type: str) -> list[bytes]:
-        _require_json(media_type)
-        snapshots = json_body.decode_many(body, _counts(limits))
-        if len(snapshots) < fewest:
-            raise error_at("/snapshots", f"expected at least {fewest} snapshots, got {len(snapshots)}; send more")
-        for number, (one, after) in enumerate(pairwise(snapshots), 1):
-            if after.observed_at <= one.observed_at:
-                detail = f"expected a time after {one.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
-                raise error_at(f"/snapshots/{number}/observed_at", f"{detail}; send them in order, the oldest first")
-        return [pack_snapshot(snapshot) for snapshot in snapshots]
-
-    result: list[bytes] = await _read(request, limits.max_body_bytes, pack)
     return result
 
 
@@ -140,7 +119,7 @@ def _require_json(media_type: str) -> None:
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies)
 
 
 def _encoding(request: Request) -> str:

@@ -32,9 +32,6 @@ class HandedBodies:
     """ASGI middleware: gives the application the bodies that :func:`hand_body` put into scopes.
 
     Requests without such a body pass unchanged: those whose body is too large, and all where no gate is in front.
-
-    Args:
-        app: what is behind it.
     """
 
     def __init__(self, app: ASGIApp) -> None:

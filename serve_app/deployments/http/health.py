@@ -16,11 +16,7 @@ READY_SECONDS = 2.0  # for which an answer of the replicas is reused, so that ma
 
 
 class Health:
-    """Answers probes of one ingress replica.
-
-    Args:
-        backend: the replicas that are asked.
-    """
+    """Answers probes of one ingress replica."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -47,8 +47,6 @@ class Ingress:
     """The state that the routes of one replica share. The routes are in ``serve_app.deployments.http.routes``.
 
     Args:
-        settings: of the service.
-        sessions: handle.
         collector: handle; None if no mesh is collected.
         notifier: is not called. Serve runs only what is bound to something.
 

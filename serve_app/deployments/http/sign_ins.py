@@ -25,8 +25,6 @@ class SignIns:
 
     Args:
         access: the rules; gets the ids of sign-ins that ended.
-        rules: of the sign-in.
-        cookies: of signed-in users.
         backend: the sessions, which have the store.
 
     Raises:

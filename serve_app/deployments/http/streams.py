@@ -60,11 +60,7 @@ class EventStream(StreamingResponse):
 
 
 class VerdictStreams:
-    """The open streams of one ingress replica.
-
-    Args:
-        backend: the sessions that make the verdicts.
-    """
+    """The open streams of one ingress replica."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

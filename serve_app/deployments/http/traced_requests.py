@@ -20,7 +20,6 @@ class TracedRequests:
     """ASGI middleware. Requests that bring no snapshot pass unchanged.
 
     Args:
-        app: what is behind it.
         place: first word of the spans' names: gate or ingress.
     """
 

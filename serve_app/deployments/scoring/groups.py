@@ -20,14 +20,12 @@ class ScoredGroup:
         model: digest of the weights it was scored with.
         scores: of its parts, in order.
         seconds: duration of the pass that scored it, with other groups.
-        cost: duration of a pass for it alone, s.
     """
 
     replica: str
     model: str
     scores: Scores
     seconds: float
-    cost: float = 0.0
 
 
 Outcome = ScoredGroup | Exception
@@ -38,11 +36,9 @@ class WaitingGroup:
     """A group that waits for its pass.
 
     Attributes:
-        group: its parts.
         deadline: after which it is not scored.
         arrived_at: of the monotonic clock, s.
-        checkpoint: the weights of its mesh.
-        weight: of the priority of its mesh.
+        in_shadow: whether no one waits for it.
         outcome: its scores, or the error, when it had its pass.
     """
 
@@ -50,7 +46,7 @@ class WaitingGroup:
     deadline: Deadline
     arrived_at: float
     checkpoint: Checkpoint
-    weight: float = 1.0
+    in_shadow: bool = False
     outcome: asyncio.Future[Outcome] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property

@@ -42,7 +42,6 @@ class InSession:
         weights: of the settings, on the CPU.
         replica: name of this replica, for metrics.
         threads: of one pass of the network.
-        instruments: count the passes.
     """
 
     def __init__(self, weights: Weights, replica: str, threads: int, instruments: Instruments) -> None:
@@ -53,9 +52,7 @@ class InSession:
         self._probe = probe(checkpoint)
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
-    def runner(
-        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
-    ) -> SessionRunner:
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SessionRunner:
         progress = Progress(mesh, model.checkpoint.digest, deadline)
         return SessionRunner(self, self.spare_pool if in_shadow else self.pool, model.checkpoint, progress)
 
@@ -69,14 +66,7 @@ class InSession:
 
 
 class SessionRunner:
-    """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all.
-
-    Args:
-        backend: that it belongs to.
-        pool: whose thread it uses.
-        checkpoint: the weights of the mesh.
-        progress: of its snapshot.
-    """
+    """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all."""
 
     place: ClassVar[RunnerPlace] = "session"
 
@@ -110,10 +100,8 @@ class SessionRunner:
         seconds = time.perf_counter() - started
         model = self.checkpoint.digest
         observe_pass(backend.instruments, [prepared.whole], seconds, model)
-        cost = seconds / max(len(outcomes), 1)
         groups = [
-            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds, cost)
-            for one in outcomes
+            one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds) for one in outcomes
         ]
         scores = self.progress.accept_scores(len(outcomes), groups)
         backend.instruments.count(PARTS_SCORED, len(scores), scorer=backend.replica)

@@ -42,7 +42,6 @@ class ScorerInfo:
 
     Attributes:
         device: ``cpu`` or ``cuda``.
-        kernels: their backend.
         model: digest of the weights.
         refused: for each configured weights that are not in use, a sentence that says why.
         receivers: for each receiver of notifications that has a problem, a sentence for everybody, and one with its

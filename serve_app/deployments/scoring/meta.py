@@ -9,7 +9,6 @@ from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.api.schemas.models import ModelPin
-from serve_app.deployments.load import LastUse
 from serve_app.models.loader import checkpoint_of, open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
@@ -29,12 +28,7 @@ class MetaModel:
         start_reporting(settings, "meta-model")
         torch.set_num_threads(settings.model.threads)
         self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
-        self._use = LastUse(settings.scorer.idle_seconds)
         self._loader = open_loader(settings, torch.device("cpu"), open_instruments())
-
-    async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Serve calls this periodically if it starts the meta-model on demand: whether this replica is in use."""
-        return self._use.report()
 
     async def digest(self) -> str:
         """Digest of the weights."""
@@ -47,15 +41,12 @@ class MetaModel:
         session gathered the evidence with it.
 
         Args:
-            meta_input: the evidence.
-            policy: when to alert.
             trace: ``traceparent`` of the caller.
             pin: model of the mesh; None: the weights of the settings.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
-        self._use.note()
         checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._loader)
         with span("meta-model.decide", trace):
             return await asyncio.to_thread(decide, checkpoint, meta_input, policy)

@@ -39,18 +39,6 @@ class PassTimes:
         fixed, slope = self._line()
         return fixed + slope * work
 
-    def cost(self, work: int, pass_work: int, seconds: float) -> float:
-        """What a pass for one group alone takes, s, if a pass for several took ``seconds``: the fixed part, and its
-        share of the rest by work. So the cost of a model does not depend on how many other meshes use it.
-
-        Args:
-            work: services and calls of the group.
-            pass_work: of all groups of the pass.
-            seconds: duration of the pass.
-        """
-        fixed = min(self._line()[0], seconds)
-        return fixed + (seconds - fixed) * work / max(pass_work, 1)
-
     def _line(self) -> tuple[float, float]:
         """The fixed part of a pass, s, and the s for each service or call: the regression line of duration on work."""
         if not self.work or not self.seconds:

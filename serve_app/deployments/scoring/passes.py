@@ -11,9 +11,6 @@ def observe_pass(instruments: Instruments, tasks: Sequence[PartitionTask], secon
     """Record one pass.
 
     Args:
-        instruments: of the replica.
-        tasks: scored in the pass.
-        seconds: its duration.
         model: digest of the weights.
     """
     instruments.observe(INFERENCE, seconds, model_version=model)

@@ -1,14 +1,12 @@
 """The queue of a scorer: groups of parts wait here, and a task takes batches of them while there are any.
 
-A batch is filled by priority, and within a priority by deadline. The priority rises with the time in the queue, by one
-level in :data:`AGEING_SECONDS`. So a group goes before all that come more than the difference of their levels later,
-and none waits for ever. A group that cannot be scored by its deadline is refused at once: its pass would only delay
-those that can. ``serve.batch`` is first in, first out, so it can do neither.
+The earliest deadline goes first, and groups in the shadow go last, since no one waits for them. A group that cannot be
+scored by its deadline is refused at once: its pass would only delay those that can. ``serve.batch`` is first in, first
+out, so it can do neither.
 """
 
 import asyncio
 import contextvars
-import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -18,8 +16,6 @@ from serve_app.errors import DeadlineExceeded
 from serve_app.metrics import BATCH_WAIT, GROUPS_REFUSED, GROUPS_WAITING, Instruments
 from serve_app.settings.scorer import CPU_BATCH, GPU_BATCH
 
-AGEING_SECONDS = 0.5
-LEVEL_RATIO = 4.0  # of the weights of two priorities next to each other
 CONFIDENT_SHARE = 0.5  # of the expected duration of a pass; with less time left, a group is hopeless
 
 
@@ -29,7 +25,6 @@ class GroupQueue:
     Args:
         device: of the scorer, ``cpu`` or ``cuda``.
         score_batch: scores some groups. Returns one outcome for each.
-        instruments: count waiting and refused groups.
 
     Attributes:
         times: of the passes of this scorer, which adds them.
@@ -95,7 +90,7 @@ class GroupQueue:
     def _next_batch(self) -> list[WaitingGroup]:
         """Take the most urgent groups from the queue: as many as a batch may have, and as meet all their deadlines."""
         now = time.monotonic()
-        self._waiting.sort(key=lambda one: _urgency(one, now))
+        self._waiting.sort(key=lambda one: (one.in_shadow, one.deadline.at))
         for waiting in self._waiting[::-1]:  # so that the most urgent of hopeless ones is tried
             if self._is_hopeless(waiting):
                 self._waiting.remove(waiting)
@@ -139,12 +134,6 @@ class GroupQueue:
 
     def _report(self) -> None:
         self._instruments.set(GROUPS_WAITING, len(self._waiting))
-
-
-def _urgency(waiting: WaitingGroup, now: float) -> tuple[int, float]:
-    """The smallest goes first: the level, less the levels gained by waiting; then the deadline."""
-    level = round(-math.log(waiting.weight, LEVEL_RATIO))
-    return level - int((now - waiting.arrived_at) / AGEING_SECONDS), waiting.deadline.at
 
 
 def _answer(waiting: WaitingGroup, outcome: Outcome) -> None:

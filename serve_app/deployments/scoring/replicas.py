@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
 DECIDING_SHARE = 0.8  # of the time left then
-SHADOW_WEIGHT = 0.02  # of groups in the shadow, in the queue of a scorer
 HERE = "session"  # the replica of a group that no scorer could score
 log = logging.getLogger(__name__)
 
@@ -40,8 +39,6 @@ class Replicas:
     """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend` beside the session.
 
     Attributes:
-        scorer: handle.
-        meta: handle.
         groups: of parts, scored with one call each.
     """
 
@@ -49,11 +46,9 @@ class Replicas:
     meta: Handle[MetaModel]
     groups: int
 
-    def runner(
-        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
-    ) -> ReplicaRunner:
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> ReplicaRunner:
         progress = Progress(mesh, model.checkpoint.digest, deadline)
-        return ReplicaRunner(self, model, SHADOW_WEIGHT if in_shadow else weight, progress)
+        return ReplicaRunner(self, model, progress, in_shadow=in_shadow)
 
     async def check(self) -> None:
         """Serve checks the replicas itself."""
@@ -67,16 +62,13 @@ class ReplicaRunner:
     """A :class:`~serve_app.pipeline.StageRunner` that calls replicas.
 
     Args:
-        replicas: that it calls.
-        model: of the mesh.
-        weight: of its priority.
-        progress: of its snapshot.
+        in_shadow: whether no one waits for it.
     """
 
     place: ClassVar[RunnerPlace] = "replicas"
 
-    def __init__(self, replicas: Replicas, model: ServedModel, weight: float, progress: Progress) -> None:
-        self._replicas, self._pin, self._weight = replicas, model.pin, weight
+    def __init__(self, replicas: Replicas, model: ServedModel, progress: Progress, *, in_shadow: bool = False) -> None:
+        self._replicas, self._pin, self._in_shadow = replicas, model.pin, in_shadow
         self.checkpoint = model.checkpoint
         self.progress = progress
 
@@ -129,7 +121,7 @@ class ReplicaRunner:
     async def _ask(self, caller: Caller, group: Group) -> ScoredGroup:
         """Have a group scored by a scorer."""
         ask, mesh = self._replicas.scorer.score, self.progress.mesh
-        return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._weight)
+        return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._in_shadow)
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
         """The scores of a group. If its scorer has other weights, as while settings are rolled out, or cannot load
@@ -151,8 +143,7 @@ class ReplicaRunner:
         (scores,) = await asyncio.to_thread(score_groups, checkpoint.network, [group])
         if isinstance(scores, Exception):
             return scores
-        seconds = time.perf_counter() - started
-        return ScoredGroup(replica, checkpoint.digest, scores, seconds, seconds)
+        return ScoredGroup(replica, checkpoint.digest, scores, time.perf_counter() - started)
 
 
 def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:

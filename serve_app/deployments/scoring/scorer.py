@@ -22,7 +22,6 @@ from model.scoring.joining import score_joined
 from model.scoring.score import PartitionTask, score
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.schemas.models import ModelPin
-from serve_app.deployments.load import LastUse
 from serve_app.deployments.scoring.gpu import measure_memory
 from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.messages import ScorerInfo
@@ -72,7 +71,6 @@ class Scorer:
         devices.report(chosen, self._instruments)
         self._queue = GroupQueue(self._device.type, self._score_batch, self._instruments)
         self._loader = open_loader(settings, self._device, self._instruments)
-        self._use = LastUse(settings.scorer.idle_seconds)
 
     def _load_weights(self, settings: Settings, device: torch.device) -> Weights:
         """Load the weights of the settings onto a device, and warm up before the replica is ready."""
@@ -80,10 +78,6 @@ class Scorer:
         weights = load_weights(model.weights, settings.weights_by_mesh, device, model.network)
         self._thread.submit(score, weights.default.network, probe(weights.default)).result()
         return weights
-
-    async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Serve calls this periodically if it starts the scorers on demand: whether this one is in use."""
-        return self._use.report()
 
     async def check_health(self) -> None:
         """Serve calls this every second: score a small probe."""
@@ -102,24 +96,22 @@ class Scorer:
         mesh: str,
         trace: str = "",
         pin: ModelPin | None = None,
-        weight: float = 1.0,
+        in_shadow: bool = False,
     ) -> ScoredGroup:
         """Score a group of parts of a mesh, in one pass with other groups that wait.
 
         Args:
-            group: the parts.
             deadline: after which they are not scored.
             trace: ``traceparent`` of the caller.
             pin: model of the mesh, which is loaded if it is not in memory; None: the weights of the settings.
-            weight: of the priority of the mesh. More urgent groups go first.
+            in_shadow: whether no one waits for it.
 
         Raises:
             DeadlineExceeded: they cannot be scored by the deadline.
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
-        self._use.note()
         checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, deadline)
-        waiting = WaitingGroup(group, deadline, time.monotonic(), checkpoint, weight)
+        waiting = WaitingGroup(group, deadline, time.monotonic(), checkpoint, in_shadow)
         with span("scorer.score", trace, parts=len(group), work=waiting.work) as recorded:
             scored = await self._queue.score(waiting)
             recorded.set(replica=self._replica, pass_seconds=scored.seconds)
@@ -155,14 +147,10 @@ class Scorer:
         observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
         work = sum(waiting.work for waiting in batch)
-        times = self._queue.times = self._queue.times.finish(work, seconds)
-
-        def outcome_of(waiting: WaitingGroup, scores: Scores) -> ScoredGroup:
-            cost = times.cost(waiting.work, work, seconds)
-            return ScoredGroup(self._replica, checkpoint.digest, scores, seconds, cost)
-
+        self._queue.times = self._queue.times.finish(work, seconds)
+        digest = checkpoint.digest
         return {
-            waiting: one if isinstance(one, Exception) else outcome_of(waiting, one)
+            waiting: one if isinstance(one, Exception) else ScoredGroup(self._replica, digest, one, seconds)
             for waiting, one in zip(batch, outcomes, strict=True)
         }
 

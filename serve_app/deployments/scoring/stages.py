@@ -22,12 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotRunner(StageRunner, Protocol):
-    """Runs the stages of one snapshot of a session.
-
-    Attributes:
-        place: where it scores.
-        progress: of its snapshot.
-    """
+    """Runs the stages of one snapshot of a session."""
 
     place: ClassVar[RunnerPlace]
     progress: Progress
@@ -36,15 +31,11 @@ class SnapshotRunner(StageRunner, Protocol):
 class ScoringBackend(Protocol):
     """Where a session has its snapshots scored."""
 
-    def runner(
-        self, mesh: str, deadline: Deadline, model: ServedModel, weight: float = 1.0, *, in_shadow: bool = False
-    ) -> SnapshotRunner:
+    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SnapshotRunner:
         """A runner for one snapshot of a mesh.
 
         Args:
             deadline: after which no stage begins.
-            model: that scores it.
-            weight: of its priority; snapshots with more go first where some wait.
             in_shadow: whether no one waits for it.
         """
 
@@ -59,16 +50,13 @@ class Progress:
     """The progress of one snapshot through the stages.
 
     Args:
-        mesh: name, for messages.
         model: digest of the session's weights.
         deadline: after which no stage begins.
 
     Attributes:
         seconds: duration of each stage.
-        parts: number of parts of the mesh; 0 until they are scored.
         missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
-        on_scored: called with this progress when the parts are scored.
     """
 
     def __init__(self, mesh: str, model: str, deadline: Deadline) -> None:
@@ -77,8 +65,7 @@ class Progress:
         self._scored: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
-        self.parts = self.missing_parts = 0
-        self.on_scored: Callable[[Progress], None] = lambda _: None
+        self.missing_parts = 0
 
     def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
         """The usable scores, in the order of the parts. The others of the ``parts`` count as missing."""
@@ -88,19 +75,13 @@ class Progress:
                 is_unknown = not isinstance(group, ServeError)
                 log.warning("mesh %s: a group of parts was not scored: %s", self.mesh, group, exc_info=is_unknown)
         scores = sorted((score for group in self._scored for score in group.scores), key=lambda score: score.part)
-        self.parts, self.missing_parts = parts, parts - len(scores)
-        self.on_scored(self)
+        self.missing_parts = parts - len(scores)
         return scores
 
     @property
     def pass_seconds(self) -> float:
         """Duration of the longest pass of the network."""
         return max((group.seconds for group in self._scored), default=0.0)
-
-    @property
-    def cost(self) -> float:
-        """Duration of passes of the network for this snapshot alone, s."""
-        return sum(group.cost for group in self._scored)
 
     @property
     def parts_by_replica(self) -> dict[str, int]:

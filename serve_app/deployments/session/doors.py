@@ -39,7 +39,6 @@ class Doors:
         pages, past, incidents, reports: views for the page.
         changes: changes what is stored of a mesh.
         models: the registry, and which mesh uses which model.
-        audit: who changed what.
         receivers: whether notifications arrive; test alerts.
         sign_ins: ids of sign-ins that cannot be used again.
         page_thread: runs the views. Pages wait for each other, and never take a thread that a push needs.

@@ -13,7 +13,6 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,12 +24,11 @@ from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
 from serve_app.access.ended import EndedIds
 from serve_app.alerts.receiver_trials import ReceiverDesk
-from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
+from serve_app.api.codec import pack_snapshot
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession
 from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
-from serve_app.deployments.scoring.on_demand import OnDemand
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
 from serve_app.deployments.session.doors import Doors
@@ -51,21 +49,17 @@ from serve_app.metrics import (
     WEIGHTS,
 )
 from serve_app.models.desk import ModelDesk
-from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
 from serve_app.models.trials import Trials
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
-    PREPARE,
-    Mesh,
     StageResults,
     commit,
     judge,
     options,
     replayer,
-    run_stages,
     with_memory,
 )
 from serve_app.runtime import replica
@@ -75,7 +69,7 @@ from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import Caller, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
-from serve_app.settings import ScoringPlace, Settings
+from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.incidents import IncidentViews
@@ -87,7 +81,6 @@ if TYPE_CHECKING:
     from serve_app.deployments.scoring.scorer import Scorer
 
 log = logging.getLogger(__name__)
-NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 SHADOW_SECONDS = 30.0  # for which the other model of a trial may score a snapshot; no one waits for it
 FIRST_LOAD_SECONDS = 10.0  # for which a session that starts waits for weights of the registry
 
@@ -96,8 +89,7 @@ class MeshSession:
     """Owner of some of the meshes.
 
     Args:
-        place: where snapshots are scored; ``auto``: meshes of one part here, others by replicas.
-        scorer, meta: handles; None: the session scores.
+        scorer, meta: handles of the replicas that score; None: the session scores.
 
     Raises:
         IncompatibleWeights: not even the shipped weights can be read.
@@ -109,7 +101,6 @@ class MeshSession:
     def __init__(
         self,
         settings: Settings,
-        place: ScoringPlace = "session",
         scorer: Handle[Scorer] | None = None,
         meta: Handle[MetaModel] | None = None,
     ) -> None:
@@ -125,7 +116,7 @@ class MeshSession:
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())
-        cache = MeshCache(budget, lambda mesh: settings.priority(mesh).weight, self._instruments)
+        cache = MeshCache(budget, self._instruments)
         replay, history = replayer(self._models.checkpoint, settings), history_limit(settings.history)
         self._meshes = MeshRepository(store, cache, replay, self._instruments, history)
         self._options = options(settings)
@@ -152,20 +143,16 @@ class MeshSession:
             page_thread=ThreadPoolExecutor(1, "viewing"),
         )
         self._background: set[asyncio.Task[None]] = set()  # the event loop holds tasks only weakly
-        self._backend = self._open_backend(place, weights, scorer, meta)
+        self._backend = self._open_backend(weights, scorer, meta)
 
     def _open_backend(
-        self, place: ScoringPlace, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
+        self, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
     ) -> ScoringBackend:
         chosen = self._settings.scorer
         if scorer is None or meta is None:
-            return self._in_session(weights)
+            return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
         groups = chosen.max_replicas or chosen.num_replicas
-        replicas = Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
-        return replicas if place == "replicas" else OnDemand(self._in_session(weights), replicas, chosen.idle_seconds)
-
-    def _in_session(self, weights: Weights) -> InSession:
-        return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
+        return Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Serve calls this periodically if it scales the sessions: how many snapshots are under way, on average."""
@@ -235,7 +222,7 @@ class MeshSession:
             if stored.advanced is None:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
-                self._follow_up(mesh, stored.advanced, runner.progress.cost)
+                self._follow_up(mesh, stored.advanced)
         progress = runner.progress
         self._scored[mesh] = ScoredMesh(runner.place, progress.parts_by_replica, progress.missing_parts)
         return progress.answer(stored.document)
@@ -253,20 +240,6 @@ class MeshSession:
         """Learn baselines and calibration from a snapshot. Moves neither the mesh's clock nor its newest verdict."""
         with set_log_context(mesh), spans.span("session.baseline", trace, mesh=mesh):
             await self._push(mesh, packed, await self._runner(mesh, deadline), counted=False)
-
-    async def score(self, packed: Sequence[bytes], deadline: Deadline, trace: str = "") -> SnapshotAnswer:
-        """Score the last of several snapshots of one mesh, in order of time, against those before it. Stores nothing.
-
-        Raises:
-            ServeError: it could not be scored, or not in time.
-        """
-        runner, mesh = await self._runner(ALL_MESHES, deadline), Mesh()
-        with spans.span("session.score", trace, snapshots=len(packed)), self._load.work():
-            for one in packed:  # one by one, so that pushes of other meshes have their turn in between
-                advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
-                mesh = advanced.mesh
-        document = encode_verdict(advanced.verdict).model_dump_json().encode()
-        return runner.progress.answer(document)
 
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
@@ -296,7 +269,7 @@ class MeshSession:
     async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
         model = self._models.get(mesh) or await self._models.of(mesh)
-        return self._backend.runner(mesh or NOT_STORED, deadline, model, self._settings.priority(mesh).weight)
+        return self._backend.runner(mesh, deadline, model)
 
     def _follow_rollout(self) -> None:
         """Follow the rollout in the background. A store or a registry that hangs must not hold the check of health."""
@@ -314,10 +287,6 @@ class MeshSession:
             await self._trials.check()
         except ServeError as error:
             log.warning("the trial of a model could not be judged: %s", error)
-
-    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
-        snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
-        return await run_stages(runner, mesh, snapshot, self._options)
 
     async def _push(
         self,
@@ -356,17 +325,17 @@ class MeshSession:
         if is_of_model and self._models.has_trial:
             self._start(self._shadow.add_failure(mesh, model))
 
-    def _follow_up(self, mesh: str, advanced: StageResults, cost: float) -> None:
+    def _follow_up(self, mesh: str, advanced: StageResults) -> None:
         """Start what follows a new verdict."""
         self._signal.notify(mesh)
         self._start(self._tidy(mesh))
         if self._models.has_trial:
-            self._score_in_shadow(mesh, advanced, cost)
+            self._score_in_shadow(mesh, advanced)
 
-    def _score_in_shadow(self, mesh: str, advanced: StageResults, cost: float) -> None:
+    def _score_in_shadow(self, mesh: str, advanced: StageResults) -> None:
         """Have the other model of the trial score a snapshot that has its verdict."""
         memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
-        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, cost, chosen)
+        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, chosen)
         if self._shadow.offer(judged):
             self._start(self._shadow.work())
 
@@ -385,12 +354,11 @@ class MeshSession:
 
     async def _judge_beside(
         self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
-    ) -> tuple[Verdict, IncidentMemory, float]:
+    ) -> tuple[Verdict, IncidentMemory]:
         """What another model makes of a snapshot that has its verdict. Nothing is stored."""
         deadline = Deadline.after(SHADOW_SECONDS)
         runner = self._backend.runner(judged.mesh, deadline, model, in_shadow=True)
         prepared = with_memory(judged.prepared, memory)
         snapshot = prepared.mesh.state.window[-1]
         _, verdict, after = await runner.run_all(lambda: judge(runner, prepared, snapshot, judged.options))
-        remembered = commit(prepared.mesh, after, counted=True).state.memory
-        return verdict, remembered, runner.progress.cost
+        return verdict, commit(prepared.mesh, after, counted=True).state.memory

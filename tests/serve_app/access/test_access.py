@@ -22,7 +22,6 @@ from serve_app.cli import app
 from serve_app.errors import Forbidden, NoCapacity, Unauthenticated
 from serve_app.models.registry import Registry
 from tests.builders import add_model, write_certificate
-from tests.serve_app.cli.agents import agent, call, refusal
 from tests.serve_app.running import eventually, problem, record_simulation, start_command, start_service
 from tests.timing import PATIENCE_SECONDS
 
@@ -437,25 +436,6 @@ def test_the_client_and_the_command_line_send_a_token(secured_service: Secured, 
     refused = run.invoke(app, [*command, "--token-file", str(secret)])
     assert refused.exit_code == 1
     assert "two words" not in refused.stderr
-
-
-@pytest.mark.slow
-async def test_an_agent_reads_with_one_token_and_writes_with_another(secured_service: Secured, tmp_path: Path) -> None:
-    for name in ("reader", "writer"):
-        (tmp_path / name).write_text(secured_service.tokens[name])
-    read = ["--url", secured_service.url, "--token-file", str(tmp_path / "reader")]
-    mute = {"mesh": "pay", "mute": {"end": "2026-01-02T00:00:00Z", "reason": "database upgrade"}}
-    async with agent(*read) as client:
-        assert {row["mesh"] for row in await call(client, "meshes")} >= {"shop", "pay"}
-        assert "Unknown tool" in await refusal(client, "mute", **mute)
-    async with agent(*read, "--write-token-file", str(tmp_path / "writer")) as client:
-        kept = await call(client, "mute", **mute)
-        assert (await call(client, "mutes", mesh="pay"))["mutes"] == [kept]
-        await call(client, "unmute", mesh="pay", mute=kept["id"])
-    async with agent(*read, "--write-token-file", str(tmp_path / "reader")) as client:
-        assert "403: authorization: expected the scope write" in await refusal(client, "mute", **mute)
-    async with agent("--url", secured_service.url) as client:
-        assert "401" in await refusal(client, "meshes")
 
 
 def test_tokens_on_the_command_line(tmp_path: Path) -> None:

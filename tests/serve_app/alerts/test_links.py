@@ -119,7 +119,7 @@ OWN_LINKS: dict[str, Any] = {
     "links": {"dashboard": GRAFANA, "logs": "https://logs/{service}", "runbook": "https://wiki.example/{mesh}"},
     "meshes": {
         "shop": {"links": {"logs": "https://shop-logs/{service}", "runbook": "https://shop-wiki/{mesh}"}},
-        "pay": {"priority": "high"},
+        "pay": {"entry_points": ["shop/web"]},
     },
 }
 

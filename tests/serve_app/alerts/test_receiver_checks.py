@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from serve_app.alerts.receiver_status import ReceiverStatus, read_statuses
 from serve_app.alerts.receiver_trials import TEST_TEXT, ReceiverDesk, check_receivers, send_test_alert
 from serve_app.doctor.receivers import check_receivers as findings
 from serve_app.errors import UnknownReceiver
-from serve_app.runtime.supervisor import watch
+from serve_app.runtime import supervisor
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
 from tests.http_server import QuietHandler
@@ -175,10 +176,12 @@ def test_the_terminal_gets_changes() -> None:
 
     service = Service()
     with serve(service), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("serve_app.runtime.supervisor.PROBE_PERIOD_SECONDS", 0.01)
-        patch.setattr("serve_app.runtime.supervisor.PERIOD_SECONDS", 0.01)
-        patch.setattr("serve_app.runtime.supervisor._running_names", lambda: {"gcs_server", "raylet"})
-        assert watch(service.url, stop, tell) == ""
+        patch.setattr(supervisor, "PROBE_PERIOD_SECONDS", 0.01)
+        patch.setattr(supervisor, "PERIOD_SECONDS", 0.01)
+        patch.setattr(
+            supervisor, "_find_irreplaceable", lambda: dict.fromkeys(supervisor.IRREPLACEABLE, psutil.Process())
+        )
+        assert supervisor.watch(service.url, stop, tell) == ""
     assert given == [("slack: no",), ()]
 
 

@@ -316,12 +316,11 @@ def test_config_show_of_a_whole_mesh_is_a_configuration_file(tmp_path: Path) -> 
         "match": {"cluster": ["prod", "dev"]},
         "queues": {"orders.v1": "shop/bank"},
         "weights": "/shop.safetensors",
-        "priority": "high",
         "entry_points": ["shop/web"],
         "services": {"prod.shop/cart": {"mute": 'a "quoted" reason'}, "shop/*": {"sensitivity": "low"}},
         "links": {"logs": "https://logs/{service}"},
     }
-    given = {"meshes": {"shop": mesh, "shop.eu": {"priority": "low"}}}
+    given = {"meshes": {"shop": mesh, "shop.eu": {"entry_points": ["shop/web"]}}}
     (tmp_path / "given.toml").write_text(f"meshes = {toml_value(given['meshes'])}", encoding="utf-8")
     result = tagae("config", "show", "--config", tmp_path / "given.toml")
     (tmp_path / "again.toml").write_text(result.stdout, encoding="utf-8")

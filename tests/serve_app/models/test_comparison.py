@@ -41,7 +41,6 @@ def outcome(alerts: Sequence[str] = (), score: float = 1.0, **changed: Any) -> M
         "alerts": frozenset(alerts),
         "new_alerts": 0,
         "culprit": "shop/cart" if alerts else None,
-        "seconds": 1.0,
         "is_whole": True,
     }
     return ModelOutcome(**{**values, **changed})
@@ -58,10 +57,10 @@ def trial_of(pairs: Sequence[tuple[ModelOutcome, ModelOutcome]]) -> MeshTrialDoc
 
 
 def test_sums_of_blocks_give_the_figures() -> None:
-    both = (outcome(["i"], 3.0, seconds=2), outcome(["i"], 2.5, new_alerts=1))
-    other_culprit = (outcome(["i"], 3.0, seconds=2, culprit="shop/pay"), outcome(["i"], 2.5))
-    alone = (outcome(["i"], 3.0, seconds=2, new_alerts=1), outcome([], 2.5))
-    calm = (outcome([], 1.5, seconds=2), outcome([], 1.0))
+    both = (outcome(["i"], 3.0), outcome(["i"], 2.5, new_alerts=1))
+    other_culprit = (outcome(["i"], 3.0, culprit="shop/pay"), outcome(["i"], 2.5))
+    alone = (outcome(["i"], 3.0, new_alerts=1), outcome([], 2.5))
+    calm = (outcome([], 1.5), outcome([], 1.0))
     document = trial_of([alone, both, other_culprit, *[calm] * 97])
     assert [block.snapshots for block in document.blocks] == [SNAPSHOTS_OF_A_BLOCK] * 5
     found = compare(TWO, ONE, [document, document], lambda services: services / 50)
@@ -70,7 +69,6 @@ def test_sums_of_blocks_give_the_figures() -> None:
     assert found.same_status.value == pytest.approx(0.99)
     assert found.same_culprit.value == pytest.approx(0.5)
     assert found.score_difference.value == pytest.approx(0.5)
-    assert found.cost_ratio.value == pytest.approx(2.0)
     assert found.candidate_alerts_per_day.value == pytest.approx(2 / found.days)
     assert found.baseline_alerts_per_day.value == pytest.approx(2 / found.days)
     assert found.budget_per_day == 1.0
@@ -89,7 +87,7 @@ def test_other_models_and_stages_are_left_out() -> None:
 
 def test_without_snapshots_every_figure_is_unknown() -> None:
     found = compare(TWO, ONE, [], lambda services: 1.0)
-    assert found.same_status == found.cost_ratio == found.candidate_alerts_per_day == IntervalDocument()
+    assert found.same_status == found.candidate_alerts_per_day == IntervalDocument()
 
 
 def test_snapshots_that_a_model_did_not_judge_do_not_count() -> None:
@@ -174,7 +172,6 @@ def comparison(**changed: Any) -> ComparisonOfModels:
         "baseline_alerts_per_day": IntervalDocument(value=1, low=0.5, high=2), "budget_per_day": 1.0,
         "same_status": IntervalDocument(value=0.99, low=0.98, high=1), "same_culprit": IntervalDocument(),
         "score_difference": IntervalDocument(value=0, low=-1, high=1),
-        "cost_ratio": IntervalDocument(value=1, low=0.9, high=1.1),
     }  # fmt: skip
     return ComparisonOfModels(**{**values, **changed})
 
@@ -196,8 +193,6 @@ def comparison(**changed: Any) -> ComparisonOfModels:
         ({"same_status": {"value": 0.8, "low": 0.7, "high": 0.89}}, "it agrees with the baseline in 80%"),
         ({"same_status": {"value": 0.8, "low": 0.7, "high": 0.91}}, ""),
         ({"same_status": {"value": 0.1}}, ""),  # without an interval
-        ({"cost_ratio": {"value": 3, "low": 2.1, "high": 4}}, "it takes 3 times as long as the baseline"),
-        ({"cost_ratio": {"value": 3, "low": 1.9, "high": 4}}, ""),
         ({"candidate_failed": {"value": 0.2, "low": 0.1, "high": 0.3}}, "it could not score 20% of the snapshots"),
         (  # not one snapshot to compare
             {"candidate_failed": {"value": 1, "low": 1, "high": 1}, "snapshots": 0, "attempts": 100},

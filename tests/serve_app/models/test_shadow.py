@@ -80,11 +80,11 @@ class Session:
 
     async def judge(
         self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory
-    ) -> tuple[Verdict, IncidentMemory, float]:
+    ) -> tuple[Verdict, IncidentMemory]:
         runner, prepared = LocalRunner(model.checkpoint), with_memory(judged.prepared, memory)
         _, verdict, after = await judge(runner, prepared, prepared.mesh.state.window[-1], judged.options)
         self.shadowed.append(verdict)
-        return verdict, commit(prepared.mesh, after, counted=True).state.memory, 0.25
+        return verdict, commit(prepared.mesh, after, counted=True).state.memory
 
     async def push(self, mesh: str, snapshot: MeshSnapshot, *, work: bool = True) -> Verdict:
         model = await self.models.of(mesh)
@@ -95,7 +95,7 @@ class Session:
         self.verdicts.append(advanced.verdict)
         if self.models.has_trial:
             memory = advanced.mesh.state.memory
-            self.shadow.offer(JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, 0.5, OPTIONS))
+            self.shadow.offer(JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, OPTIONS))
             if work:
                 await self.shadow.work()
         return advanced.verdict
@@ -153,7 +153,7 @@ async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Ses
     assert (found.candidate, found.baseline) == (twin.version, load().digest)
     assert len(session.shadowed) == 40
     for ours, theirs in zip(session.verdicts[20:], session.shadowed, strict=True):
-        assert outcome_of(theirs, 0.0, frozenset()) == outcome_of(ours, 0.0, frozenset())
+        assert outcome_of(theirs, frozenset()) == outcome_of(ours, frozenset())
     assert any(verdict.alerts for verdict in session.shadowed), "the fault raises an alert"
     assert found.newest == snapshots[-1].observed_at
     assert [verdict.model_digest for verdict in session.verdicts] == [load().digest] * 60, "it alerts no one"
@@ -161,7 +161,6 @@ async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Ses
     assert (comparison.same_status.value, comparison.same_culprit.value) == (1.0, 1.0)
     assert comparison.candidate_alerts_per_day == comparison.baseline_alerts_per_day
     assert comparison.score_difference.value == 0
-    assert comparison.cost_ratio.value == 0.5
     assert session.counts.shadowed == {"scored": 40}
 
 
@@ -178,8 +177,7 @@ async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
     assert session.verdicts[-1].model_digest == twin.version
     found = session.trial("shop")
     assert found.candidate == twin.version
-    by_share = {block.share: block.candidate_seconds / block.snapshots for block in found.blocks}
-    assert by_share == {0.0: 0.25, 1.0: 0.5}, "first in the shadow, then in use"
+    assert {block.share for block in found.blocks} == {0.0, 1.0}, "first in the shadow, then in use"
 
 
 async def test_another_session_continues_the_trial_of_a_mesh(
@@ -270,12 +268,12 @@ async def break_candidate(session: Session, twin: ModelPin, how: str, monkeypatc
     judge = session.judge
 
     async def fails(judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory) -> Any:
-        verdict, after, cost = await judge(judged, model, memory)
+        verdict, after = await judge(judged, model, memory)
         if how == "in use" or model.checkpoint.digest != twin.version:
-            return verdict, after, cost
+            return verdict, after
         if how == "error":
             raise RuntimeError("shapes do not match")
-        return replace(verdict, status=Status.PARTIAL, coverage=0.5), after, cost
+        return replace(verdict, status=Status.PARTIAL, coverage=0.5), after
 
     monkeypatch.setattr(session.shadow, "_judge", fails)
     if how == "in use":

@@ -162,7 +162,7 @@ def test_tagae_serve_is_closed_and_only_its_owner_can_read_the_token(tmp_path: P
     with run_command([*TAGAE, "serve", "--port", "0"], r"Page: http") as process:
         assert_ray_refuses(process, tmp_path)
         assert_replicas_refuse(process, tmp_path)
-        [raylet] = [one for one in process.children() if one.name() == "raylet"]
+        [raylet] = [one for one in process.children(recursive=True) if one.name() == "raylet"]
         token = Path(raylet.environ()["RAY_AUTH_TOKEN_PATH"])
         assert token.stat().st_mode & 0o777 == 0o600
         assert token.parent.stat().st_mode & 0o777 == 0o700

@@ -203,7 +203,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 def place(settings: Settings) -> tuple[str, str]:
     device = app._device(settings)
-    return device, app._place(settings, device)
+    return device, "replicas" if app._has_replicas(settings, device) else "session"
 
 
 def test_with_a_gpu_scorers_decide_on_their_own(gpu: FakeGpu, cluster: dict[str, float]) -> None:
@@ -219,7 +219,7 @@ def test_a_gpu_that_torch_cannot_use_leaves_scoring_to_the_sessions(
     gpu: FakeGpu, cluster: dict[str, float], caplog: pytest.LogCaptureFixture
 ) -> None:
     gpu.build_without_cuda()
-    assert place(Settings()) == ("cpu", "auto")
+    assert place(Settings()) == ("cpu", "session")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "is built without CUDA" in caplog.text
 
@@ -229,10 +229,10 @@ def test_a_driver_that_ray_cannot_ask_is_named(
 ) -> None:
     """After an update of the driver, its library and its module differ until the next boot."""
     cluster["gpus"], gpu.failure = 0.0, "Unexpected error from cudaGetDeviceCount()"
-    assert place(Settings()) == ("cpu", "auto")
+    assert place(Settings()) == ("cpu", "session")
     assert "CUDA does not start: Unexpected error" in caplog.text
     gpu.failure = None
-    assert place(Settings()) == ("cpu", "auto")
+    assert place(Settings()) == ("cpu", "session")
     assert "Ray finds no GPU here" in caplog.text
 
 
@@ -242,7 +242,7 @@ def test_without_a_gpu_the_builder_asks_no_driver(
     cluster["gpus"], gpu.failure = 0.0, NO_DRIVER
     monkeypatch.setattr(kernels.gpu_files, "is_here", lambda: False)
     monkeypatch.setattr(kernels.gpu, "find_obstacle", pytest.fail)
-    assert place(Settings()) == ("cpu", "auto")
+    assert place(Settings()) == ("cpu", "session")
     cluster["nodes"] = 2
     assert place(Settings()) == ("cpu", "replicas")
     assert not caplog.records
@@ -252,7 +252,7 @@ def test_replicas_that_are_configured_decide_on_their_own_even_before_a_gpu_join
     cluster["gpus"] = 0.0
     assert place(Settings(scorer={"place": "replicas"})) == ("auto", "replicas")
     assert place(Settings(scorer={"device": "cuda"})) == ("cuda", "replicas")
-    assert place(Settings(scorer={"device": "cpu"})) == ("cpu", "auto")
+    assert place(Settings(scorer={"device": "cpu"})) == ("cpu", "session")
 
 
 @pytest.mark.parametrize(("device", "gpus", "share"), [("auto", 1.0, 0.25), ("auto", 0.0, 0), ("cpu", 1.0, 0)])
@@ -261,7 +261,7 @@ def test_scorers_reserve_a_gpu_where_there_is_one(
 ) -> None:
     cluster["gpus"] = gpus
     settings = Settings(scorer={"num_gpus": 0.25})
-    assert app._scorer(settings, device, "replicas").ray_actor_options["num_gpus"] == share
+    assert app._scorer(settings, device).ray_actor_options["num_gpus"] == share
 
 
 def test_a_service_that_requires_a_gpu_says_at_once_what_is_missing(gpu: FakeGpu) -> None:

@@ -113,8 +113,9 @@ def test_ids_of_forked_processes_differ_only_if_nothing_drew_one_before() -> Non
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.Process, str]]:
-    with start_service(*settings_of(tmp_path_factory.mktemp("forked"))) as found:
-        yield found
+    with start_service(*settings_of(tmp_path_factory.mktemp("forked"))) as (keeper, url):
+        [process] = keeper.children()
+        yield process, url
 
 
 def settings_of(folder: Path) -> list[str]:
@@ -146,12 +147,15 @@ def test_the_process_that_started_the_service_needs_no_torch(service: tuple[psut
 def test_no_forked_process_outlives_a_service_that_is_killed(service: tuple[psutil.Process, str]) -> None:
     """The last test of this service, because it ends it."""
     process, url = service
+    keeper = process.parent()
+    assert keeper is not None
     assert httpx.get(f"{url}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
     # Ray's agents end by themselves a minute later. Before they have a title, their programs are named after them.
     agents = {pid for pid, title in titles_below(process).items() if "agent" in title.lower()}
     below = process.children(recursive=True)
     ours = [one for one in below if one.pid not in agents]  # some may have ended: what deployed the application
     try:
+        keeper.kill()  # nothing starts the service again then
         process.kill()
         assert eventually(lambda: not any(is_running(one) for one in ours))
     finally:
@@ -172,7 +176,10 @@ def test_a_killed_session_is_forked_again_and_starts_alone_once_the_server_is_ki
             os.kill(victim, signal.SIGKILL)
             assert eventually(lambda: len(sessions(process) - {victim}) == len(before))  # noqa: B023
             sequence = push_all(url, "forked", [next(snapshots)])["sequence"]
-            assert {psutil.Process(pid).ppid() for pid in sessions(process)} <= parents | {process.pid}
+            assert {psutil.Process(pid).ppid() for pid in sessions(process)} <= parents | {
+                process.pid,
+                process.children()[0].pid,
+            }
             with suppress(ProcessLookupError):
                 os.kill(server, signal.SIGKILL)
         assert sequence == 4, "no snapshot is lost or counted twice"

@@ -55,6 +55,19 @@ def test_records_go_to_the_log_of_serve_at_its_level(serve_log: Recorded) -> Non
     assert serve_log.texts == ["serve_app.stores.sqlite as set", "model.checkpoint severe"]
 
 
+def test_requests_of_probes_are_not_logged(serve_log: Recorded) -> None:
+    logs.install()
+    serve = logging.getLogger("ray.serve")
+    serve.setLevel(logging.INFO)
+    for path in ("/healthz", "/metrics", "/v1/meshes"):
+        serve.info("GET %s 200 1.2ms", path, extra={"serve_access_log": True})
+    serve.info("the path /healthz is logged elsewhere")
+    assert serve_log.texts == [
+        "ray.serve GET /v1/meshes 200 1.2ms",
+        "ray.serve the path /healthz is logged elsewhere",
+    ]
+
+
 @pytest.fixture
 def json_lines() -> Iterator[io.StringIO]:
     """The file of Serve's log, as Serve sets it up: a handler that buffers in front of one that writes."""

@@ -8,26 +8,27 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
+from lab.simulator.mesh.topology import MeshSpec
+from serve_app.api.client import Client
 from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS
-from serve_app.runtime.supervisor import reason_to_exit
-from tests.serve_app.running import start_service
+from serve_app.runtime.supervisor import reason_to_restart
+from tests.serve_app.running import record_simulation, start_service
 from tests.timing import TIME_FACTOR
 
 WHOLE = {"gcs_server", "raylet", "ray::ProxyActor"}
 
 
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_lost_process_without_replacement_is_a_reason_to_exit_at_once(name: str) -> None:
-    assert reason_to_exit(WHOLE - {name}, 0.0) == f"{name} ended, and only a restart of the service replaces it"
+def test_a_lost_process_without_replacement_is_a_reason_to_restart_at_once(name: str) -> None:
+    assert reason_to_restart(WHOLE - {name}, 0.0) == f"{name} ended, and nothing replaces it"
 
 
-def test_a_service_that_stays_silent_with_all_its_processes_is_ended() -> None:
-    assert reason_to_exit(WHOLE, 59.0) == ""
-    assert reason_to_exit(WHOLE, 61.0) == "the service has not answered for 61 s"
+def test_a_service_that_stays_silent_with_all_its_processes_starts_again() -> None:
+    assert reason_to_restart(WHOLE, 179.0) == ""
+    assert reason_to_restart(WHOLE, 181.0) == "the service has not answered for 181 s"
 
 
 KILL_DURING_CALLS = """
@@ -53,8 +54,8 @@ def list_descendants(process: psutil.Process) -> list[psutil.Process]:
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_the_service_has_a_ray_of_its_own_and_exits_without_its_gcs(
+@pytest.mark.timeout(1800)
+def test_a_service_that_loses_its_ray_starts_again_with_its_address_and_its_state(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The environment is of a job of another Ray. After the end, no process is left."""
@@ -69,15 +70,23 @@ def test_the_service_has_a_ray_of_its_own_and_exits_without_its_gcs(
     monkeypatch.setenv("RAY_OVERRIDE_RESOURCES", '{"CPU": 1}')
     monkeypatch.setenv("RAY_JOB_ID", "02000000")
     monkeypatch.setenv("RAY_RAYLET_PID", "1")
+    snapshots = record_simulation(MeshSpec(services=30, seed=3), 4)
     settings = ("--set", f"store.path={tmp_path}", "--set", "scorer.device=cpu", "--port", "0")
     with start_service(*settings) as (process, url):
-        assert httpx.get(f"{url}/readyz", timeout=240 * TIME_FACTOR).status_code == 200
         assert not (tmp_path / ".ray").exists()
-        family = list_descendants(process)
-        [gcs] = [one for one in family if one.name() == "gcs_server"]
-        gcs.kill()
-        assert process.wait(240 * TIME_FACTOR) == 1
-        assert psutil.wait_procs(family, timeout=120 * TIME_FACTOR)[1] == []
+        families = []
+        with Client(url, timeout_seconds=240 * TIME_FACTOR, patience_seconds=480 * TIME_FACTOR) as client:
+            assert client.push("kept", snapshots[0]).sequence == 1
+            for number, lost in enumerate(("gcs_server", "raylet", "command"), 2):
+                families.append(list_descendants(process))
+                [command] = process.children()  # of the keeper
+                [victim] = [command] if lost == "command" else [one for one in families[-1] if one.name() == lost]
+                victim.kill()
+                assert psutil.wait_procs(families[-1], timeout=120 * TIME_FACTOR)[1] == [], f"without its {lost}"
+                assert client.push("kept", snapshots[number - 1]).sequence == number
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(240 * TIME_FACTOR) == 0
+        assert psutil.wait_procs(families[-1], timeout=120 * TIME_FACTOR)[1] == []
     assert not (tmp_path / ".ray").exists()
 
 

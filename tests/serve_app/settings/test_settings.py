@@ -165,7 +165,7 @@ def mesh(access: dict[str, Any]) -> dict[str, Any]:
             [
                 "meshes.shop.volume",
                 "no such setting",
-                "weights, priority, entry_points, services, owners, objectives, links",
+                "weights, entry_points, services, owners, objectives, links",
             ],
         ),
         (mesh({"harmless_warnings": [""]}), ["shop.harmless_warnings", "at least 1 character"]),
@@ -213,7 +213,7 @@ def test_access_to_a_prometheus_is_read_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_pushed_mesh_has_no_prometheus() -> None:
-    settings = load(overrides={"meshes": {"shop": {"priority": "low"}, "pay": {"prometheus": "http://p"}}})
+    settings = load(overrides={"meshes": {"shop": {"entry_points": ["shop/web"]}, "pay": {"prometheus": "http://p"}}})
     assert list(settings.collected) == ["pay"]
     assert settings.collected["pay"].prometheus_url == "http://p"
     with pytest.raises(ValueError, match="prometheus: expected a URL of a mesh that is collected, got none"):

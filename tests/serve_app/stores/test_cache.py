@@ -7,7 +7,6 @@ import numpy as np
 from model.state.mesh_state import MeshState
 from serve_app.exporter import PrometheusInstruments
 from serve_app.pipeline import Mesh
-from serve_app.settings.meshes import Priority
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
 from tests.builders import Clock
 
@@ -32,9 +31,9 @@ def mesh(services: int, interval: float = 15.0) -> CachedMesh:
     return CachedMesh(Mesh(state), 1)
 
 
-def fleet(room: float, weigh: dict[str, float] | None = None) -> Fleet:
+def fleet(room: float) -> Fleet:
     clock, one = Clock(), size_bytes(mesh(1000).mesh)
-    return Fleet(MeshCache(round(room * one), lambda name: (weigh or {}).get(name, 1.0), clock=clock), clock)
+    return Fleet(MeshCache(round(room * one), clock=clock), clock)
 
 
 def names(count: int) -> list[str]:
@@ -65,14 +64,6 @@ def test_a_mesh_that_pushes_more_often_stays() -> None:
         ours.push("fast", interval=15)
     assert ours.cache.get("fast") is not None
     assert ours.hits == {"slow": 0, "fast": 4}
-
-
-def test_a_mesh_of_higher_priority_stays() -> None:
-    ours = fleet(2, {"vital": Priority.HIGH.weight, "spare": Priority.LOW.weight})
-    for _ in range(5):
-        ours.push("spare", "m0", "m1", "vital")
-    assert ours.cache.get("vital") is not None
-    assert ours.cache.get("spare") is None
 
 
 def test_a_mesh_that_is_cheap_to_read_for_its_size_goes_first() -> None:

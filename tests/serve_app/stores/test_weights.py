@@ -146,7 +146,6 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
         assert isinstance(outcome, ScoredGroup)
         assert outcome.model == weights.of(mesh).digest
         (alone,) = score(weights.of(mesh).network, probe(weights.default))
-        assert outcome.cost == pytest.approx(outcome.seconds / 2), "two equal groups share a pass"
         np.testing.assert_allclose(outcome.scores[0].node_expected, alone.node_expected, rtol=1e-4, atol=1e-4)
     assert isinstance(outcomes[-1], DeadlineExceeded)
 

@@ -114,15 +114,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 serve limits logs traces
 {{- end }}
 
-{{- /* What the gates read of the meshes: their priorities. The rest of their tables can change without new pods. */ -}}
-{{- define "tagae.priorities" -}}
-{{- $found := dict }}
-{{- range $mesh, $one := .meshes }}
-{{- with $one.priority }}{{ $_ := set $found $mesh (dict "priority" .) }}{{ end }}
-{{- end }}
-{{- toYaml $found }}
-{{- end }}
-
 {{- /* A group of settings as an environment variable, JSON. Of a dict: group, values. */ -}}
 {{- define "tagae.variable" -}}
 - name: TAGAE_{{ upper .group }}

@@ -54,7 +54,7 @@ async def models(request: Request, backend: UseBackend) -> Response:
 )
 async def compare(version: Version, backend: UseBackend) -> Response:
     """Where a model differs from the one that it was tried against, over the kept snapshots that both scored: alerts,
-    culprits, scores and cost, with 95% intervals."""
+    culprits and scores, with 95% intervals."""
     return json_response(await backend.ask(backend.doors.models.compare, version))
 
 

@@ -104,9 +104,8 @@ async def hold_pushes(behind: Behind, scope: Scope, receive: Receive, send: Send
 @contextmanager
 def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
     """A server on a free loopback port, and the application behind its gate."""
-    meshes = {"vital": {"priority": "high"}, "spare": {"priority": "low"}}
     front = {"deadline_seconds": 5.0 * TIME_FACTOR, **front}
-    settings = Settings(serve=front, limits={"max_body_bytes": 4096}, meshes=meshes)
+    settings = Settings(serve=front, limits={"max_body_bytes": 4096})
     behind = Behind(behave)
     files()  # are compressed now, not while a connection waits
     table = dict(uvicorn.config.HTTP_PROTOCOLS)
@@ -236,7 +235,6 @@ def test_a_body_in_small_pieces_passes_if_it_is_complete_in_time() -> None:
         (PUSH, 2**20, True),
         (PUSH, 2**20 + 1, False),
         ("/v1/meshes/shop/baseline", 9, True),
-        ("/v1/score", 9, True),
         ("/v1/meshes/shop/feedback", 9, False),
         ("/beside/v1/meshes/shop/snapshots", 9, False),  # another application, which may not know of handed bodies
     ],
@@ -352,31 +350,29 @@ def push(port: int, mesh: str) -> Peer:
     return peer
 
 
-def count_dropped(behind: Behind, priority: str, reason: str) -> float:
+def count_dropped(behind: Behind, reason: str) -> float:
     """How many snapshots were counted as dropped."""
     for line in behind.instruments.text().decode().splitlines():
-        if line.startswith("tagae_snapshots_dropped_total{") and priority in line and reason in line:
+        if line.startswith("tagae_snapshots_dropped_total{") and reason in line:
             return float(line.split()[-1])
     return 0.0
 
 
-def test_under_overload_the_mesh_of_low_priority_is_refused_and_counted() -> None:
+def test_under_overload_the_last_snapshots_are_refused_and_counted() -> None:
     with gate(wait, deadline_seconds=600) as (port, behind):
         under_way = [push(port, f"m{i}") for i in range(8)]
         assert eventually(lambda: len(behind.requests) == 8)
-        low = [push(port, "spare") for _ in range(8)]  # as many as can wait
-        others = [push(port, "m9"), push(port, "vital")]
-        assert eventually(lambda: count_dropped(behind, "low", "overload") == 2)
+        others = [push(port, f"n{i}") for i in range(10)]  # eight can wait
+        assert eventually(lambda: count_dropped(behind, "overload") == 2)
         behind.release.set()
-        assert {peer.answer()[0] for peer in (*under_way, *others)} == {200}
-        assert Counter(peer.answer()[0] for peer in low) == {200: 6, 429: 2}
-        assert count_dropped(behind, "normal", "overload") == count_dropped(behind, "high", "overload") == 0
+        assert {peer.answer()[0] for peer in under_way} == {200}
+        assert Counter(peer.answer()[0] for peer in others) == {200: 8, 429: 2}
 
 
 def test_a_snapshot_beyond_its_deadline_is_counted() -> None:
     with gate(wait, deadline_seconds=0.05) as (port, behind):
-        assert push(port, "vital").answer()[0] == 504
-        assert count_dropped(behind, "high", "deadline") == 1
+        assert push(port, "shop").answer()[0] == 504
+        assert count_dropped(behind, "deadline") == 1
 
 
 def refused_early(port: int, body_bytes: int) -> Peer:

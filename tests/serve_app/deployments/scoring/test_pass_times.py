@@ -33,15 +33,3 @@ def test_the_estimate_follows_a_change() -> None:
     for size in [1, 4, 2, 8] * 40:  # a faster machine
         times = times.finish(size * WORK, FIXED + size * EACH)
     assert times.expect(8 * WORK) == pytest.approx(FIXED + 8 * EACH, rel=0.1)
-
-
-def test_the_cost_of_a_group_does_not_depend_on_the_others_of_its_pass() -> None:
-    times = times_after([1, 4, 2, 8, 3, 5] * 20)
-    for size in (1, 2, 8):
-        cost = times.cost(WORK, size * WORK, FIXED + size * EACH)
-        assert cost == pytest.approx(FIXED + EACH, rel=0.05)
-
-
-def test_without_a_fixed_part_the_cost_is_the_share_of_the_work() -> None:
-    assert PassTimes().cost(60, 240, 0.02) == pytest.approx(0.005)
-    assert PassTimes().cost(240, 240, 0.02) == 0.02

@@ -1,4 +1,4 @@
-"""The queue of a scorer: urgent groups go first, none waits for ever, and none that is too late costs a pass."""
+"""The queue of a scorer: urgent groups go first, and none that is too late costs a pass."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from model.network.autoencoder import Autoencoder
 from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.pass_times import PassTimes
-from serve_app.deployments.scoring.queue import AGEING_SECONDS, GroupQueue
+from serve_app.deployments.scoring.queue import GroupQueue
 from serve_app.deployments.scoring.scorer import Scorer, probe, score_groups
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
@@ -24,7 +24,6 @@ from tests.builders import allow_deployments
 CHECKPOINT = load_weights(None, {}).default
 GROUP = probe(CHECKPOINT)
 LATER = 600.0
-SHADOW, LOW, NORMAL, HIGH = 0.02, 0.25, 1.0, 4.0
 
 
 class Passes:
@@ -51,11 +50,9 @@ class Queue:
         self.queue = GroupQueue("cpu", self.passes, self.instruments, max_groups=size)
         self.names: dict[WaitingGroup, str] = {}
 
-    async def add(
-        self, name: str, weight: float = NORMAL, seconds: float = LATER, waited: float = 0.0
-    ) -> "asyncio.Task[ScoredGroup]":
-        """Add a group that came some seconds ago, and has these seconds left."""
-        waiting = WaitingGroup(GROUP, Deadline.after(seconds), time.monotonic() - waited, CHECKPOINT, weight)
+    async def add(self, name: str, seconds: float = LATER, *, in_shadow: bool = False) -> "asyncio.Task[ScoredGroup]":
+        """Add a group that has these seconds left."""
+        waiting = WaitingGroup(GROUP, Deadline.after(seconds), time.monotonic(), CHECKPOINT, in_shadow)
         self.names[waiting] = name
         task = asyncio.create_task(self.queue.score(waiting))
         await asyncio.sleep(0)  # it enters the queue
@@ -83,64 +80,35 @@ class Queue:
         return b"tagae_groups_refused_total 1.0" in self.instruments.text()
 
 
-async def test_the_highest_priority_goes_first_and_the_shadow_last() -> None:
+async def test_the_earliest_deadline_goes_first_and_the_shadow_last() -> None:
     queue = Queue()
     first = await queue.begin()
-    names = {"shadow": SHADOW, "low": LOW, "normal": NORMAL, "high": HIGH}
-    await queue.end(first, *[await queue.add(name, weight) for name, weight in names.items()])
-    assert queue.order == ["first", "high", "normal", "low", "shadow"]
+    shadow = await queue.add("shadow", seconds=LATER / 9, in_shadow=True)
+    left = {"third": LATER, "first of all": LATER / 3, "second": LATER / 2}
+    await queue.end(first, shadow, *[await queue.add(name, seconds) for name, seconds in left.items()])
+    assert queue.order == ["first", "first of all", "second", "third", "shadow"]
     assert not len(queue.queue)
 
 
-async def test_of_equal_priority_the_earliest_deadline_goes_first() -> None:
-    queue = Queue()
-    first = await queue.begin()
-    left = {"third": LATER, "first of all": LATER / 3, "second": LATER / 2}
-    waiting = [await queue.add(name, seconds=seconds) for name, seconds in left.items()]
-    waiting.append(await queue.add("high", HIGH, seconds=2 * LATER))
-    await queue.end(first, *waiting)
-    assert queue.order == ["first", "high", "first of all", "second", "third"]
-
-
-async def test_of_equal_priority_and_time_the_first_goes_first() -> None:
+async def test_of_equal_time_the_first_goes_first() -> None:
     queue = Queue()
     first = await queue.begin()
     await queue.end(first, *[await queue.add(str(i)) for i in range(5)])
     assert queue.order == ["first", "0", "1", "2", "3", "4"]
 
 
-@pytest.mark.parametrize(("weight", "levels"), [(LOW, 2), (SHADOW, 4), (NORMAL, 1), (HIGH, 0)])
-async def test_a_group_goes_before_a_high_priority_that_comes_much_later(weight: float, levels: int) -> None:
-    for waited, is_first in ((levels + 1.5, True), (levels - 0.5, False)):
-        queue = Queue()
-        first = await queue.begin()
-        old = await queue.add("old", weight, seconds=2 * LATER, waited=max(0.0, waited * AGEING_SECONDS))
-        await queue.end(first, old, await queue.add("new", HIGH))
-        assert (queue.order[1] == "old") == is_first
-
-
-async def test_no_group_starves_under_a_stream_of_urgent_ones() -> None:
-    """Whatever arrives, each is older than the next high one by half a level."""
-    queue = Queue()
-    first = await queue.begin()
-    low = await queue.add("low", LOW, waited=10 * AGEING_SECONDS)
-    stream = [await queue.add(f"high {i}", HIGH, waited=(10 - i / 2) * AGEING_SECONDS) for i in range(20)]
-    await queue.end(first, low, *stream)
-    assert queue.order.index("low") <= 6
-
-
-async def test_a_batch_is_filled_by_priority() -> None:
+async def test_a_batch_is_filled_by_deadline() -> None:
     queue = Queue(size=2)
     first = await queue.begin()
-    names = {"low": LOW, "normal": NORMAL, "high": HIGH, "also high": HIGH}
-    await queue.end(first, *[await queue.add(name, weight) for name, weight in names.items()])
-    assert queue.order == ["first", "high+also high", "normal+low"]
+    left = {"last": 4 * LATER, "third": 3 * LATER, "next": LATER, "second": 2 * LATER}
+    await queue.end(first, *[await queue.add(name, seconds) for name, seconds in left.items()])
+    assert queue.order == ["first", "next+second", "third+last"]
 
 
 async def test_a_batch_is_no_larger_than_its_most_urgent_group_can_wait_for() -> None:
     queue = Queue(size=4)
     first = await queue.begin()
-    waiting = [await queue.add("in a hurry", HIGH, seconds=LATER / 2), *[await queue.add(str(i)) for i in range(3)]]
+    waiting = [await queue.add("in a hurry", LATER / 2), *[await queue.add(str(i)) for i in range(3)]]
     work = next(iter(queue.names)).work
     queue.queue.times = PassTimes().finish(work, LATER / 5)
     await queue.end(first, *waiting)
@@ -170,7 +138,7 @@ async def test_a_group_that_cannot_be_scored_in_time_is_refused_while_a_pass_is_
 async def test_a_group_that_waits_is_refused_once_it_is_too_late() -> None:
     queue = Queue()
     first = await queue.begin()
-    late, in_time = await queue.add("late", HIGH), await queue.add("in time", LOW, seconds=100 * LATER)
+    late, in_time = await queue.add("late"), await queue.add("in time", 100 * LATER)
     queue.queue.times = PassTimes().finish(work_of_group(), 10 * LATER)  # passes have become slower
     _, error, found = await queue.end(first, late, in_time)
     assert isinstance(error, DeadlineExceeded)
@@ -181,7 +149,7 @@ async def test_a_group_that_waits_is_refused_once_it_is_too_late() -> None:
 async def test_an_estimate_that_is_too_high_is_corrected_by_a_group_that_is_tried() -> None:
     queue = Queue()
     first = await queue.begin()
-    waiting = [await queue.add("less urgent", LOW), await queue.add("tried", HIGH)]
+    waiting = [await queue.add("less urgent", 2 * LATER), await queue.add("tried")]
     queue.queue.times = PassTimes().finish(work_of_group(), 10 * LATER)
     _, error, found = await queue.end(first, *waiting)
     assert isinstance(error, DeadlineExceeded)
@@ -192,7 +160,7 @@ async def test_an_estimate_that_is_too_high_is_corrected_by_a_group_that_is_trie
 async def test_a_caller_that_leaves_gives_up_its_place() -> None:
     queue = Queue()
     first = await queue.begin()
-    leaves, stays = await queue.add("leaves", HIGH), await queue.add("stays")
+    leaves, stays = await queue.add("leaves"), await queue.add("stays")
     leaves.cancel()
     await queue.end(first, leaves, stays)
     assert queue.order == ["first", "stays"]
@@ -250,7 +218,7 @@ async def test_a_scorer_scores_waiting_groups_in_one_pass(monkeypatch: pytest.Mo
     later = Deadline.after(LATER)
     first = asyncio.create_task(replica.score(GROUP, later, "shop"))
     await asyncio.to_thread(passes.has_begun.wait)
-    waiting = [asyncio.create_task(replica.score(GROUP, later, "shop", weight=weight)) for weight in (NORMAL, HIGH)]
+    waiting = [asyncio.create_task(replica.score(GROUP, later, "shop")) for _ in range(2)]
     while len(replica._queue) < len(waiting):
         await asyncio.sleep(0)
     passes.may_end.set()

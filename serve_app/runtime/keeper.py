@@ -1,0 +1,80 @@
+"""Keeps ``tagae serve`` running: starts the service again, on the same port, when its process has ended by itself.
+
+Ray's library ends a process whose Ray is lost, and a process that has lost its Ray cannot start another. So the service
+runs in a child of this program. The command forks that child, and replaces itself by this program
+(:mod:`serve_app.runtime.kept`). So it keeps its id, and whatever watches it needs not act. All acknowledged data is in
+the store.
+
+This program imports nothing of ours and no other package, since it stays in memory. Its arguments: the process id of
+the child, a descriptor to read, a descriptor for the child to write, and the command of the child. The child writes
+its port when it is ready. A first child that was never ready ends this program with its exit code: its start is
+impossible.
+"""
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+VARIABLE = "TAGAE_KEPT"  # of the environment of a child: descriptor to write to, port, number of the start
+FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0  # s: doubled with each start that does not last
+STEADY_SECONDS = 600.0  # a service that ran for so long did not fail again
+
+
+class Keeper:
+    """Waits for the child, and starts it again."""
+
+    def __init__(self, child: int, reading: int, writing: int, command: list[str]) -> None:
+        self._child = child  # 0: it has ended
+        self._reading, self._writing, self._command = reading, writing, command
+        self._port = b""  # of the last child that was ready
+        self._is_stopping = False
+        os.set_blocking(reading, False)
+        os.set_inheritable(reading, False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+
+    def run(self) -> int:
+        """Keep the service running until it is stopped. Returns the exit code."""
+        number = 0
+        while True:
+            began = time.monotonic()
+            code = self._wait()
+            self._port = self._read_port() or self._port
+            if code == 0 or self._is_stopping or not self._port:
+                return code
+            number = 1 if time.monotonic() - began >= STEADY_SECONDS else number + 1
+            time.sleep(min(FIRST_PAUSE * 2 ** min(number - 1, 10), MAX_PAUSE))
+            variables = {**os.environ, VARIABLE: f"{self._writing} {int(self._port)} {number}"}
+            self._child = os.posix_spawn(self._command[0], self._command, variables)
+
+    def _wait(self) -> int:
+        """Wait for the child. Orphans of the service are waited for, too: this process may be the first of a
+        container. Returns its exit code."""
+        while True:
+            ended, status = os.wait()
+            if ended == self._child:
+                self._child = 0
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code  # as a shell does after a signal
+
+    def _read_port(self) -> bytes:
+        try:
+            return os.read(self._reading, 100).strip().rpartition(b"\n")[2]
+        except BlockingIOError:
+            return b""
+
+    def _stop(self, number: int, _: FrameType | None) -> None:
+        if not self._child:  # during a pause
+            sys.exit(0)
+        self._is_stopping = True
+        try:
+            os.kill(self._child, number)
+        except ProcessLookupError:  # it has just ended
+            sys.exit(0)
+
+
+if __name__ == "__main__":
+    pid, reads, writes, *rest = sys.argv[1:]
+    sys.exit(Keeper(int(pid), int(reads), int(writes), rest).run())

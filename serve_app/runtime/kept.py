@@ -1,0 +1,63 @@
+"""The part of ``tagae serve`` that runs the service: a child of :mod:`serve_app.runtime.keeper`."""
+
+import ctypes
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn, Self
+
+from serve_app.runtime import keeper
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """This start of the service.
+
+    Attributes:
+        descriptor: to write to once the service is ready.
+        port: that the service listened on before; 0: this is the first start.
+        number: of starts since the service ran for a while; 0: this is the first one.
+    """
+
+    descriptor: int
+    port: int
+    number: int
+
+    @classmethod
+    def begin(cls) -> Self:
+        """Go on in a child of the keeper. Call it before anything starts a thread."""
+        if given := os.environ.pop(keeper.VARIABLE, ""):
+            kept = cls(*map(int, given.split()))
+            os.set_inheritable(kept.descriptor, False)
+            _end_with_parent()
+            return kept
+        reading, writing = os.pipe()
+        parent = os.getpid()
+        if child := os.fork():
+            _become_keeper(child, reading, writing)
+        os.close(reading)
+        _end_with_parent()
+        if os.getppid() != parent:  # it was ended just before
+            sys.exit(0)
+        return cls(writing, 0, 0)
+
+    def report(self, port: int) -> None:
+        """Tell the keeper that the service is ready."""
+        os.write(self.descriptor, f"{port}\n".encode())
+
+
+def _become_keeper(child: int, reading: int, writing: int) -> NoReturn:
+    for descriptor in (reading, writing):
+        os.set_inheritable(descriptor, True)
+    program = [sys.executable, "-I", "-S", keeper.__file__, str(child), str(reading), str(writing)]
+    os.execv(sys.executable, [*program, sys.executable, *sys.orig_argv[1:]])
+
+
+def _end_with_parent() -> None:
+    """Have the system end this process, in order, with the keeper. Linux only."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
