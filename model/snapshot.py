@@ -15,6 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from model.errors import InvalidSnapshot
 from model.names import as_service_id, find_bad_name, is_service_name
 
+DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
+SCALINGS = frozenset({"scale_out", "scale_in"})
+
+
 if TYPE_CHECKING:
     import networkx as nx
     from torch_geometric.data import Data
@@ -378,7 +382,6 @@ def find_rows(
     """Return the positions of some services in a snapshot. Services that it does not have are left out.
 
     Args:
-        node_ids: of the snapshot.
         wanted: ids of services.
         near: positions in another snapshot. They are still true of most, and then no other name is read.
     """

@@ -1,7 +1,7 @@
 """The detector's verdict on one instant of a mesh."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -399,7 +399,7 @@ class Verdict:
         threshold: that ``mesh_score`` has to reach to open an alert.
         probability: calibrated probability that an incident is in progress, 0..1.
         suspects: of the whole mesh, best first; always filled.
-        incidents: open ones, the most urgent first, notices last; see ``model/incidents/urgency.py``.
+        incidents: open ones, the most urgent first, notices last; see :func:`sort_by_urgency`.
         coverage: share of services that were scored, 0..1.
         missing_parts: indices of parts that did not answer in time.
         model_digest: of the weights.
@@ -443,3 +443,28 @@ class Verdict:
     def notices(self) -> tuple[Incident, ...]:
         """The incidents that raise no alert."""
         return tuple(incident for incident in self.incidents if incident.severity is Severity.NOTICE)
+
+
+def sort_by_urgency(verdict: Verdict) -> Verdict:
+    """Return the verdict with its most urgent incident first, the same order for everybody who reads it.
+
+    Incidents that go on come before those that recover, and all of them before notices. Among these, the more severe
+    one comes first; of equal ones, the one that more requests from outside reach. Shares are compared in tenths, so
+    that noise does not swap two incidents between snapshots. Of equal ones, the older one comes first.
+    """
+    if len(verdict.incidents) < 2:
+        return verdict
+    return replace(verdict, incidents=tuple(sorted(verdict.incidents, key=_urgency)))
+
+
+def _urgency(incident: Incident) -> tuple[object, ...]:
+    """A key for sorting: smaller ones are more urgent."""
+    share = incident.impact.front_door_share if incident.impact else None
+    return (
+        incident.severity is Severity.NOTICE,
+        incident.recovering,
+        -incident.severity.rank,
+        -round(share or 0.0, 1),
+        incident.since,
+        incident.id,
+    )

@@ -33,11 +33,9 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.objectives import add_error_budgets
 from model.incidents.owners import Owners, add_owners
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import next_threshold
 from model.incidents.trend import add_trends
-from model.incidents.urgency import sort_by_urgency
-from model.incidents.verdict_context import VerdictContext
 from model.network.contract import MeshNetwork
 from model.scoring.reconstruction import (
     ReconstructionInput,
@@ -52,7 +50,7 @@ from model.state.drift import Trained, observe_drift
 from model.state.filters import SLOW_CENTRE
 from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
-from model.verdict import ClusterEvent, Objective, Verdict
+from model.verdict import ClusterEvent, Objective, Verdict, sort_by_urgency
 from partitioning import Partition, PartitionPlan, plan, rebalance
 from serve_app.api.views import Deviations
 from serve_app.observability.spans import Span, span

@@ -12,9 +12,8 @@ from model.incidents.groups import Group
 from model.incidents.matching import CLEAR_SHARE, Culprit, FoundGroup, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_unseen
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import CLOSES, SEVERE, began
-from model.incidents.verdict_context import VerdictContext
 from model.verdict import Severity
 
 UNSEEN_SECONDS = 900.0  # without telemetry of its services, after which an incident is given up ...

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.decision.meta_inputs import detect_inputs, rank_inputs
-from model.decision.meta_model import MetaModel
+from model.decision.meta_model import MetaModel, detect_inputs, rank_inputs
 from model.evidence.evidence import Evidence
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.features import Array

@@ -10,7 +10,7 @@ from model.evidence.evidence import Evidence
 from model.evidence.explanations import SERIES
 from model.features import Array
 from model.incidents.memory import IncidentMemory
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.policy import VerdictContext
 from model.snapshot import IntArray
 from model.verdict import MAX_SUSPECTS, MOVED, Reason, Suspect
 
@@ -28,7 +28,6 @@ def suspects(
 
     Args:
         meta, evidence, memory, when: as in :func:`build_verdict`.
-        rows: candidates to rank.
         preferred: ``[M]`` nats for services that feedback named before.
         independent: candidates with a fault of their own, which are explained although others are more suspect.
     """

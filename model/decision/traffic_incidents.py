@@ -11,8 +11,7 @@ from model.evidence.traffic import MESH, TrafficChange, contains, traffic_score
 from model.incidents.confirmation import confirm_services
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over
-from model.incidents.policy import AlertPolicy
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.verdict import Reason, Severity, Suspect, worst
 
 MIN = 3  # snapshots that confirm a change, however long they are
@@ -46,7 +45,6 @@ def follow_traffic(
         alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
         silent: services whose telemetry is missing. A service that cannot be seen is not back to normal.
         policy: how many snapshots confirm a change, and end an incident.
-        when: time and threshold of the snapshot.
     """
     now = when.observed_at
     by_scope = {change.scope: change for change in changes}

@@ -14,8 +14,8 @@ from model.decision.suspects import reasons_of, suspects
 from model.decision.traffic_incidents import follow_traffic
 from model.decision.watching import watch
 from model.evidence.evidence import Evidence
+from model.evidence.kinds import led_by_resources
 from model.evidence.level_shifts import excess, lower_evidence, notice_excess
-from model.evidence.page_score import led_by_resources
 from model.evidence.traffic import traffic_score
 from model.features import Array
 from model.incidents.continuity import PastNotice
@@ -24,10 +24,9 @@ from model.incidents.groups import Group, groups, split_muted
 from model.incidents.kind import incident_kind
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
 from model.incidents.threshold import LASTING_DECADES, decisive_scores, follow_scores
-from model.incidents.verdict_context import VerdictContext
 from model.snapshot import BoolArray, IntArray
 from model.verdict import Incident, Severity, Status, Verdict, Watched
 
@@ -41,10 +40,8 @@ def build_verdict(
     """The verdict of one snapshot.
 
     Args:
-        meta: trained.
         evidence: of the services worth a look, calls between parts included.
         memory: what alerting remembered, advanced to this snapshot.
-        policy: when to alert.
         when: time, sequence, levels, and what is missing.
 
     Returns:
@@ -175,11 +172,8 @@ def add_reconstruction(
     """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
 
     Args:
-        verdict, memory: of the services.
         loss: L_recon of the snapshot.
         embedding: mean embedding, float32 ``[D]``.
-        policy: when to alert.
-        when: time and interval.
     """
     history = memory.reconstruction
     if history.model != verdict.model_digest:

@@ -19,15 +19,7 @@ def watch(
     policy: AlertPolicy,
     reasons: Callable[[str], tuple[Reason, ...]],
 ) -> tuple[Watched, ...]:
-    """Return the services to watch, the most unusual first.
-
-    Args:
-        names: of the candidates.
-        memory: after this snapshot.
-        threshold: of this snapshot.
-        policy: how many snapshots raise an alert.
-        reasons: of a candidate.
-    """
+    """Return the services to watch, the most unusual first."""
     involved = {name for one in memory.open if not one.scope for name in one.members}
     found: dict[str, Watched] = {}
     for name in memory.tracks.keys() & set(names) - involved:

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.blocks import SLOTS
 from model.snapshot import IntArray
+
+BLOCK_SECONDS = 21_600  # of a block, which is compared with the same hours of the days before
+SLOTS = 4  # blocks of a day
+
 
 MAX_CALLS = 256
 Hashes = NDArray[np.uint32]

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.blocks import BLOCK_SECONDS, SLOTS
-from model.drift.call_sample import CallSample
+from model.drift.call_sample import BLOCK_SECONDS, SLOTS, CallSample
 from model.drift.measures import MEASURES, no_distances
 from model.drift.populations import BINS, CHANNELS, POPULATIONS, ValueCounts, no_values
 from model.features import Array

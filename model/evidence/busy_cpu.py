@@ -26,12 +26,7 @@ RELIEVING = frozenset({"scale_out"})  # planned changes after which a service do
 
 
 def busy_cpu(state: MeshState, observation: Observation) -> Array:
-    """Return which services ``[N]`` need far more CPU than ever in the window, as 1 and 0.
-
-    Args:
-        state: of the mesh, including the snapshot.
-        observation: of the snapshot.
-    """
+    """Return which services ``[N]`` need far more CPU than ever in the window, as 1 and 0."""
     node, offset = observation.node, np.float32(NODE_CHANNELS[CPU].offset)
     busy = np.zeros(len(state.node_ids), np.float32)
     value, expected = (np.exp(v[:, CPU]) - offset for v in (node.value, node.expected))

@@ -32,7 +32,6 @@ def rerouting_age(state: MeshState, is_harmed: Callable[[], BoolArray]) -> Array
     ends last: a wrong route does not become right by lasting. One that harms no one may be a migration.
 
     Args:
-        state: including the snapshot.
         is_harmed: returns the services whose requests suffer, ``[N]``; called only if it matters.
     """
     if not state.memory.open or state.learned_at is None:

@@ -48,7 +48,6 @@ def _fill(row: int, now: float, past: Array, block: float, age: float = 0.0) -> 
     """Return the trend of a service that is running out of memory, else None.
 
     Args:
-        row: of the service.
         now: memory utilization, 0 to 1.
         past: of its measured blocks, oldest first.
         block: length of a block, s.

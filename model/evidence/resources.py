@@ -12,8 +12,7 @@ import numpy as np
 from model.evidence.busy_cpu import busy_cpu
 from model.evidence.kinds import EVENT_SURPRISE
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS, Array
-from model.incidents.planned_changes import SCALINGS
-from model.snapshot import BoolArray, IntArray
+from model.snapshot import SCALINGS, BoolArray, IntArray
 from model.state import history
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
@@ -59,7 +58,6 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
     """Return the surprise ``[N]`` of the resource that is farthest above its usual use.
 
     Args:
-        state, observation: of the mesh.
         surprise: ``[N, 9]`` after subtracting what the neighbours explain.
     """
     node = observation.node
@@ -178,7 +176,6 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
 
     Args:
         older, newer: a series, cut where the rise may begin.
-        metric: which one.
         block: length of a block, s.
     """
     if np.isfinite(older).sum() < MIN_OLDER or not np.isfinite(newer[[0, -1]]).all():

@@ -7,9 +7,8 @@ probable.
 
 import numpy as np
 
-from model.evidence.kinds import EvidenceKind
+from model.evidence.kinds import RESOURCES, EvidenceKind
 from model.evidence.materiality import Floors
-from model.evidence.page_score import RESOURCES
 from model.features import EDGE_CHANNELS, ERROR, P50, P99, Array
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import Deviation
@@ -40,10 +39,8 @@ def weigh_resources(
     beyond that: how strongly a service deviates is for the measurements to say.
 
     Args:
-        state, observation: of the mesh.
         kinds: ``[N, K]`` evidence.
         is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
-        threshold: of alerts.
         floors: least rise of a latency that harms in full.
     """
     resources = kinds[:, EvidenceKind.RESOURCES]

@@ -14,7 +14,7 @@ import numpy as np
 from model.evidence.explanations import Fact
 from model.evidence.kinds import EVENT_SURPRISE
 from model.features import P50, P99, Array
-from model.snapshot import COUNTS, MOSTLY_ZERO, BoolArray, IntArray, MeshSnapshot, SignalKind, find_rows
+from model.snapshot import COUNTS, MOSTLY_ZERO, BoolArray, MeshSnapshot, SignalKind, find_rows
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
 
@@ -41,54 +41,30 @@ _IS_COUNT = np.array([kind in COUNTS for kind in KINDS])
 _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 
 
-def pressure(
-    state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
-) -> Array:
+def pressure(unusual: Mapping[int, tuple[Fact, ...]], services: int) -> Array:
     """Return the surprise ``[N]``, decades, of services that lack a resource by their signals: ``EVENT_SURPRISE``,
     or 0.
 
     Args:
-        state: of the mesh, including the snapshot.
-        observation: of the snapshot.
-        unusual: from :func:`unusual_signals`; None: computed here.
+        unusual: from :func:`unusual_signals`.
     """
-    surprise = np.zeros(len(state.node_ids), np.float32)
-    found = unusual_signals(state, observation) if unusual is None else unusual
-    is_short = (row for row, facts in found.items() if any(fact.metric != SignalKind.CANCELLED for fact in facts))
+    surprise = np.zeros(services, np.float32)
+    is_short = (row for row, facts in unusual.items() if any(fact.metric != SignalKind.CANCELLED for fact in facts))
     surprise[list(is_short)] = EVENT_SURPRISE
     return surprise
 
 
-def impatience(
-    state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
-) -> Array:
+def impatience(observation: Observation, unusual: Mapping[int, tuple[Fact, ...]]) -> Array:
     """Return the surprise ``[N]``, decades, of services that are slow and whose callers give up more than usual:
-    ``EVENT_SURPRISE``, or 0. Arguments as in :func:`pressure`."""
-    surprise = np.zeros(len(state.node_ids), np.float32)
-    found = unusual_signals(state, observation) if unusual is None else unusual
+    ``EVENT_SURPRISE``, or 0; ``unusual`` is from :func:`unusual_signals`."""
     node = observation.node
-    for row, facts in found.items():
+    surprise = np.zeros(len(node.value), np.float32)
+    for row, facts in unusual.items():
         if any(fact.metric == SignalKind.CANCELLED for fact in facts):
             rise = (node.value - node.expected)[row, [P50, P99]]
             if (node.observed[row, [P50, P99]] & (rise >= SLOWER)).any():
                 surprise[row] = EVENT_SURPRISE
     return surprise
-
-
-def signal_reasons(
-    state: MeshState,
-    observation: Observation,
-    rows: IntArray,
-    unusual: Mapping[int, tuple[Fact, ...]] | None = None,
-) -> dict[int, tuple[Fact, ...]]:
-    """Return the facts about candidates' unusual signals, by position in ``rows``.
-
-    Args:
-        state, observation, unusual: as in :func:`pressure`.
-        rows: ``[M]`` rows of the candidates.
-    """
-    found = unusual_signals(state, observation) if unusual is None else unusual
-    return {m: found[row] for m, row in enumerate(rows.tolist()) if row in found} if found else {}
 
 
 def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tuple[Fact, ...]]:
@@ -97,9 +73,6 @@ def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tup
     is their number in the last snapshots or minutes.
 
     Near a planned change of the service, restarts and pending pods are expected.
-
-    Args:
-        state, observation: as in :func:`pressure`.
     """
     if not any(snapshot.signals for snapshot in state.window):
         return {}
@@ -272,10 +245,3 @@ def _tau(values: Array) -> float:
     """Return Kendall's tau of values with time."""
     first, second = np.triu_indices(len(values), 1)
     return float(np.sign(values[second] - values[first]).mean()) if len(first) else 0.0
-
-
-def merge_facts(
-    context: Mapping[int, tuple[Fact, ...]], more: Mapping[int, tuple[Fact, ...]]
-) -> dict[int, tuple[Fact, ...]]:
-    """Return the context of candidates with further facts behind it."""
-    return {**context, **{m: (*context.get(m, ()), *facts) for m, facts in more.items()}}

@@ -15,7 +15,6 @@ def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | Non
     """Return the silence of a mesh, the services that are silent for longest first; None if none is.
 
     Args:
-        state: including the snapshot.
         silent: bool ``[N]``.
         total: number of services that are present or silent.
     """

@@ -29,10 +29,7 @@ def confirm_services(
 
     Args:
         above: as in :class:`IncidentMemory`.
-        names, scores: of M candidates.
         level: that the scores are compared with.
-        policy: how many snapshots confirm a service.
-        at: time of the snapshot.
 
     Returns:
         Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.

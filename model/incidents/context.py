@@ -20,7 +20,6 @@ def add_context(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequen
     """Return the verdict with the changes and events near its incidents; nothing else changes.
 
     Args:
-        verdict: of the detector.
         window: the last snapshots, with their planned changes.
         events: Kubernetes events of the mesh, newest first.
     """

@@ -50,8 +50,6 @@ def follow_leads(
     """Return the leads after a snapshot with evidence that shows these suspects.
 
     Args:
-        leads: before it.
-        suspects: best first.
         independent: services with a fault of their own. They lead beside the first suspect.
     """
     first = suspects[0].service if suspects and suspects[0].score >= LEADS else ""

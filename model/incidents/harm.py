@@ -43,7 +43,6 @@ def add_severity(
 
     Args:
         verdict: of the newest snapshot, with the impact of its incidents, and what they used of error budgets.
-        memory: after it.
         window: the last snapshots, oldest first, the newest included.
         floor: least rise of a latency that matters, s.
     """

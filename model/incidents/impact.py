@@ -35,7 +35,6 @@ def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
     """Return the verdict with the impact of its incidents; nothing else changes.
 
     Args:
-        verdict: of the newest snapshot.
         window: the last snapshots, oldest first, the newest included.
     """
     traffic: dict[int, Traffic] = {}  # of a snapshot by its position; incidents that begin at once share it

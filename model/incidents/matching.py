@@ -93,7 +93,6 @@ def match_incidents(
     Args:
         before: open incidents.
         found: groups of this snapshot.
-        names: candidates' ids.
         clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.

@@ -13,15 +13,15 @@ from model.incidents.confirmation import Streaks
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute
 from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident, with_changes
-from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Schedule
 from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Tracks, forget
-from model.snapshot import BoolArray, PlannedChange, mark_services
+from model.snapshot import DELETIONS, SCALINGS, BoolArray, PlannedChange, mark_services
 
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
 SUSPICIOUS_SECONDS = 3600.0  # for which any other unusual service is
+NOT_STORED = {"stored": False}  # of fields that are of one snapshot, that follow from others, or are stored elsewhere
 REMEMBERED = 50  # past incidents that feedback can refer to
 
 
@@ -68,10 +68,10 @@ class IncidentMemory:
     mutes: tuple[Mute, ...] = ()
     schedule: Schedule = field(default_factory=Schedule)
     reconstruction: ReconstructionHistory = field(default_factory=ReconstructionHistory)
-    active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
-    expiring_changes: frozenset[str] = frozenset()
-    late: frozenset[str] = frozenset()
-    lost: tuple[str, ...] = ()
+    active_mutes: ActiveMutes = field(default_factory=ActiveMutes, metadata=NOT_STORED)
+    expiring_changes: frozenset[str] = field(default=frozenset(), metadata=NOT_STORED)
+    late: frozenset[str] = field(default=frozenset(), metadata=NOT_STORED)
+    lost: tuple[str, ...] = field(default=(), metadata=NOT_STORED)
 
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services belong to an open incident. Baselines do not learn from them."""
@@ -228,9 +228,7 @@ class IncidentMemory:
         """Record the open incidents among those that feedback can refer to.
 
         Args:
-            names: of M candidates.
             excess: ``[M, 5]`` by how much their levels would have to rise for silence now.
-            now: time of the snapshot.
         """
         past = {one.id: one for one in self.past}
         rows = excess.astype(np.float64).round(3).tolist()  # few digits, because it is stored with every snapshot

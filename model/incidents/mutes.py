@@ -90,7 +90,6 @@ def active_mutes(
     policy for it, then the namespace.
 
     Args:
-        mutes: set by people.
         settings, snapshot: policies from either.
         at: the snapshot's time; None: a warm-up snapshot, in which no service is muted because baselines learn from it.
     """

@@ -54,10 +54,7 @@ def add_error_budgets(
     """Return the verdict with what its incidents use of the error budgets, and the memory with their counters.
 
     Args:
-        verdict: of the newest snapshot.
-        memory: after it.
         window: the last snapshots, oldest first, the newest included.
-        objectives: of the mesh.
     """
     if not objectives or not verdict.alerts:
         return verdict, memory

@@ -170,7 +170,6 @@ def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenInc
     its suspects go too: the next snapshot shows who deviates now.
 
     Args:
-        incident: before a snapshot.
         present: services that deviate in it, or of which nothing was seen.
     """
     before = dict(zip(incident.members, incident.calm or (0,) * len(incident.members), strict=False))
@@ -204,7 +203,6 @@ def is_over(incident: OpenIncident, clear_after: int, fades_after: float = math.
     """Return whether an incident has ended.
 
     Args:
-        incident: after a snapshot.
         clear_after: quiet snapshots that end it once it recovers.
         fades_after: quiet snapshots that end it although something still deviates: nothing holds an alert open for long
             that would not open one now.

@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
-from model.incidents.policy import AlertPolicy
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.verdict import Reconstruction
 
 KEPT = 480  # snapshots of the history: two hours at 15 s
@@ -133,7 +132,6 @@ def follow_reconstruction(
         loss: L_recon.
         embedding: mean embedding, float32 ``[D]``.
         policy: with the percentile, and in how many snapshots it has to be exceeded.
-        when: time and interval.
         alerted: whether an alert is open, of which nothing is learned.
 
     Returns:

@@ -117,11 +117,7 @@ def follow_work(
     """Add a snapshot to the schedule.
 
     Args:
-        schedule: before the snapshot; not changed.
-        names: ids of N services.
         use: what they use.
-        now: time of the snapshot.
-        interval_seconds: between snapshots.
     """
     at = now.timestamp()
     above = np.where(use.measured, use.cpu - use.usual_cpu, 0.0)
@@ -150,9 +146,7 @@ def is_overdue(work: Work, at: float, interval_seconds: float) -> bool:
     """Return whether regular work should have begun and did not; for one period at most, since then it is over.
 
     Args:
-        work: of a service.
         at: Unix time, s.
-        interval_seconds: between snapshots.
     """
     if work.regular < PROVEN or not work.period:
         return False

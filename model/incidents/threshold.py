@@ -64,11 +64,7 @@ def follow_scores(
     """Add a snapshot to the tracks, and forget the services whose scores were low for long.
 
     Args:
-        tracks: before it.
         names, scores: of M candidates; all other services score 0.
-        threshold: of the snapshot.
-        policy: how many snapshots count.
-        at: time of the snapshot.
     """
     now = dict(zip(names, np.round(scores.astype(np.float64), 2).tolist(), strict=True))
     watched = threshold - LASTING_DECADES
@@ -95,9 +91,6 @@ def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, m
     """Return the decisive score ``[M]`` of each candidate.
 
     Args:
-        tracks: this snapshot included.
-        names: of the candidates.
-        policy: how many snapshots count.
         may_last: ``[M]`` whether the duration of its deviation counts.
     """
     table = np.zeros((len(names), policy.lasting_of), np.float32)
@@ -119,10 +112,6 @@ def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now:
     first of those that count as lasting.
 
     Args:
-        tracks: this snapshot included.
-        name: of the service.
-        threshold, policy: of the snapshot.
-        now: its time.
         interval: between snapshots, s.
     """
     track = tracks.get(name)
@@ -146,7 +135,6 @@ def next_threshold(
         scores: decisive scores of the mesh without alerts.
         before: threshold of the snapshot before, and its time; None while the mesh is younger than
             ``SETTLES_SECONDS``.
-        policy: with the percentile.
         now: time, Unix, s.
     """
     wanted = base

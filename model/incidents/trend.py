@@ -26,7 +26,6 @@ def add_trends(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
     """Return the verdict with the trend of each open incident; None if it cannot be said yet, or is recovering.
 
     Args:
-        verdict: of the newest snapshot.
         window: the last snapshots, oldest first, the newest included.
     """
     if not verdict.incidents:
@@ -67,7 +66,6 @@ def _values(reason: Reason, services: Sequence[str], shown: Sequence[MeshSnapsho
     snapshots have no such metric.
 
     Args:
-        reason: of a suspect.
         services: the suspect, or the services of which a reason has the sum.
         shown: snapshots, oldest first.
     """

@@ -102,7 +102,6 @@ class Tail:
         earlier changes.
 
         Args:
-            past: of N rows.
             exposure: ``[N]``; near a planned change a series' own past does not apply.
             impact: ``[4, EXPOSURES, SCALES, C]``, what planned changes did in this mesh.
         """

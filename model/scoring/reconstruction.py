@@ -102,7 +102,6 @@ def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput, betwee
 
     Args:
         network: that made the embeddings.
-        given: of the whole mesh.
         between: float32 ``[X]`` logits of the calls between parts that were made in this snapshot.
     """
     calls = given.calls + len(between)

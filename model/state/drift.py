@@ -7,8 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.blocks import BLOCK_SECONDS, SLOTS
-from model.drift.call_sample import hash_ends
+from model.drift.call_sample import BLOCK_SECONDS, SLOTS, hash_ends
 from model.drift.measures import LIMITS, ROWS, Kind, Reference, least_moved, no_distances
 from model.drift.populations import ARE_CALLS, CHANNELS, ValueCounts, count_values, no_values
 from model.drift.psi import moved_share, population_stability_index
@@ -56,9 +55,6 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
     """Return the state after a snapshot with the snapshot in its sketch.
 
     Args:
-        state: after a counted snapshot.
-        observation: of the snapshot.
-        at: its time.
         trained: with which a block is compared.
     """
     if not is_due(state.sequence, state.interval_seconds, SAMPLE_SECONDS):

@@ -89,7 +89,6 @@ def count_failures(
     failure is never in the tail by itself.
 
     Args:
-        counts: before the snapshot.
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels, its values and what is observed change in
             place.
         filters: before the snapshot, ``[13, N, C]``.

@@ -53,8 +53,6 @@ def append_block(history: History, node_ids: Sequence[str], snapshots: Sequence[
 
     Args:
         history: oldest block first.
-        node_ids: of its N services.
-        snapshots: of the block.
     """
     total = np.zeros(history.shape[1:])
     seen = np.zeros(history.shape[1:])

@@ -51,10 +51,9 @@ def observe(
     """Compare a snapshot with the state of its mesh, and learn from it.
 
     Args:
-        state: of the mesh; not changed.
         snapshot: newer than any counted one.
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
-        neighbours: most callers and most callees that a service attends to; see :mod:`~model.state.neighbours`.
+        neighbours: most callers and most callees that a service attends to; see :mod:`~model.state.topology`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
         longest_gap: s without a snapshot, after which open incidents are given up.
         entry_points: node ids that get requests from outside although other services call them too.

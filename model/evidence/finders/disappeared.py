@@ -58,7 +58,6 @@ def _failing_instead(mesh: ScoredMesh, lost: Array) -> Array:
     """Return the requests of the callers that fail beyond expectation, for each call that was lost, ``[E]``, 1/s.
 
     Args:
-        mesh: at this snapshot.
         lost: float ``[E]``, calls to services that are gone, 1/s. The failing requests of a caller are divided among
             them.
     """

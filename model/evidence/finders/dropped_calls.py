@@ -15,10 +15,9 @@ from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.release_versions import shares_traffic
 from model.evidence.scored_mesh import ScoredMesh
-from model.evidence.strongest import largest_of_group
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
-from model.incidents.planned_changes import DELETIONS, SCALINGS
-from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
+from model.ordering import largest_of_group
+from model.snapshot import DELETIONS, SCALINGS, BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
 from model.state.mesh_state import MeshState, Observation
 
 MIN_REQUESTS = 15.0  # usual requests of a call in a snapshot

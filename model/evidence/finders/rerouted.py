@@ -7,8 +7,8 @@ from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.release_versions import ESTABLISHED, MOST_OF_TIME, moves_between_versions
 from model.evidence.scored_mesh import ScoredMesh
-from model.evidence.strongest import worst_of_group
 from model.features import RATE
+from model.ordering import worst_of_group
 from model.state.filters import SEEN
 from model.state.mesh_state import topology_of
 

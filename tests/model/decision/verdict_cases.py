@@ -9,9 +9,8 @@ from model.evidence.evidence import Evidence
 from model.evidence.explanations import SERIES, Explanation
 from model.evidence.kinds import EvidenceKind, K
 from model.incidents.memory import IncidentMemory
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import LASTING_DECADES
-from model.incidents.verdict_context import VerdictContext
 from model.verdict import Verdict
 from tests.model.model_cases import at
 
