@@ -71,6 +71,12 @@ def share_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> ND
     return share
 
 
+def rate_of(transformed: NDArray[np.floating]) -> Array:
+    """Return requests/s of services or calls from their first channel; never below zero."""
+    rate: Array = np.maximum(np.exp(transformed) - np.float32(NODE_CHANNELS[RATE].offset), 0)
+    return rate
+
+
 NODE_CHANNELS = (
     Channel("request_rate", "1/s", "log", 0.05, 0.05, 0.2, two_sided=True),
     Channel("error_rate", "ratio", "logit", 0.005, 0.10, 0.3),

@@ -8,8 +8,7 @@ import numpy as np
 from model.decision.meta_model import MetaModel
 from model.decision.ranking import root_cause_shares, with_neighbours
 from model.evidence.evidence import Evidence
-from model.incidents.groups import Group
-from model.incidents.matching import CLEAR_SHARE, Culprit, FoundGroup, MatchedIncidents, match_incidents
+from model.incidents.matching import CLEAR_SHARE, Culprit, FoundGroup, Group, MatchedIncidents, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, is_unseen
 from model.incidents.policy import AlertPolicy, VerdictContext

@@ -6,18 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from model.decision.suspects import reasons_of
+from model.decision.ranking import reasons_of
 from model.evidence.evidence import Evidence
 from model.evidence.resources import Trend
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS
-from model.incidents.confirmation import confirm_services
-from model.incidents.continuity import PastNotice, renew
-from model.incidents.groups import groups
-from model.incidents.matching import FoundGroup, MatchedIncidents, match_incidents
+from model.incidents.matching import FoundGroup, MatchedIncidents, groups, match_incidents
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident, likely_services
+from model.incidents.open_incident import OpenIncident, PastNotice, likely_services, renew
 from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.schedule import Schedule, Work, is_overdue
+from model.incidents.threshold import confirm_services
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import MAX_SUSPECTS, OVERDUE, Reason, Severity, Suspect
 

@@ -8,10 +8,10 @@ from datetime import datetime
 import numpy as np
 
 from model.evidence.traffic import MESH, TrafficChange, contains, traffic_score
-from model.incidents.confirmation import confirm_services
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over
 from model.incidents.policy import AlertPolicy, VerdictContext
+from model.incidents.threshold import confirm_services
 from model.verdict import Reason, Severity, Suspect, worst
 
 MIN = 3  # snapshots that confirm a change, however long they are

@@ -9,8 +9,7 @@ from model.decision.alerts import find_lost, follow_alerts
 from model.decision.independent import find_independent, independent_of
 from model.decision.meta_model import MetaModel
 from model.decision.notices import drop_repeated, follow_notices, open_notices, remember_notices, short_services
-from model.decision.ranking import probability, with_neighbours
-from model.decision.suspects import reasons_of, suspects
+from model.decision.ranking import probability, reasons_of, suspects, with_neighbours
 from model.decision.traffic_incidents import follow_traffic
 from model.decision.watching import watch
 from model.evidence.evidence import Evidence
@@ -18,12 +17,11 @@ from model.evidence.kinds import led_by_resources
 from model.evidence.level_shifts import excess, lower_evidence, notice_excess
 from model.evidence.traffic import traffic_score
 from model.features import Array
-from model.incidents.continuity import PastNotice
 from model.incidents.feedback import preference
-from model.incidents.groups import Group, groups, split_muted
 from model.incidents.kind import incident_kind
+from model.incidents.matching import Group, groups, split_muted
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
+from model.incidents.open_incident import OpenIncident, PastNotice, is_recovering, is_unseen
 from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
 from model.incidents.threshold import LASTING_DECADES, decisive_scores, follow_scores

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.evidence.calls import rate_of
 from model.evidence.common_cause import OF_CALLER, Shared, symptom_of
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.evidence.materiality import material, matters
@@ -27,6 +26,7 @@ from model.features import (
     RATE,
     Array,
     amount_of,
+    rate_of,
     share_of,
 )
 from model.ordering import largest_of_group, largest_of_rows

@@ -6,6 +6,7 @@ meta-model.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,6 @@ from model.evidence.attribution import attribute
 from model.evidence.common_cause import load_of
 from model.evidence.evidence import Evidence
 from model.evidence.explanations import Fact, explain
-from model.evidence.filling import find_filling
 from model.evidence.finders.bad_change import find_bad_changes
 from model.evidence.finders.canaries import find_worse_canaries
 from model.evidence.finders.disappeared import find_disappeared
@@ -33,22 +33,22 @@ from model.evidence.kinds import (
     without_resources,
 )
 from model.evidence.level_shifts import apply_level_shifts, apply_notice_shifts
-from model.evidence.resources import Trend, cpu_use, shortage, trends
+from model.evidence.resources import Trend, cpu_use, find_filling, shortage, trends
 from model.evidence.saturation import weigh_resources
 from model.evidence.scored_mesh import ScoredMesh
 from model.evidence.series_evidence import series_evidence
 from model.evidence.signals import impatience, pressure, unusual_signals
-from model.evidence.silence import silence_of, silent_services, unseen_services
 from model.evidence.traffic import traffic_changes
 from model.features import Array
 from model.incidents.policy import AlertPolicy
 from model.incidents.schedule import Schedule, Use, follow_work
 from model.ordering import largest_of_rows
 from model.scoring.surprises import MeshScores, Surprises, with_rare_failures
-from model.snapshot import DELETIONS, BoolArray, IntArray
+from model.snapshot import DELETIONS, BoolArray, IntArray, mark_services
 from model.state.change_impact import KNOWN, OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
+from model.verdict import Silence
 
 MAX_CANDIDATES = 256
 FINDERS: tuple[Finder, ...] = (
@@ -229,3 +229,40 @@ def _first(order: IntArray, muted: BoolArray) -> IntArray:
         return first
     unmuted: IntArray = order[~muted[order]][:MAX_CANDIDATES]
     return order[np.isin(order, np.union1d(first, unmuted))]
+
+
+MAX_NAMED = 50  # silent services
+
+
+def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | None:
+    """Return the silence of a mesh, the services that are silent for longest first; None if none is.
+
+    Args:
+        silent: bool ``[N]``.
+        total: number of services that are present or silent.
+    """
+    rows = np.flatnonzero(silent)
+    if not len(rows):
+        return None
+    longest = rows[np.argsort(-state.node_unmeasured[rows], kind="stable")]
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    age = timedelta(seconds=(int(state.node_unmeasured[longest[0]]) - 1) * state.interval_seconds)
+    return Silence(len(rows), total, state.learned_at - age, tuple(state.node_ids[i] for i in longest[:MAX_NAMED]))
+
+
+def silent_services(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` are silent, without those whose deletion was planned."""
+    deleted = state.memory.planned_deletions()
+    silent: BoolArray = observation.presence.silent
+    if deleted and silent.any():
+        silent = silent & ~mark_services(state.node_ids, deleted)
+    return silent
+
+
+def unseen_services(state: MeshState, observation: Observation) -> frozenset[str]:
+    """Return the services of open incidents whose telemetry is missing."""
+    silent = observation.presence.silent
+    if not state.memory.open or not silent.any():
+        return frozenset()
+    rows = np.flatnonzero(silent & state.memory.is_in_incident(state.node_ids))
+    return frozenset(state.node_ids[row] for row in rows.tolist())

@@ -163,12 +163,12 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
     """
     tests: dict[int, Callable[[float], float]] = {  # of the usual value, to the value to report; 0: not unusual
         KILLS: lambda _: _killed(values[-LATELY:, KILLS]),
-        THROTTLING: lambda usual: _throttled(values[-2:, THROTTLING], usual),
+        THROTTLING: lambda usual: _high_share(values[-2:, THROTTLING], usual, MIN_THROTTLED, TIMES_THROTTLED),
         RESTARTS: lambda _: 0.0 if is_planned else _restarted(values[recent, RESTARTS]),
         DISK: lambda usual: _full(float(values[-1, DISK]), usual),
         PENDING: lambda usual: 0.0 if is_planned else _waiting(values[-LATELY:, PENDING], usual),
         QUEUE: lambda _: _grown(values[:, QUEUE]),
-        CANCELLED: lambda usual: _cancelled(values[-2:, CANCELLED], usual),
+        CANCELLED: lambda usual: _high_share(values[-2:, CANCELLED], usual, MIN_CANCELLED, TIMES_CANCELLED),
     }
     matters = np.asarray((values[-LATELY:] >= _MIN).any(axis=0))  # most services have one such kind
     matters[RESTARTS] = True
@@ -188,17 +188,11 @@ def _usual(older: Array) -> float:
     return float((known[middle] + known[-middle - 1]) / 2) if len(known) >= BEFORE else float("nan")
 
 
-def _throttled(lately: Array, usual: float) -> float:
-    """Two snapshots in a row, because a burst of requests throttles for a moment. Without a usual value nothing shows
-    that the service is not always throttled."""
-    least = float(lately.min()) if len(lately) == 2 else 0.0
-    return float(lately[-1]) if least >= MIN_THROTTLED and least > TIMES_THROTTLED * usual else 0.0
-
-
-def _cancelled(lately: Array, usual: float) -> float:
-    """Two snapshots in a row. Browsers always cancel some requests, so without a usual value nothing is unusual."""
-    least = float(lately.min()) if len(lately) == 2 else 0.0
-    return float(lately[-1]) if least >= MIN_CANCELLED and least > TIMES_CANCELLED * usual else 0.0
+def _high_share(lately: Array, usual: float, least: float, times: float) -> float:
+    """Two snapshots in a row, because a burst of requests throttles for a moment. Some services are always throttled,
+    and browsers always cancel some requests, so without a usual value nothing is unusual."""
+    both = float(lately.min()) if len(lately) == 2 else 0.0
+    return float(lately[-1]) if both >= least and both > times * usual else 0.0
 
 
 def _killed(lately: Array) -> float:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from model.features import Array
 from model.network.contract import C_EDGE, EDGE_INPUTS, MeshGraph, MeshNetwork
-from model.network.layers import Neighbourhoods
-from model.network.transfer import to_arrays, to_device
+from model.network.layers import Neighbourhoods, to_arrays, to_device
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation, topology_of
 from model.state.topology import Topology, sort_neighbours

@@ -8,9 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.drift.call_sample import BLOCK_SECONDS, SLOTS, hash_ends
-from model.drift.measures import LIMITS, ROWS, Kind, Reference, least_moved, no_distances
+from model.drift.measures import (
+    LIMITS,
+    ROWS,
+    Kind,
+    Reference,
+    least_moved,
+    moved_share,
+    no_distances,
+    population_stability_index,
+)
 from model.drift.populations import ARE_CALLS, CHANNELS, ValueCounts, count_values, no_values
-from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
 from model.drift.sketch import DriftSketch
 from model.features import Array

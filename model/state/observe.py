@@ -81,8 +81,18 @@ def observe(
     state = accept_another_load(state, values, another_load)
     lessons = _find_lessons(state, another_load, snapshot.observed_at)
     standing = _robust_z_scores(values.node, values.node_observed)  # first, since failures among few change values
-    services, calls = _tables(state, values)
-    node, edge = _learn(services, lessons.of_services), _learn(calls, lessons.of_calls)
+    node = _learn(
+        NODE_CHANNELS,
+        (state.node_filters, state.node_counts, state.node_impact),
+        (values.node, values.node_observed, values.node_noise),
+        lessons.of_services,
+    )
+    edge = _learn(
+        EDGE_CHANNELS,
+        (state.edge_filters, state.edge_counts, state.edge_impact),
+        (values.edge, values.edge_observed, values.edge_noise),
+        lessons.of_calls,
+    )
     observation = Observation(
         node=node.deviation,
         edge=edge.deviation,
@@ -176,42 +186,6 @@ def _find_lessons(state: MeshState, another_load: BoolArray, now: datetime) -> _
     return _Lessons(alerted, changed, arriving, late, _Masks(exposure, involved, paused), of_calls)
 
 
-class _Known(NamedTuple):
-    """What is known about the R services or calls of a mesh, and their values in a snapshot ``[R, C]``."""
-
-    channels: tuple[Channel, ...]
-    filters: Array
-    counts: Counts
-    impact: Array
-    value: Array
-    observed: BoolArray
-    noise: Array
-
-
-def _tables(state: MeshState, values: ChannelValues) -> tuple[_Known, _Known]:
-    """Return the tables of services and of calls."""
-    return (
-        _Known(
-            NODE_CHANNELS,
-            state.node_filters,
-            state.node_counts,
-            state.node_impact,
-            values.node,
-            values.node_observed,
-            values.node_noise,
-        ),
-        _Known(
-            EDGE_CHANNELS,
-            state.edge_filters,
-            state.edge_counts,
-            state.edge_impact,
-            values.edge,
-            values.edge_observed,
-            values.edge_noise,
-        ),
-    )
-
-
 class _Learned(NamedTuple):
     """A table after a snapshot: the deviations from its past, and what it has learned. ``failures`` ``[R]`` are the
     surprise of failures among few requests."""
@@ -223,23 +197,29 @@ class _Learned(NamedTuple):
     failures: Array
 
 
-def _learn(table: _Known, masks: _Masks) -> _Learned:
-    """Compare a snapshot with the past of a table, and learn from it."""
-    requests = count_requests(table.noise, table.observed)
+def _learn(
+    channels: tuple[Channel, ...],
+    before: tuple[Array, Counts, Array],
+    values: tuple[Array, BoolArray, Array],
+    masks: _Masks,
+) -> _Learned:
+    """Compare a snapshot with the past of a table, and learn from it.
+
+    Args:
+        channels: of the table.
+        before: its filters, counts and impact.
+        values: ``[R, C]`` in the snapshot, which of them were observed, and their sampling variance.
+        masks: what is learned.
+    """
+    (filters, counts, impact), (value, observed, noise) = before, values
+    requests = count_requests(noise, observed)
     muted = masks.involved | (masks.exposure != UNEXPOSED)
-    deviation, filters = update_filters(
-        table.filters, table.value, table.observed, table.noise, muted, masks.paused, table.channels, requests
+    deviation, after = update_filters(filters, value, observed, noise, muted, masks.paused, channels, requests)
+    tempered = temper_young(deviation, channels)
+    deviation, counts, failures = count_failures(counts, tempered, filters, observed, requests, masks.paused)
+    return _Learned(
+        deviation, after, counts, update_impact(impact, deviation, masks.exposure, masks.involved), failures
     )
-    deviation, counts, failures = count_failures(
-        table.counts,
-        temper_young(deviation, table.channels),
-        table.filters,
-        table.observed,
-        requests,
-        masks.paused,
-    )
-    impact = update_impact(table.impact, deviation, masks.exposure, masks.involved)
-    return _Learned(deviation, filters, counts, impact, failures)
 
 
 def _follow_changes(state: MeshState, lessons: _Lessons, node: _Learned, edge: _Learned) -> tuple[Array, Array]:

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, fields, is_dataclass, replace
-from functools import cache
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
@@ -117,15 +116,16 @@ def _take_apart(value: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
 def _put_together(kind: type[T], document: Mapping[str, Any], prefix: str, arrays: Arrays) -> T:
     """Return the dataclass of which :func:`_take_apart` made a document and arrays."""
     values: dict[str, Any] = {}
+    hints = get_type_hints(kind)
     for field in _stored(kind):
-        name, hint = prefix + field.name, _hints(kind)[field.name]
+        name, hint = prefix + field.name, hints[field.name]
         if field.name in NUMBERS:
             values[field.name] = msgspec.convert(arrays[name].tolist(), hint)
         elif get_origin(hint) is np.ndarray:
             values[field.name] = arrays[name]
         elif get_origin(hint) is tuple and name in arrays:
             values[field.name] = tuple(arrays[name])
-        elif is_dataclass(hint):
+        elif isinstance(hint, type) and is_dataclass(hint):
             values[field.name] = _put_together(hint, document[field.name], f"{name}.", arrays)
         else:
             values[field.name] = msgspec.convert(document[field.name], hint)
@@ -143,14 +143,8 @@ def _renew_drift(document: dict[str, Any], arrays: Arrays) -> None:
         arrays.update(empty)
 
 
-@cache
 def _stored(kind: type[Any]) -> tuple[Field[Any], ...]:
     return tuple(field for field in fields(kind) if field.metadata.get("stored", True))
-
-
-@cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _are_arrays(values: tuple[Any, ...]) -> bool:

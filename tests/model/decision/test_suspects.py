@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.suspects import suspects
+from model.decision.ranking import suspects
 from model.evidence.explanations import OWN, SERIES
 from model.incidents.memory import IncidentMemory
 from model.verdict import MOVED, Status

@@ -14,10 +14,9 @@ from safetensors.numpy import load, save
 from model.drift.sketch import DriftSketch
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
-from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
+from model.incidents.open_incident import Lead, OpenIncident, PastNotice
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Burst, Schedule, Work
 from model.incidents.threshold import Track
