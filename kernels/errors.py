@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 
-class KernelError(ValueError):
+class DetailedError(ValueError):
     """Says what was expected and received, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
@@ -21,8 +21,12 @@ class KernelError(ValueError):
         self.message = message
         self.details = details
 
-    def __reduce__(self) -> tuple[Callable[..., "KernelError"], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[..., "DetailedError"], tuple[str]]:
         return partial(type(self), **self.details), (self.message,)
+
+
+class KernelError(DetailedError):
+    """An error of this package."""
 
 
 class InvalidArgument(KernelError):

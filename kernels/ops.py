@@ -3,8 +3,8 @@
 Shapes: N nodes as targets, M nodes as neighbours (M = N in a whole mesh), E edges attended to, H heads, C channels a
 head, T size of the temporal embedding, D embedding, I inputs, O outputs. Neighbourhoods are CSR: the slots of node i
 are ``indptr[i]`` to ``indptr[i + 1]`` of ``indices``. Index tensors are int64; the others all float32 or all float64,
-or on a GPU all bfloat16; all on one device. Inputs need not be contiguous and are never changed. Contents of index
-tensors are checked on a CPU only.
+or on a GPU all bfloat16; all on one device. ``InvalidArgument`` names an argument that does not fit. Contents of index
+tensors are checked on a CPU only. Inputs need not be contiguous and are never changed.
 
 Every op has derivatives, those of its PyTorch form in ``reference.py``. It runs under ``torch.inference_mode``, and
 traces under ``torch.compile(fullgraph=True)`` and ``torch.export`` as one node of the graph.
@@ -61,9 +61,6 @@ def attend(
 
     Returns:
         ``values [N, H*C]`` and ``trajectories [N, H, T]``, contiguous.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
     result: tuple[Tensor, Tensor] = _call(
         "attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope
@@ -101,9 +98,6 @@ def project_and_attend(
 
     Returns:
         ``[N, H*C]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
     projections = query_weight, query_bias, key_weight, key_bias
     slots = trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges, negative_slope
@@ -133,9 +127,6 @@ def join_sides(
 
     Returns:
         ``[N, O]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
     result: Tensor = _call("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias, eps)
     return result
@@ -165,9 +156,6 @@ def perceptron(
 
     Returns:
         ``[R, O]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
     result: Tensor = _call("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
     return result
@@ -186,9 +174,6 @@ def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index:
 
     Returns:
         ``[E]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
     result: Tensor = _call("edge_dot", source, target, source_index, target_index)
     return result

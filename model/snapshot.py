@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from model.errors import InvalidSnapshot
-from model.names import as_service_id, find_bad_name, is_service_name
+from model.names import are_plain, as_service_id, find_bad_name, is_service_name
 
 DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
 SCALINGS = frozenset({"scale_out", "scale_in"})
@@ -483,7 +483,7 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
         raise InvalidSnapshot(f"expected one row of features for each of {len(ids)} services, got {rows}", place=())
     if not ids:
         raise InvalidSnapshot("expected at least one service, got none; an empty mesh has no verdict", place=("nodes",))
-    if _all_in_two_parts(ids) and len(set(ids)) == len(ids):
+    if are_plain(ids) and len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
     for i, name in enumerate(ids):
@@ -498,18 +498,6 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
                 f"node {i}: {name[:80]!r} was already given as node {seen[name]}; send each service once",
                 place=("nodes", i),
             )
-
-
-def _all_in_two_parts(ids: tuple[str, ...]) -> bool:
-    """Return whether all ids have text before and after their first slash; four times as fast as one by one."""
-    letters = np.frombuffer("\n".join(ids).encode(errors="replace"), np.uint8)
-    ends = np.append(np.flatnonzero(letters == ord("\n")), len(letters))
-    if len(ends) != len(ids):  # an id with a line break in it
-        return False
-    starts = np.append(0, ends[:-1] + 1)
-    slashes = np.append(np.flatnonzero(letters == ord("/")), len(letters))
-    first = slashes[np.searchsorted(slashes, starts)]
-    return bool(((starts < first) & (first < ends - 1)).all())
 
 
 def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from model.checkpoint import Checkpoint
 from model.decision.verdict_building import add_reconstruction, build_verdict
 from model.evidence.crossing import CrossingCalls, decode_crossing, with_crossing
-from model.evidence.evidence import Evidence
-from model.evidence.gather import gather
+from model.evidence.gather import Evidence, gather
 from model.evidence.scored_mesh import young_calls
 from model.features import RATE, Array
 from model.incidents.context import add_context

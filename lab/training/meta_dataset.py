@@ -14,8 +14,7 @@ from model.checkpoint import Checkpoint
 from model.decision.meta_model import MetaModel, detect_inputs, rank_exchange, rank_inputs, rank_mask
 from model.decision.ranking import measured_nats, with_neighbours
 from model.decision.verdict_building import AFFECTED_SHARE, build_verdict
-from model.evidence.evidence import Evidence
-from model.evidence.gather import gather
+from model.evidence.gather import Evidence, gather
 from model.evidence.kinds import K
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy, VerdictContext

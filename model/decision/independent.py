@@ -10,7 +10,7 @@ moves away from or towards deviates by itself.
 import numpy as np
 
 from model.decision.ranking import with_neighbours
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.features import Array
 from model.incidents.policy import AlertPolicy

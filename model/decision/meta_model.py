@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kernels import ops
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EvidenceKind, K
 from model.features import Array
 from model.incidents.memory import IncidentMemory

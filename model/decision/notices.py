@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from model.decision.ranking import reasons_of
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.resources import Trend
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS
 from model.incidents.matching import FoundGroup, MatchedIncidents, groups, match_incidents

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from model.decision.meta_model import MetaModel, detect_inputs, rank_inputs
-from model.evidence.evidence import Evidence
 from model.evidence.explanations import SERIES
+from model.evidence.gather import Evidence
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.features import Array
 from model.incidents.memory import IncidentMemory

@@ -151,23 +151,10 @@ class IncidentMemory:
         """Services whose deletion was announced recently enough to be remembered."""
         return {change.service for change, _ in self.changes if change.kind in DELETIONS}
 
-    def has_planned_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services have a remembered planned change, deletions excluded."""
-        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
-        return mark_services(node_ids, names)
-
-    def has_new_version(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services have a remembered planned change that may make them behave differently."""
-        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS | SCALINGS}
-        return mark_services(node_ids, names)
-
-    def has_expiring_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services have a planned change that is over, for them or for their neighbours."""
-        return mark_services(node_ids, self.expiring_changes)
-
-    def has_late_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services may still show a planned change that their neighbours no longer show."""
-        return mark_services(node_ids, self.late)
+    def has_new_version(self, node_ids: Sequence[str], but: AbstractSet[str] = DELETIONS | SCALINGS) -> BoolArray:
+        """Return which of these services have a remembered planned change that may make them behave differently: any
+        but these kinds."""
+        return mark_services(node_ids, {change.service for change, _ in self.changes if change.kind not in but})
 
     def advance_changes(
         self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0, keep_versions: int = 0

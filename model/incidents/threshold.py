@@ -190,10 +190,5 @@ def confirm_services(
             before, since = bits.get(name, (0, at))
             bits[name] = (before | 1, since if before else at)
     bits = {name: value for name, value in bits.items() if value[0]}
-    return bits, is_confirmed(bits, names, policy.confirm)
-
-
-def is_confirmed(above: Streaks, names: Sequence[str], confirm: int) -> BoolArray:
-    """Return which candidates ``[M]`` are above their level now and in at least ``confirm`` of the last snapshots."""
-    found = (above[name][0] if name in above else 0 for name in names)
-    return np.array([bool(bits & 1) and bits.bit_count() >= confirm for bits in found], bool)
+    lately = [bits[name][0] if name in bits else 0 for name in names]
+    return bits, np.array([bool(one & 1) and one.bit_count() >= policy.confirm for one in lately], bool)

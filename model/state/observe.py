@@ -13,7 +13,7 @@ import numpy as np
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE, Array, Channel, ChannelValues, count_requests
 from model.ordering import largest_of_rows
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services
+from model.snapshot import DELETIONS, BoolArray, IntArray, MeshSnapshot, mark_services
 from model.state.alignment import align_channels, align_rows, share_topology, start_rows
 from model.state.change_impact import (
     HARMLESS,
@@ -27,10 +27,9 @@ from model.state.change_impact import (
 )
 from model.state.few_requests import Counts, count_failures
 from model.state.filters import SEEN, Deviation, accept_level, temper_young, update_filters
-from model.state.gaps import update_interval
+from model.state.gaps import accept_another_load, adjust_after_gap, find_another_load, update_interval
 from model.state.history import append_block, block_length
 from model.state.mesh_state import MeshState, Observation, topology_of
-from model.state.new_levels import accept_another_load, adjust_after_gap, find_another_load
 from model.state.presence import Presence
 from model.state.topology import calls_at
 from model.state.traffic import find_entry_points, measure_entries, observe_traffic
@@ -168,10 +167,10 @@ class _Lessons:
 def _find_lessons(state: MeshState, another_load: BoolArray, now: datetime) -> _Lessons:
     """Return what is learned from a snapshot; ``another_load`` are the services ``[N]`` with a new load."""
     memory, names = state.memory, state.node_ids
-    alerted, changed = memory.is_alerted(names), memory.has_planned_change(names)
+    alerted, changed = memory.is_alerted(names), memory.has_new_version(names, but=DELETIONS)
     # A new service has no past to be compared with, announced or not. Its neighbours have one.
     arriving = largest_of_rows(state.node_filters[SEEN]) < min(KNOWN, MOST_OF_TIME * state.learned)
-    late = memory.has_late_change(names) | (arriving & ~changed)
+    late = mark_services(names, memory.late) | (arriving & ~changed)
     # What began before a planned change is not its effect. A member of an incident that is not far from its own past
     # is there because its neighbours are.
     changed = (changed | arriving) & ~(alerted & memory.is_above_threshold(names))
@@ -233,7 +232,7 @@ def _follow_changes(state: MeshState, lessons: _Lessons, node: _Learned, edge: _
         node_filters = hold_levels(state.node_filters, node_filters, node.deviation, new, NODE_CHANNELS)
         edge_filters = hold_levels(state.edge_filters, edge_filters, edge.deviation, calls, EDGE_CHANNELS)
     if state.memory.expiring_changes:
-        expiring = state.memory.has_expiring_change(state.node_ids)
+        expiring = mark_services(state.node_ids, state.memory.expiring_changes)
         over, edge_over = exposures(expiring, lessons.late, state.edge_index)
         kept = lessons.alerted | find_worse(node.deviation, NODE_CHANNELS)
         # The calls to a service follow its own metrics. The calls of a single caller are fewer, and vary more.

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decision.verdict_building import build_verdict
-from model.decision.watching import MAX_WATCHED, MIN_SEEN, watch
+from model.decision.verdict_building import MAX_WATCHED, MIN_SEEN, build_verdict, watch
 from model.evidence.kinds import EvidenceKind
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes

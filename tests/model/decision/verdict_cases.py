@@ -5,8 +5,8 @@ import torch
 
 from model.decision.meta_model import MetaModel
 from model.decision.verdict_building import build_verdict
-from model.evidence.evidence import Evidence
 from model.evidence.explanations import SERIES, Explanation
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EvidenceKind, K
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy, VerdictContext

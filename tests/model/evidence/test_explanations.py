@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from model.evidence.evidence import Evidence
 from model.evidence.explanations import CALLS as CALLS_IN
 from model.evidence.explanations import OWN, SERIES
+from model.evidence.gather import Evidence
 from model.snapshot import MeshSnapshot, NodeMetric
 from model.verdict import LOST, MOVED, NEW, VANISHED
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, snapshot_with_move

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from model.decision.verdict_building import build_verdict
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EVENT_SURPRISE
 from model.evidence.resources import Trend
 from model.incidents.memory import IncidentMemory

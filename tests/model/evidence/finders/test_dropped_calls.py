@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.evidence.evidence import Evidence
 from model.evidence.explanations import SERIES
 from model.evidence.finders.dropped_calls import LASTS, find_dropped_calls
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import DROPPED
