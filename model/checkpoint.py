@@ -35,10 +35,8 @@ class Checkpoint:
 
     Attributes:
         network: the autoencoder, or a network of another package.
-        meta: the meta-model.
         node_tail, edge_tail: shipped tails per channel.
         page_offset: surprise added to the page level so that normal training traffic keeps the budget.
-        provenance: seed, data and versions of the training.
         digest: of the file's content; names the model in verdicts.
         refused: why the configured weights are not used; empty if they are.
         reference: what the training meshes look like, for the distance of other meshes; None: not known.

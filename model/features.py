@@ -25,7 +25,6 @@ class Channel:
     """One channel.
 
     Attributes:
-        name: of the metric in the API, or of the ratio.
         unit: of the value before the transform.
         transform: ``log`` is log(x + offset); ``logit`` is log((x + offset) / (1 - x + offset)).
         offset: smallest value that matters, in the channel's unit; keeps zero finite.

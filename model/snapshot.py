@@ -109,7 +109,6 @@ class Owner:
     """Who is responsible for a service. At least one of the texts is not empty.
 
     Attributes:
-        team: name of the team.
         contact: where to reach it, for example a channel.
     """
 
@@ -123,7 +122,6 @@ class ServicePolicy:
 
     Attributes:
         service: node id, or ``namespace/*`` for a whole namespace.
-        sensitivity: None: not set.
         mute: reason for muting it; empty: not muted.
         owner: None: not known. It is no part of :attr:`MeshSnapshot.digest`, since no score depends on it.
     """
@@ -149,7 +147,6 @@ class MeshSnapshot:
         edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
         observed_at: time, UTC.
         changes: planned changes announced since the previous snapshot.
-        policies: for services' alerts at this time.
         signals: measurements that only some services have, at most one of each kind for a service, in the order of
             the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
             keep snapshots small: of ``COUNTS``, and of ``MOSTLY_ZERO`` if another service has it, a missing one is 0.

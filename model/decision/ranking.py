@@ -1,5 +1,6 @@
 """The ranking of suspects with their reasons: what was learned and measured, and the probability of an incident."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -7,14 +8,14 @@ import torch
 from torch import Tensor
 
 from model.decision.meta_model import MetaModel, detect_inputs, rank_inputs
-from model.evidence.explanations import SERIES
+from model.evidence.explanations import Fact
 from model.evidence.gather import Evidence
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.features import Array
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import VerdictContext
 from model.snapshot import IntArray
-from model.verdict import MAX_SUSPECTS, MOVED, Reason, Suspect
+from model.verdict import MAX_SUSPECTS, Reason, Suspect
 
 # Nats in the ranking for each decade of page score, whatever was learned. Many more decades than a disappearance has
 # show the damage rather than the cause.
@@ -111,35 +112,27 @@ def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: Verdi
     since = _deviating_since(evidence, row, memory, now)
     if explanation.gone[row]:
         since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
-    reasons: list[Reason] = []
-    columns = explanation.series, explanation.peer, explanation.observed, explanation.expected
-    for series, place, observed, expected in zip(*(column[row].tolist() for column in columns), strict=True):
-        if series < 0:
-            continue
-        peer = explanation.peers[place] if place >= 0 else ""
-        source, destination = ("", peer) if SERIES[series] == MOVED else (peer, "")
-        load = 1.0 if reasons else float(explanation.load[row])  # reported once
-        reasons.append(
-            Reason(
-                metric=SERIES[series],
-                observed=observed,
-                expected=expected,
-                since=since,
-                source=source,
-                destination=destination,
-                load=load,
-            )
-        )
-    return tuple(reasons)
+    found = [_as_reason(fact, since) for fact in explanation.reasons[row]]
+    if found:  # the load is reported once
+        found[0] = replace(found[0], load=float(explanation.load[row]))
+    return tuple(found)
 
 
 def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
     """Return ``Suspect.context``."""
     since = _deviating_since(evidence, row, memory, when.observed_at)
     facts = evidence.explanation.context.get(row, ())
-    return tuple(
-        Reason(metric=f.metric, observed=f.observed, expected=f.expected, since=since, destination=f.destination)
-        for f in facts
+    return tuple(_as_reason(fact, since) for fact in facts)
+
+
+def _as_reason(fact: Fact, since: datetime) -> Reason:
+    return Reason(
+        metric=fact.metric,
+        observed=fact.observed,
+        expected=fact.expected,
+        since=since,
+        source=fact.source,
+        destination=fact.destination,
     )
 
 

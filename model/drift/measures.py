@@ -83,8 +83,6 @@ class Measure:
     """One measure.
 
     Attributes:
-        reference: what the mesh is compared with.
-        kind: what is compared.
         channel: name of the population, or ``mesh``.
     """
 

@@ -26,7 +26,6 @@ class DriftSketch:
 
     Attributes:
         counts: values of the block in progress.
-        samples: snapshots counted in it.
         block: its number, in ``BLOCK_SECONDS`` since 1970; -1 before the first snapshot.
         recent: float16 ``[SLOTS, P, BINS]`` shares of the last block of each slot of the day.
         recent_blocks: int64 ``[SLOTS]`` their numbers; -1: none.

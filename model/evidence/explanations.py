@@ -87,36 +87,30 @@ FIRST = np.float32(1.01)  # times the strongest other reason: a cause comes befo
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that helps to tell the kind of a candidate's fault: a metric of it, or of the calls that it makes to
-    ``destination``."""
+    """A metric of a candidate, of a call into it from ``source``, or of calls that it makes to ``destination``; in the
+    metric's unit, 1/s for calls that are new, lost, moved or dropped."""
 
     metric: str
     observed: float
     expected: float
     destination: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The reasons for M candidates.
+    """What there is to say about M candidates.
 
     Attributes:
-        series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1: none.
-        peer: int64 ``[M, 3]`` the other end of the call, index into ``peers``; -1: a metric of the candidate itself.
-        observed, expected: ``[M, 3]`` in the metric's unit; 1/s for calls that are new, lost, moved or dropped.
+        reasons: the strongest series of each, strongest first.
         gone: ``[M]`` snapshots since the candidate was last seen; 0: it is present.
         load: ``[M]`` requests now relative to usual; 1: unchanged or unknown.
-        peers: ids that ``peer`` refers to.
-        context: facts on candidates beside their reasons, by row; see :func:`explain`.
+        context: facts that help to tell the kind of a candidate's fault beside its reasons, by row.
     """
 
-    series: IntArray
-    peer: IntArray
-    observed: Array
-    expected: Array
+    reasons: tuple[tuple[Fact, ...], ...]
     gone: IntArray
     load: Array
-    peers: tuple[str, ...]
     context: dict[int, tuple[Fact, ...]]
 
 
@@ -161,11 +155,6 @@ def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) 
     series = np.where(is_strong, best, -1)
     call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
     of_call = call >= 0
-    source, destination = state.edge_index[:, call[of_call]]
-    itself = np.broadcast_to(keep[:, None], call.shape)[of_call]
-    named, place = np.unique(np.where(source == itself, destination, source), return_inverse=True)
-    peer = np.full(call.shape, -1)
-    peer[of_call] = place
     observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
     is_moved = of_call & (series >= OWN + CALLS)
     observed[is_moved], expected[is_moved] = _traffic(mesh, call[is_moved])
@@ -173,7 +162,14 @@ def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) 
         is_shown = series == SERIES.index(name)
         np.copyto(observed, now[:, None], where=is_shown)
         np.copyto(expected, usual[:, None], where=is_shown)
-    names = tuple(state.node_ids[row] for row in named.tolist())
+    reasons: list[list[Fact]] = [[] for _ in keep]
+    for m, k in np.argwhere(series >= 0).tolist():
+        peer = ""
+        if of_call[m, k]:
+            source, destination = state.edge_index[:, call[m, k]].tolist()
+            peer = state.node_ids[destination if source == keep[m] else source]
+        name, values = SERIES[series[m, k]], (float(observed[m, k]), float(expected[m, k]))
+        reasons[m].append(Fact(name, *values, *((peer, "") if name == MOVED else ("", peer))))
     gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
     load = _load(observation, keep)
     context: dict[int, tuple[Fact, ...]] = {}
@@ -183,16 +179,7 @@ def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) 
         rows, no_call, resource = keep[m : m + 1], np.array([-1]), np.array([c])
         value, usually = _values(observation, node_expected, edge_expected, rows, no_call, resource)
         context[m] = (*context.get(m, ()), Fact(SERIES[c], float(value[0]), float(usually[0])))
-    return Explanation(
-        series=series,
-        peer=peer,
-        observed=observed,
-        expected=expected,
-        gone=gone_for,
-        load=load,
-        peers=names,
-        context=context,
-    )
+    return Explanation(reasons=tuple(map(tuple, reasons)), gone=gone_for, load=load, context=context)
 
 
 def _outgoing_calls(mesh: ScoredMesh, row: int, load: float) -> tuple[Fact, ...]:

@@ -62,7 +62,6 @@ class Evidence:
         page: ``[M]`` page scores.
         affected: ``[M]`` the strongest of ``AFFECTED``.
         calls: int64 ``[2, C]`` calls among the candidates, as rows.
-        explanation: the reasons for each candidate.
         counts: number of services with a page score above 2, 3 and 5.
         services: number of scored services.
         total: number of services present.
@@ -119,7 +118,6 @@ class Scores(NamedTuple):
         page: ``[N]`` page score.
         affected: ``[N]`` strongest symptom of a service beside a fault.
         notice: ``[N]`` surprise of a resource that is running out.
-        schedule: of regular work, this snapshot included.
     """
 
     page: Array

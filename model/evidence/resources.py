@@ -44,8 +44,6 @@ class Trend:
     """A resource of a service that rises steadily.
 
     Attributes:
-        row: of the service.
-        metric: its name in the API.
         observed, usual: now, and the median before the rise; in the metric's unit.
         seconds: since the rise began.
         forecast: when the memory reaches its limit; None for connections, which have no known limit.

@@ -65,9 +65,6 @@ class ScoredMesh:
     """A mesh of N services and E calls at one snapshot.
 
     Attributes:
-        state: including the snapshot.
-        observation: the snapshot against the mesh's past.
-        scores: of all parts.
         surprise: of every series, rare failures included.
         latency_floor: least rise of a latency that users notice, s.
     """

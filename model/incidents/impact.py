@@ -55,7 +55,6 @@ class Traffic:
     """The requests of a snapshot's N services, and its C calls with a known rate between different services.
 
     Attributes:
-        node_ids: of the services.
         source, destination: ``[C]`` rows of the ends.
         per_request: ``[C]`` calls for each request of the source.
         entry: ``[N]`` requests of entry points, 1/s; 0 for other services.

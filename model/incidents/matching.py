@@ -103,14 +103,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class FoundGroup:
-    """A group of a snapshot; without a confirmed service, it can continue an incident but not start one.
-
-    Attributes:
-        group: its services.
-        since: time of its first evidence.
-        severity: of an incident about it.
-        culprit: where it probably starts.
-    """
+    """A group of a snapshot; without a confirmed service, it can continue an incident but not start one."""
 
     group: Group
     since: datetime
@@ -123,9 +116,7 @@ class MatchedIncidents:
     """Incidents after a snapshot.
 
     Attributes:
-        open: those that are open.
         groups: of each in this snapshot, by incident id.
-        ended: those that ended with this snapshot.
     """
 
     open: tuple[OpenIncident, ...]

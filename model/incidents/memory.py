@@ -35,7 +35,6 @@ class IncidentMemory:
         tracks: page scores of the services that were unusual in one of the last snapshots.
         above_notice: services above the level of notices in one of the last n snapshots.
         above_traffic: scopes whose traffic is not as usual, likewise.
-        open: open incidents, notices included.
         ended: alerts that ended in the last minutes.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
@@ -45,7 +44,6 @@ class IncidentMemory:
         lost: ids of the incidents that were given up because nothing was seen of them for too long; of the present
             snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
-        feedback: from people, the newest last.
         mutes: set by people, in force and to come, in the order in which they were set.
         schedule: of the regular work of services, see ``schedule.py``.
         reconstruction: of the mesh as a whole, see ``reconstruction_history.py``.

@@ -38,8 +38,6 @@ class Spent(NamedTuple):
     """What an incident has spent of one objective's budget.
 
     Attributes:
-        objective: its name.
-        bad: bad requests so far.
         usual: requests/s before the incident.
     """
 

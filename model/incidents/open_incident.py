@@ -31,7 +31,6 @@ class Lead:
 
     Attributes:
         suspect: when it led last.
-        snapshots: in which it led.
         age: snapshots since, with evidence and another first suspect.
     """
 
@@ -199,7 +198,6 @@ class OpenIncident:
         changes: planned changes near it, newest first.
         peak: score of its strongest snapshot.
         suspects: of that snapshot; see :meth:`with_strongest`.
-        suspects_at: its time.
         scope: of an incident of traffic, as in :class:`~model.verdict.Incident`; empty: of all others.
         leads: suspects that led in some snapshot, the present one first if there is one.
         notices: that were open at its services or suspects, before it or beside it.

@@ -56,7 +56,6 @@ class Work(NamedTuple):
         bursts: oldest first; the last one may go on.
         period: s between regular bursts; 0: none are known.
         came: when the last regular burst began or should have begun, Unix time, s.
-        regular: number of regular bursts.
         until: Unix time up to which the last burst is regular, s; 0: it is not.
     """
 
@@ -72,7 +71,6 @@ class Schedule:
     """The bursts of a mesh's services.
 
     Attributes:
-        works: by service.
         seen: time of the last snapshot, Unix, s; 0: none.
     """
 
@@ -101,7 +99,6 @@ class RegularWork:
     """The result of the schedule for a snapshot.
 
     Attributes:
-        schedule: the snapshot included.
         regular: bool ``[N]`` services whose burst is regular now.
         overdue: bool ``[N]`` services whose regular work did not run.
     """

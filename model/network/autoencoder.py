@@ -47,7 +47,6 @@ class AutoencoderConfig:
         trajectory: width of a call's temporal embedding, T.
         neighbours: most callers and most callees that a service attends to
             (:func:`model.state.topology.sample_neighbours`).
-        slope: LeakyReLU's.
     """
 
     hidden: int = 128

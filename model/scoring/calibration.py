@@ -68,7 +68,6 @@ class Tail:
     Attributes:
         rate: share of snapshots in which a spell above ``TAIL_START`` begins.
         mean_excess: mean excess in such a spell, sigmas.
-        shape: Pareto shape.
     """
 
     rate: Array

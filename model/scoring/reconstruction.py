@@ -34,7 +34,6 @@ class ReconstructionInput:
 
     Attributes:
         call_error: sum of ``(1 - p)^2`` over the calls within parts.
-        calls: number of these.
         embeddings: float32 ``[S, D]`` of the sampled services.
         known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
             no non-calls even if they were not made in this snapshot.

@@ -39,15 +39,12 @@ class MeshState:
         node_history: float16 ``[BLOCKS, N, 3]``, see ``history.py``.
         attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
             to this callee.
-        sequence: snapshots counted.
         learned: snapshots that baselines learned from, warm-up included.
         observed_at: time of the newest counted snapshot.
         learned_at: time of the newest snapshot learned from.
         interval_seconds: measured time between snapshots, s.
         window: the last W snapshots, oldest first; stored separately.
         memory: open incidents, and the memory of alerting and of the threshold.
-        traffic: requests from outside.
-        drift: what drift is measured from.
         topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
     """
 

@@ -149,11 +149,9 @@ class _Lessons:
     """What the services ``[N]`` and calls of a mesh learn from a snapshot, and why.
 
     Attributes:
-        alerted: in an alert.
         changed: with a planned change, or new, and deviating since then at most.
         arriving: without a past. Their neighbours have one.
         late: only they may still show their change.
-        of_services, of_calls: what they learn.
     """
 
     alerted: BoolArray

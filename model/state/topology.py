@@ -53,7 +53,6 @@ class Topology:
     """The calls of a mesh, and what follows from them.
 
     Attributes:
-        services: N.
         edge_index: int64 ``[2, E]``.
         attended_callers, attended_callees: bool ``[E]``, as of :class:`~model.state.mesh_state.MeshState`.
     """

@@ -19,7 +19,6 @@ class Finding:
     """Evidence of one kind. It counts where it is stronger than other evidence of this kind.
 
     Attributes:
-        kind: of the evidence.
         surprise: float32 ``[N]``, 0 or more.
         dropped: bool ``[E]``, calls to report as no longer made; None: no calls.
     """
