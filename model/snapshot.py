@@ -183,9 +183,6 @@ class MeshSnapshot:
             edge_index: ``[2, E]`` positions in ``node_ids``.
             node_features: ``[N, 7]``, NaN if not observed.
             edge_features: ``[E, 4]``, NaN if not observed.
-            observed_at: a time with a zone.
-            changes: planned changes since the previous snapshot.
-            policies: for services' alerts at this time.
             signals: measurements that only some services have, in any order.
 
         Raises:
@@ -379,7 +376,6 @@ def find_rows(
     """Return the positions of some services in a snapshot. Services that it does not have are left out.
 
     Args:
-        wanted: ids of services.
         near: positions in another snapshot. They are still true of most, and then no other name is read.
     """
     row = {name: i for name, i in (near or {}).items() if i < len(node_ids) and node_ids[i] == name and name in wanted}

@@ -34,9 +34,6 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
 
     Errors can make a caller slow, because it retries, but not the median of its own time. Slow callees make it fail,
     because it waits in vain. A service that disappeared never exceeds the page level itself; its callers show it.
-
-    Args:
-        tracks: page scores of the last snapshots, this one included.
     """
     count = len(evidence.names)
     if evidence.attribution is None or not count:

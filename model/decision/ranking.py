@@ -89,7 +89,6 @@ def suspects(
     """Rank these candidates by root-cause score and explain the best ones.
 
     Args:
-        meta, evidence, memory, when: as in :func:`build_verdict`.
         preferred: ``[M]`` nats for services that feedback named before.
         independent: candidates with a fault of their own, which are explained although others are more suspect.
     """

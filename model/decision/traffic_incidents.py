@@ -40,11 +40,9 @@ def follow_traffic(
     """Match the changes of traffic in a snapshot with the open incidents of traffic.
 
     Args:
-        changes: in this snapshot.
         memory: with the open incidents of traffic, and the scopes that were not as usual before.
         alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
         silent: services whose telemetry is missing. A service that cannot be seen is not back to normal.
-        policy: how many snapshots confirm a change, and end an incident.
     """
     now = when.observed_at
     by_scope = {change.scope: change for change in changes}

@@ -45,11 +45,6 @@ def build_verdict(
 ) -> tuple[Verdict, IncidentMemory]:
     """The verdict of one snapshot.
 
-    Args:
-        evidence: of the services worth a look, calls between parts included.
-        memory: what alerting remembered, advanced to this snapshot.
-        when: time, sequence, levels, and what is missing.
-
     Returns:
         The verdict and what alerting remembers next. There is no incident while the mesh warms up.
     """
@@ -178,7 +173,6 @@ def add_reconstruction(
     """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
 
     Args:
-        loss: L_recon of the snapshot.
         embedding: mean embedding, float32 ``[D]``.
     """
     history = memory.reconstruction

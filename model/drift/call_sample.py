@@ -45,7 +45,6 @@ class CallSample:
 
         Args:
             ends: ``[2, E]``, hashes of their callers and callees.
-            block: its number.
             oldest: calls that were last seen before this block leave the sample.
         """
         hashes, unique = np.unique(_hash_calls(ends), return_index=True)
@@ -86,10 +85,6 @@ class CallSample:
         A call has ended if it is not made at hours at which it was. It has moved its ends, the calls that its caller
         answers, by their latency, and those that its callee makes, by their rate. A new call has moved itself alone,
         and a service that has no other calls. A change counts for the part of the week before it.
-
-        Args:
-            block: with its calls added.
-            week: blocks.
         """
         now = self.seen == block
         known = now | ((self.hours & (1 << block % SLOTS)) > 0)

@@ -95,10 +95,6 @@ def _divide(
 ) -> Array:
     """Return the share of the rise of its caller's metric that each of the calls ``rows`` explains, ``[C]``; 0 for
     other callers. Usually the metric of hardly any caller rose.
-
-    Args:
-        observation, edge_index, rows: as of :func:`attribute`.
-        callers: rows of the services whose metric rose.
     """
     share = np.zeros(len(rows), np.float32)
     if not len(callers):

@@ -57,10 +57,6 @@ def _is_above(lately: Array, before: Array) -> BoolArray:
 def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
     """Return CPU utilization, and CPU for each request, of k services, ``[len(window), k, 2]``, newest first; not a
     number where they are not known. Nothing is known about the time before a planned change.
-
-    Args:
-        window: oldest first.
-        row: of each service in the table of the mesh, where most snapshots have it, too.
     """
     names = tuple(row)
     metrics = np.zeros((len(window), len(names), len(NODE_METRICS)), np.float32)

@@ -89,7 +89,6 @@ def symptom_of(
     by their requests; 0 without any.
 
     Args:
-        channel: of the symptom.
         of: ``[E]`` which calls.
         end: 0: of the services that make them, 1: that get them.
     """

@@ -287,7 +287,6 @@ def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | Non
 
     Args:
         silent: bool ``[N]``.
-        total: number of services that are present or silent.
     """
     rows = np.flatnonzero(silent)
     if not len(rows):

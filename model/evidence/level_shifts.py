@@ -68,7 +68,6 @@ def notice_excess(notice: Array, memory: IncidentMemory, names: Sequence[str], l
 
     Args:
         notice: ``[N]`` surprise of shortages, less the shifts of :func:`apply_notice_shifts`.
-        memory: with the feedback, whose shift is part of the result.
     """
     shift = level_shifts(memory.feedback, names)[:, SHORTAGE]
     over: Array = np.maximum(notice + shift - np.float32(level - NOTICE_MARGIN), 0) * (notice > 0)

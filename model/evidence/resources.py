@@ -178,7 +178,6 @@ def _rises(older: Array, newer: Array, metric: int, block: float) -> bool:
     """Return whether the newer blocks rise steadily, and farther than they went up and down before.
 
     Args:
-        older, newer: a series, cut where the rise may begin.
         block: length of a block, s.
     """
     if np.isfinite(older).sum() < MIN_OLDER or not np.isfinite(newer[[0, -1]]).all():
@@ -279,7 +278,6 @@ def _fill(row: int, now: float, past: Array, block: float, age: float = 0.0) -> 
 
     Args:
         now: memory utilization, 0 to 1.
-        past: of its measured blocks, oldest first.
         block: length of a block, s.
         age: how long ago the newest block ended, s.
     """

@@ -41,7 +41,6 @@ def weigh_resources(
     Args:
         kinds: ``[N, K]`` evidence.
         is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
-        floors: least rise of a latency that harms in full.
     """
     resources = kinds[:, EvidenceKind.RESOURCES]
     rows = np.flatnonzero(is_short | (resources >= MIN))

@@ -44,9 +44,6 @@ _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 def pressure(unusual: Mapping[int, tuple[Fact, ...]], services: int) -> Array:
     """Return the surprise ``[N]``, decades, of services that lack a resource by their signals: ``EVENT_SURPRISE``,
     or 0.
-
-    Args:
-        unusual: from :func:`unusual_signals`.
     """
     surprise = np.zeros(services, np.float32)
     is_short = (row for row, facts in unusual.items() if any(fact.metric != SignalKind.CANCELLED for fact in facts))
@@ -159,7 +156,6 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
     Args:
         values: ``[T, 7]`` its signals, oldest first.
         recent: ``[T]`` snapshots in which restarts count together.
-        is_planned: whether a planned change of it is near.
     """
     tests: dict[int, Callable[[float], float]] = {  # of the usual value, to the value to report; 0: not unusual
         KILLS: lambda _: _killed(values[-LATELY:, KILLS]),

@@ -42,8 +42,6 @@ def add_severity(
     about traffic has its severity from the requests that are missing.
 
     Args:
-        verdict: of the newest snapshot, with the impact of its incidents, and what they used of error budgets.
-        window: the last snapshots, oldest first, the newest included.
         floor: least rise of a latency that matters, s.
     """
     alerts = [one for one in verdict.alerts if not one.scope]
@@ -81,9 +79,6 @@ def measure_harm(
     """Return the share of front-door requests that fail or are slow because of an incident, 0 to 1.
 
     Args:
-        traffic: of the last snapshot before it.
-        incident: with its suspects and affected services.
-        earlier, newest: snapshots before it, and the last ones.
         floor: least rise of a latency that matters, s.
     """
     suspect = first_service(incident.suspects)

@@ -32,11 +32,7 @@ MAX_HOPS = 16  # from an entry point to an origin; calls from farther away do no
 
 
 def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
-    """Return the verdict with the impact of its incidents; nothing else changes.
-
-    Args:
-        window: the last snapshots, oldest first, the newest included.
-    """
+    """Return the verdict with the impact of its incidents; nothing else changes."""
     traffic: dict[int, Traffic] = {}  # of a snapshot by its position; incidents that begin at once share it
 
     def estimate(incident: Incident) -> Impact:
@@ -82,9 +78,7 @@ def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -
     It takes ``O(calls)`` for each hop from an origin to the farthest entry point, at most ``MAX_HOPS``.
 
     Args:
-        traffic: of a snapshot before the incident.
         affected: ids of services; those that are not in the snapshot have no requests.
-        suspect: the first one; empty: none.
 
     Returns:
         The impact. Its share is None if no entry point has requests.

@@ -68,7 +68,6 @@ def split_muted(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) 
     Muted services still connect a group, so that one fault is one incident.
 
     Args:
-        found: groups of candidates.
         confirmed, muted: ``[M]`` candidates.
 
     Returns:
@@ -144,12 +143,8 @@ def match_incidents(
     culprit is severe, arose after the onset of the other, and is not suspected there.
 
     Args:
-        before: open incidents.
-        found: groups of this snapshot.
-        clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
-        unseen: ids of the incidents of which nothing was seen.
         lately: that ended so short a time ago that the same fault would be the same incident.
     """
     open_now = {incident.id: incident for incident in before}

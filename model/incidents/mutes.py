@@ -87,7 +87,6 @@ def active_mutes(
     policy for it, then the namespace.
 
     Args:
-        settings, snapshot: policies from either.
         at: the snapshot's time; None: a warm-up snapshot, in which no service is muted because baselines learn from it.
     """
     levels: dict[str, float] = {}

@@ -49,11 +49,7 @@ class Spent(NamedTuple):
 def add_error_budgets(
     verdict: Verdict, memory: IncidentMemory, window: Sequence[MeshSnapshot], objectives: Sequence[Objective]
 ) -> tuple[Verdict, IncidentMemory]:
-    """Return the verdict with what its incidents use of the error budgets, and the memory with their counters.
-
-    Args:
-        window: the last snapshots, oldest first, the newest included.
-    """
+    """Return the verdict with what its incidents use of the error budgets, and the memory with their counters."""
     if not objectives or not verdict.alerts:
         return verdict, memory
     spent = {

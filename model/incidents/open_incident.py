@@ -50,11 +50,7 @@ class PastNotice:
 def follow_leads(
     leads: tuple[Lead, ...], suspects: Sequence[Suspect], independent: Collection[str] = ()
 ) -> tuple[Lead, ...]:
-    """Return the leads after a snapshot with evidence that shows these suspects.
-
-    Args:
-        independent: services with a fault of their own. They lead beside the first suspect.
-    """
+    """Return the leads after a snapshot with evidence that shows these suspects."""
     first = suspects[0].service if suspects and suspects[0].score >= LEADS else ""
     leading = [one for one in suspects if one.service == first]
     leading += [one for one in suspects if one.service in independent and one.service != first][: MAX_LEADS - 1]
@@ -118,13 +114,7 @@ def _share(lead: Lead) -> float:
 def inherit(
     notices: tuple[PastNotice, ...], found: Sequence[PastNotice], services: Collection[str]
 ) -> tuple[PastNotice, ...]:
-    """Return the notices that an incident remembers.
-
-    Args:
-        notices: that it remembered before.
-        found: that are open, or were until now.
-        services: that it is about.
-    """
+    """Return the notices that an incident remembers."""
     known = {one.suspect.service: one for one in notices}
     known |= {one.suspect.service: one for one in found if one.suspect.service in services and one.suspect.reasons}
     return tuple(known.values())

@@ -128,10 +128,7 @@ def follow_reconstruction(
     """Compare the mesh as a whole with its history, and learn from it.
 
     Args:
-        history: before the snapshot, of the same weights.
-        loss: L_recon.
         embedding: mean embedding, float32 ``[D]``.
-        policy: with the percentile, and in how many snapshots it has to be exceeded.
         alerted: whether an alert is open, of which nothing is learned.
 
     Returns:

@@ -111,11 +111,7 @@ class RegularWork:
 def follow_work(
     schedule: Schedule, names: Sequence[str], use: Use, now: datetime, interval_seconds: float
 ) -> RegularWork:
-    """Add a snapshot to the schedule.
-
-    Args:
-        use: what they use.
-    """
+    """Add a snapshot to the schedule."""
     at = now.timestamp()
     above = np.where(use.measured, use.cpu - use.usual_cpu, 0.0)
     bursting = use.notice >= MIN_EVIDENCE

@@ -176,10 +176,6 @@ def confirm_services(
 ) -> tuple[Streaks, BoolArray]:
     """Update the services above their level.
 
-    Args:
-        above: as in :class:`IncidentMemory`.
-        level: that the scores are compared with.
-
     Returns:
         Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
     """

@@ -76,7 +76,6 @@ def reconstruction_input(
     """Return what the loss needs.
 
     Args:
-        sampled: rows of :func:`sample_services`.
         edge_index: ``[2, E]`` of the mesh.
         present: bool ``[E]``: whether the call was made in this snapshot.
         structure: float32 ``[E]`` logits of the calls within parts; not a number between parts.
@@ -100,7 +99,6 @@ def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput, betwee
     """Return L_recon, 0 to 1; None if nothing is called.
 
     Args:
-        network: that made the embeddings.
         between: float32 ``[X]`` logits of the calls between parts that were made in this snapshot.
     """
     calls = given.calls + len(between)

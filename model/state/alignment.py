@@ -208,10 +208,6 @@ def share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) ->
     """Share names and topology with the table or with the previous snapshot, so that they are stored once, and that a
     row of the table is found in the ring without its name. If the services are not the same, share the text of each
     name with the table: a mesh of 100,000 services has 8 MB of it.
-
-    Args:
-        state: the table with its services, and the ring before it.
-        rows: of the table, of its services.
     """
     if isinstance(rows, slice):
         return replace(snapshot, node_ids=state.node_ids, edge_index=state.edge_index)

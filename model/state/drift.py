@@ -60,11 +60,7 @@ def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
 
 
 def observe_drift(state: MeshState, observation: Observation, at: datetime, trained: Trained) -> MeshState:
-    """Return the state after a snapshot with the snapshot in its sketch.
-
-    Args:
-        trained: with which a block is compared.
-    """
+    """Return the state after a snapshot with the snapshot in its sketch."""
     if not is_due(state.sequence, state.interval_seconds, SAMPLE_SECONDS):
         return state
     sketch, block = state.drift, int(at.timestamp() // BLOCK_SECONDS)

@@ -98,12 +98,7 @@ class Deviation:
 
 
 def new_filters(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
-    """Return filters of new rows: with the mesh's median variance, or the channel's prior in a new mesh.
-
-    Args:
-        known: filters of the mesh's other rows.
-        channels: of the rows.
-    """
+    """Return filters of new rows: with the mesh's median variance, or the channel's prior in a new mesh."""
     filters = np.zeros((SLOTS, count, len(channels)), np.float32)
     for c, channel in enumerate(channels):
         settled = known[SLOW_VARIANCE, known[SEEN, :, c] >= PRIOR_WEIGHT, c]

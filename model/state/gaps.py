@@ -138,9 +138,6 @@ LATELY = 4  # snapshots whose median is the present level
 def accept_incident(state: MeshState, incident: str) -> MeshState:
     """Return the state to which the present level of an open incident's services is normal. The incident is over.
 
-    Args:
-        incident: id of an open incident or notice.
-
     Raises:
         KeyError: no open incident has this id.
     """

@@ -50,7 +50,6 @@ def observe(
     """Compare a snapshot with the state of its mesh, and learn from it.
 
     Args:
-        snapshot: newer than any counted one.
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
         neighbours: most callers and most callees that a service attends to; see :mod:`~model.state.topology`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
@@ -203,10 +202,7 @@ def _learn(
     """Compare a snapshot with the past of a table, and learn from it.
 
     Args:
-        channels: of the table.
-        before: its filters, counts and impact.
         values: ``[R, C]`` in the snapshot, which of them were observed, and their sampling variance.
-        masks: what is learned.
     """
     (filters, counts, impact), (value, observed, noise) = before, values
     requests = count_requests(noise, observed)

@@ -86,7 +86,6 @@ def unpack_step(data: bytes, full: IncidentMemory) -> IncidentMemory:
     """Read the bytes of :func:`pack_step`.
 
     Args:
-        data: of the step.
         full: the memory of the full state before it.
 
     Raises:

@@ -140,7 +140,6 @@ def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, mo
         traffic: ``[E]``.
         listener: ``[E]`` row of the service at this side of each call.
         foreign: ``[E]`` whether the call crosses namespaces.
-        most: most calls per service.
     """
     marked = strongest(traffic, listener, most)
     crowded = np.bincount(listener, minlength=1)[listener] > most

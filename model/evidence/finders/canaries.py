@@ -101,11 +101,6 @@ def _window(state: MeshState, rows: tuple[IntArray, IntArray]) -> FloatArray:
 def _weighted_mean(calls: FloatArray, metric: int, axis: int | tuple[int, int]) -> FloatArray:
     """Return the mean of a metric over the callers that report it of both versions, weighted by requests; not a number
     where none does.
-
-    Args:
-        calls: from :func:`_window`.
-        metric: column of the metrics.
-        axis: of the callers, or of the snapshots and the callers.
     """
     known = np.isfinite(calls[..., metric]) & np.isfinite(calls[..., _REQUESTS])
     known &= known.all(axis=1, keepdims=True)
