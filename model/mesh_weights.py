@@ -38,10 +38,7 @@ class Weights:
 
 
 def load_weights(
-    default: Path | None,
-    by_mesh: Mapping[str, Path],
-    device: torch.device | None = None,
-    network: str | None = None,
+    default: Path | None, by_mesh: Mapping[str, Path], device: torch.device | None = None, network: str | None = None
 ) -> Weights:
     """Load the weights of all meshes.
 

@@ -388,6 +388,16 @@ def find_rows(
     return row
 
 
+def find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:
+    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not. ``row`` is where
+    the services stand."""
+    calls_them = np.zeros(len(snapshot.node_ids), bool)
+    calls_them[[row[source] for source, _ in names if source in row]] = True
+    near = np.flatnonzero(calls_them[snapshot.edge_index[0]])
+    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
+    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
+
+
 def mark_services(node_ids: Sequence[str], wanted: Collection[str]) -> BoolArray:
     """Return which of the services ``[N]`` of a snapshot are wanted."""
     marked = np.zeros(len(node_ids), bool)

@@ -1,6 +1,6 @@
 """From the evidence of all parts to the verdict of the mesh."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -34,7 +34,7 @@ from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
 from model.incidents.threshold import CLOSES, LASTING_DECADES, SEVERE, began, decisive_scores, follow_scores
 from model.snapshot import BoolArray, IntArray
-from model.verdict import Incident, Reason, Severity, Status, Verdict, Watched
+from model.verdict import Incident, Severity, Status, Verdict, Watched
 
 MAX_SILENT = 0.05  # share of the services; above it, a verdict without an incident is partial
 AFFECTED_SHARE = 0.6  # of the page level, from which symptoms belong to a neighbouring incident
@@ -202,7 +202,8 @@ def _watch(
 ) -> tuple[Watched, ...]:
     """Return what is unusual, and not confirmed."""
     row = {name: i for i, name in enumerate(evidence.names)}
-    return watch(evidence.names, memory, when.level, policy, lambda name: reasons_of(evidence, row[name], memory, when))
+    found = watch(evidence.names, memory, when.level, policy)
+    return tuple(replace(one, reasons=reasons_of(evidence, row[one.service], memory, when)) for one in found)
 
 
 def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext) -> Array:
@@ -331,12 +332,7 @@ def find_lost(
 
 
 def _culprit(
-    meta: MetaModel,
-    evidence: Evidence,
-    group: Group,
-    memory: IncidentMemory,
-    policy: AlertPolicy,
-    when: VerdictContext,
+    meta: MetaModel, evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
 ) -> Culprit:
     """Return the service where a group probably starts, and when it arose if it is confirmed and severe."""
     rows = with_neighbours(group.rows, evidence.calls)
@@ -365,16 +361,10 @@ MAX_WATCHED = 5
 MIN_SEEN = 2  # snapshots of a moderate deviation, from which it is worth watching
 
 
-def watch(
-    names: Sequence[str],
-    memory: IncidentMemory,
-    threshold: float,
-    policy: AlertPolicy,
-    reasons: Callable[[str], tuple[Reason, ...]],
-) -> tuple[Watched, ...]:
-    """Return the services to watch, the most unusual first."""
+def watch(names: Sequence[str], memory: IncidentMemory, threshold: float, policy: AlertPolicy) -> tuple[Watched, ...]:
+    """Return the services to watch, the most unusual first, without their reasons."""
     involved = {name for one in memory.open if not one.scope for name in one.members}
-    found: dict[str, Watched] = {}
+    found = []
     for name in memory.tracks.keys() & set(names) - involved:
         track = memory.tracks[name]
         now, watched = track.scores[0], threshold - LASTING_DECADES
@@ -382,16 +372,12 @@ def watch(
             doubtful = 0 if now >= SEVERE * threshold else policy.doubtful
             needed, since = policy.confirm + doubtful, track.above_since or track.unusual_since
             seen = min(track.times_above(threshold, policy.confirm_of + doubtful), needed - 1)
-            found[name] = Watched(name, now, threshold, since, seen, needed)
+            found.append(Watched(name, now, threshold, since, seen, needed))
         elif (
             now >= watched
             and (seen := min(track.times_above(watched, policy.lasting_of), policy.lasting - 1)) >= MIN_SEEN
         ):
-            found[name] = Watched(name, now, watched, track.unusual_since, seen, policy.lasting)
-    muted: BoolArray = memory.active_mutes.is_muted(tuple(found))
-    listed = [one for one, hidden in zip(found.values(), muted.tolist(), strict=True) if not hidden]
-    listed.sort(key=lambda one: (-one.score, one.service))
-    return tuple(
-        Watched(one.service, one.score, one.level, one.since, one.seen, one.needed, reasons(one.service))
-        for one in listed[:MAX_WATCHED]
-    )
+            found.append(Watched(name, now, watched, track.unusual_since, seen, policy.lasting))
+    muted = memory.active_mutes.is_muted([one.service for one in found]).tolist()
+    listed = [one for one, hidden in zip(found, muted, strict=True) if not hidden]
+    return tuple(sorted(listed, key=lambda one: (-one.score, one.service))[:MAX_WATCHED])

@@ -26,12 +26,7 @@ CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
 
 
 def weigh_resources(
-    state: MeshState,
-    observation: Observation,
-    kinds: Array,
-    is_short: BoolArray,
-    threshold: float,
-    floors: Floors,
+    state: MeshState, observation: Observation, kinds: Array, is_short: BoolArray, threshold: float, floors: Floors
 ) -> Array:
     """Return the evidence of resources ``[N]``, weighed by the harm to its users.
 

@@ -70,11 +70,7 @@ def _judge(incident: Incident, window: Sequence[MeshSnapshot], floor: float) -> 
 
 
 def measure_harm(
-    traffic: Traffic,
-    incident: Incident,
-    earlier: Sequence[MeshSnapshot],
-    newest: Sequence[MeshSnapshot],
-    floor: float,
+    traffic: Traffic, incident: Incident, earlier: Sequence[MeshSnapshot], newest: Sequence[MeshSnapshot], floor: float
 ) -> float:
     """Return the share of front-door requests that fail or are slow because of an incident, 0 to 1.
 

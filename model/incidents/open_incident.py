@@ -296,12 +296,7 @@ def _same_symptom(one: Suspect, other: Suspect) -> bool:
 
 
 def advance_quiet(
-    incident: OpenIncident,
-    is_confirmed: bool,
-    deviates: bool,
-    clear_after: int,
-    *,
-    is_unseen: bool = False,
+    incident: OpenIncident, is_confirmed: bool, deviates: bool, clear_after: int, *, is_unseen: bool = False
 ) -> OpenIncident:
     """Return the incident after a snapshot. One that shows nothing of it is as good as missing. Those that were missing
     before this one count as quiet if it is."""

@@ -167,12 +167,7 @@ Streaks = dict[str, tuple[int, datetime]]
 
 
 def confirm_services(
-    above: Streaks,
-    names: Sequence[str],
-    scores: Array,
-    level: float,
-    policy: AlertPolicy,
-    at: datetime,
+    above: Streaks, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
 ) -> tuple[Streaks, BoolArray]:
     """Update the services above their level.
 

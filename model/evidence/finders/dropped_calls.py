@@ -6,7 +6,6 @@ goes to another service, or follows a planned change. Calls to a service with a 
 way; see :mod:`model.evidence.release_versions`.
 """
 
-from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -17,7 +16,17 @@ from model.evidence.release_versions import shares_traffic
 from model.evidence.scored_mesh import ScoredMesh
 from model.features import RATE, Array, rate_of
 from model.ordering import largest_of_group
-from model.snapshot import DELETIONS, SCALINGS, BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
+from model.snapshot import (
+    DELETIONS,
+    SCALINGS,
+    BoolArray,
+    EdgeMetric,
+    IntArray,
+    MeshSnapshot,
+    find_calls,
+    find_rows,
+    mark_services,
+)
 from model.state.mesh_state import MeshState, Observation
 
 MIN_REQUESTS = 15.0  # usual requests of a call in a snapshot
@@ -113,7 +122,7 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
                 at = rows
             else:
                 row = find_rows(snapshot.node_ids, set(chain(*names)), row)
-                at = _find_calls(snapshot, names, row)
+                at = find_calls(snapshot, names, row)
             stopped = np.flatnonzero((at < 0) & np.array([a in row for a, _ in names], bool))
             there, at = np.flatnonzero(at >= 0), at[at >= 0]
         requests[age, stopped], known[age, stopped] = 0, True
@@ -132,16 +141,6 @@ def _low_calls(shares: Array) -> BoolArray:
     """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
     low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
     return low
-
-
-def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:
-    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not. ``row`` is where
-    the services stand."""
-    calls_them = np.zeros(len(snapshot.node_ids), bool)
-    calls_them[[row[source] for source, _ in names if source in row]] = True
-    near = np.flatnonzero(calls_them[snapshot.edge_index[0]])[::-1]  # reversed: of equal calls the first one counts
-    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
-    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
 
 
 def _drop_strength(share: Array) -> float:
