@@ -6,7 +6,7 @@ are ``indptr[i]`` to ``indptr[i + 1]`` of ``indices``. Index tensors are int64; 
 or on a GPU all bfloat16; all on one device. ``InvalidArgument`` names an argument that does not fit. Contents of index
 tensors are checked on a CPU only. Inputs need not be contiguous and are never changed.
 
-Every op has derivatives, those of its PyTorch form in ``reference.py``. It runs under ``torch.inference_mode``, and
+Every op has the derivatives of its PyTorch form in ``reference.py``. It runs under ``torch.inference_mode``, and
 traces under ``torch.compile(fullgraph=True)`` and ``torch.export`` as one node of the graph.
 
 Determinism: on a CPU the same input gives the same bits, forwards and backwards, at one thread count. On a GPU the

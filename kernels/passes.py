@@ -155,7 +155,7 @@ def count_failures(constants: Floats, recent: Sequence[Counts], *arrays: NDArray
 
 
 def _run(name: str, sizes: dict[str, int], given: Sequence[NDArray[Any]], *numbers: float) -> list[NDArray[Any]]:
-    """Run a pass, and return the arrays that it makes; ``numbers`` are those of its struct after the sizes."""
+    """Run a pass, and return the arrays that it makes; ``numbers`` come after the sizes in its struct."""
     found = _BACKEND.library
     assert found is not None, "the caller asks are_compiled first"
     left = iter(given)

@@ -1,8 +1,8 @@
 """The ``tagae::`` ops in plain PyTorch: definition, fallback, derivative, and ground truth of the tests.
 
 All of it are operators that every runtime has: gathers, scatters and products. So a program that is exported with them
-instead of the ops runs on a stock ONNX Runtime, for any number of services, calls and neighbours. Shapes and errors are
-those of :mod:`kernels.ops`, which checks the arguments.
+instead of the ops runs on a stock ONNX Runtime, for any number of services, calls and neighbours. For shapes and errors
+see :mod:`kernels.ops`, which checks the arguments.
 """
 
 import torch
