@@ -6,7 +6,7 @@ that do not score save them.
 
 from typing import TYPE_CHECKING, Any
 
-from kernels.errors import InvalidArgument, KernelError, NotDifferentiable, UnavailableBackend
+from kernels.errors import InvalidArgument, KernelError, UnavailableBackend
 
 if TYPE_CHECKING:
     from kernels._registry import backend, backend_reason, load_cuda
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = [
     "InvalidArgument",
     "KernelError",
-    "NotDifferentiable",
     "UnavailableBackend",
     "attend",
     "backend",

@@ -1,16 +1,21 @@
-"""Defines ``torch.ops.tagae.<op>``: the schemas, and for each op its reference body, its fake and its autograd formula.
+"""Defines ``torch.ops.tagae.<op>``: the schemas, and for each op its PyTorch form, its trace and its derivative.
 
-The reference is registered under CompositeExplicitAutograd, the key that every device falls back to. A compiled body
-registered for one device is more specific and takes precedence there. Everything else in this file applies to it
-unchanged.
+The PyTorch form is registered under CompositeExplicitAutograd, the key that every device falls back to. A compiled body
+registered for one device is more specific and takes precedence there. Trace and derivative apply to it unchanged.
 """
 
-import torch
+from collections.abc import Callable
+from typing import Any
 
-from kernels import autograd, fake, reference
+import torch
+from torch import Tensor
+
+from kernels import checks, reference
 from kernels.errors import UnavailableBackend
 from kernels.library import REFERENCE, Backend, check_apart, choose_backend, choose_cuda, read_setting
 from kernels.schemas import SCHEMAS
+
+Results = Tensor | tuple[Tensor, ...]
 
 
 def backend(device: str = "cpu") -> str:
@@ -56,12 +61,66 @@ def _define() -> torch.library.Library:
     library = torch.library.Library("tagae", "DEF")  # type: ignore[no-untyped-call]
     for op, schema in SCHEMAS.items():
         name = f"tagae::{op}"
-        setup_context, backward = autograd.FORMULAS[op]
         library.define(op + schema, tags=torch.Tag.pt2_compliant_tag)  # type: ignore[no-untyped-call]
-        library.impl(op, getattr(reference, op), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(name, getattr(fake, op), lib=library)
-        torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
+        library.impl(op, _checked(op), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+        torch.library.register_fake(name, _trace_of(op), lib=library)
+        torch.library.register_autograd(name, _derivative_of(op), setup_context=_keep, lib=library)
     return library
+
+
+def _checked(op: str) -> Callable[..., Results]:
+    """The PyTorch form of an op, after the checks of its arguments."""
+    body, tensors = getattr(reference, op), len(checks.SIZES[op])
+
+    def run(*arguments: Any) -> Results:
+        checks.check_arguments(op, *arguments[:tensors])
+        checks.check_contents(op, *arguments[:tensors])
+        results: Results = body(*arguments)
+        return results
+
+    return run
+
+
+def _trace_of(op: str) -> Callable[..., Results]:
+    """The sizes of an op's results without their values, for ``torch.compile`` and ``torch.export``. A compiled body
+    must return results of these sizes, contiguous, as the PyTorch form does."""
+    tensors = len(checks.SIZES[op])
+
+    def trace(*arguments: Any) -> Results:
+        sizes = checks.check_arguments(op, *arguments[:tensors])
+        results = tuple(
+            arguments[0].new_empty([checks.size_of(one, sizes) for one in form.split(", ")])
+            for form in checks.RESULTS[op]
+        )
+        return results if len(results) > 1 else results[0]
+
+    return trace
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """Save what the derivative needs: the tensors, and the number that may come after them."""
+    ctx.save_for_backward(*(one for one in inputs if not isinstance(one, float)))
+    ctx.numbers = tuple(one for one in inputs if isinstance(one, float))
+
+
+def _derivative_of(op: str) -> Callable[..., tuple[Tensor | None, ...]]:
+    """The derivative of an op: the one of its PyTorch form, which is computed again instead of kept."""
+    body = getattr(reference, op)
+
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad
+        with torch.enable_grad():
+            inputs = [
+                one.view_as(one) if need else one
+                for one, need in zip((*ctx.saved_tensors, *ctx.numbers), needed, strict=True)
+            ]
+            results = body(*inputs)
+        wanted = [one for one, need in zip(inputs, needed, strict=True) if need]
+        again = torch.is_grad_enabled()
+        found = iter(torch.autograd.grad(results, wanted, grads, create_graph=again, materialize_grads=True))
+        return tuple(next(found) if need else None for need in needed)
+
+    return backward
 
 
 _LIBRARY = _define()  # kept: torch forgets the ops when their library is collected

@@ -2,8 +2,7 @@
 
     KernelError
     ├── InvalidArgument      a tensor has the wrong shape, type, device or content
-    ├── UnavailableBackend   TAGAE_KERNELS names a backend that is not available, or a GPU computes wrong results
-    └── NotDifferentiable    a second derivative was requested
+    └── UnavailableBackend   TAGAE_KERNELS names a backend that is not available, or a GPU computes wrong results
 
 Catch ``KernelError`` for all of them. Errors cross process boundaries, so each has one text and keyword details, and
 can be rebuilt from both.
@@ -14,7 +13,7 @@ from functools import partial
 from typing import Any
 
 
-class KernelError(ValueError):
+class DetailedError(ValueError):
     """Says what was expected and received, where, and what to do."""
 
     def __init__(self, message: str, **details: Any) -> None:
@@ -22,8 +21,12 @@ class KernelError(ValueError):
         self.message = message
         self.details = details
 
-    def __reduce__(self) -> tuple[Callable[..., "KernelError"], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[..., "DetailedError"], tuple[str]]:
         return partial(type(self), **self.details), (self.message,)
+
+
+class KernelError(DetailedError):
+    """An error of this package."""
 
 
 class InvalidArgument(KernelError):
@@ -33,7 +36,3 @@ class InvalidArgument(KernelError):
 class UnavailableBackend(KernelError):
     """``TAGAE_KERNELS`` has an unknown value, or requires a compiled library that does not exist; or the ops fail their
     check on a GPU."""
-
-
-class NotDifferentiable(KernelError):
-    """The backward of an op was differentiated; the ops have only first derivatives."""

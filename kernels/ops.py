@@ -3,15 +3,17 @@
 Shapes: N nodes as targets, M nodes as neighbours (M = N in a whole mesh), E edges attended to, H heads, C channels a
 head, T size of the temporal embedding, D embedding, I inputs, O outputs. Neighbourhoods are CSR: the slots of node i
 are ``indptr[i]`` to ``indptr[i + 1]`` of ``indices``. Index tensors are int64; the others all float32 or all float64,
-or on a GPU all bfloat16; all on one device. Inputs need not be contiguous and are never changed. Contents of index
-tensors are checked on a CPU only.
+or on a GPU all bfloat16; all on one device. ``InvalidArgument`` names an argument that does not fit. Contents of index
+tensors are checked on a CPU only. Inputs need not be contiguous and are never changed.
 
-Every op has a first derivative (a second one raises ``NotDifferentiable``), runs under ``torch.inference_mode``, and
+Every op has the derivatives of its PyTorch form in ``reference.py``. It runs under ``torch.inference_mode``, and
 traces under ``torch.compile(fullgraph=True)`` and ``torch.export`` as one node of the graph.
 
 Determinism: on a CPU the same input gives the same bits, forwards and backwards, at one thread count. On a GPU the
 backwards adds with atomics in no fixed order unless ``torch.use_deterministic_algorithms(True)`` is set.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,17 +61,10 @@ def attend(
 
     Returns:
         ``values [N, H*C]`` and ``trajectories [N, H, T]``, contiguous.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
-    arguments = query, key, trajectory, trajectory_weight, attention, indptr, indices, edges
-    try:
-        result: tuple[Tensor, Tensor] = torch.ops.tagae.attend(*arguments, negative_slope)
-    except RuntimeError:
-        checks.check_attend(*arguments)
-        checks.check_slots("attend", key, trajectory, indptr, indices, edges)
-        raise
+    result: tuple[Tensor, Tensor] = _call(
+        "attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope
+    )
     return result
 
 
@@ -103,18 +98,10 @@ def project_and_attend(
 
     Returns:
         ``[N, H*C]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
     projections = query_weight, query_bias, key_weight, key_bias
-    arguments = x, *projections, trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges
-    try:
-        result: Tensor = torch.ops.tagae.project_and_attend(*arguments, negative_slope)
-    except RuntimeError:
-        checks.check_project_and_attend(*arguments)
-        checks.check_slots("project_and_attend", x, trajectory, indptr, indices, edges)
-        raise
+    slots = trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges, negative_slope
+    result: Tensor = _call("project_and_attend", x, *projections, *slots)
     return result
 
 
@@ -140,15 +127,8 @@ def join_sides(
 
     Returns:
         ``[N, O]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
-    try:
-        result: Tensor = torch.ops.tagae.join_sides(x, weight, bias, callers, callees, norm_weight, norm_bias, eps)
-    except RuntimeError:
-        checks.check_join_sides(x, weight, bias, callers, callees, norm_weight, norm_bias)
-        raise
+    result: Tensor = _call("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias, eps)
     return result
 
 
@@ -176,17 +156,8 @@ def perceptron(
 
     Returns:
         ``[R, O]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
-    try:
-        result: Tensor = torch.ops.tagae.perceptron(rows, others, positions, hidden_weight, hidden_bias, weight, bias)
-    except RuntimeError:
-        checks.check_perceptron(rows, others, positions, hidden_weight, hidden_bias, weight, bias)
-        if others is not None and positions is not None:
-            checks.check_positions("perceptron", "positions", positions, "others", others.shape[0])
-        raise
+    result: Tensor = _call("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
     return result
 
 
@@ -203,14 +174,17 @@ def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index:
 
     Returns:
         ``[E]``.
-
-    Raises:
-        InvalidArgument: naming the argument that does not fit.
     """
-    try:
-        result: Tensor = torch.ops.tagae.edge_dot(source, target, source_index, target_index)
-    except RuntimeError:
-        checks.check_edge_dot(source, target, source_index, target_index)
-        checks.check_ends("edge_dot", source, target, source_index, target_index)
-        raise
+    result: Tensor = _call("edge_dot", source, target, source_index, target_index)
     return result
+
+
+def _call(op: str, *arguments: Any) -> Any:
+    """Call an op. If its body refuses the arguments, find out which one is wrong."""
+    try:
+        return getattr(torch.ops.tagae, op)(*arguments)
+    except RuntimeError:
+        tensors = arguments[: len(checks.SIZES[op])]
+        checks.check_arguments(op, *tensors)
+        checks.check_contents(op, *tensors)
+        raise

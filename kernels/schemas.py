@@ -5,42 +5,20 @@ SCHEMAS = {
         "(Tensor query, Tensor key, Tensor trajectory, Tensor trajectory_weight, Tensor attention, Tensor indptr, "
         "Tensor indices, Tensor edges, float negative_slope) -> (Tensor, Tensor)"
     ),
-    "attend_backward": (
-        "(Tensor grad_values, Tensor grad_trajectories, Tensor query, Tensor key, Tensor trajectory, "
-        "Tensor trajectory_weight, Tensor attention, Tensor indptr, Tensor indices, Tensor edges, "
-        "float negative_slope) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
-    ),
     "project_and_attend": (
         "(Tensor x, Tensor query_weight, Tensor query_bias, Tensor key_weight, Tensor key_bias, Tensor trajectory, "
         "Tensor trajectory_weight, Tensor attention, Tensor trajectory_value, Tensor indptr, Tensor indices, "
         "Tensor edges, float negative_slope) -> Tensor"
     ),
-    "project_and_attend_backward": (
-        "(Tensor grad, Tensor x, Tensor query_weight, Tensor query_bias, Tensor key_weight, Tensor key_bias, "
-        "Tensor trajectory, Tensor trajectory_weight, Tensor attention, Tensor trajectory_value, Tensor indptr, "
-        "Tensor indices, Tensor edges, float negative_slope) -> "
-        "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
-    ),
     "join_sides": (
         "(Tensor x, Tensor weight, Tensor bias, Tensor callers, Tensor callees, Tensor norm_weight, Tensor norm_bias, "
         "float eps) -> Tensor"
-    ),
-    "join_sides_backward": (
-        "(Tensor grad, Tensor x, Tensor weight, Tensor bias, Tensor callers, Tensor callees, Tensor norm_weight, "
-        "Tensor norm_bias, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
     ),
     "perceptron": (
         "(Tensor rows, Tensor? others, Tensor? positions, Tensor hidden_weight, Tensor hidden_bias, Tensor weight, "
         "Tensor bias) -> Tensor"
     ),
-    "perceptron_backward": (
-        "(Tensor grad, Tensor rows, Tensor? others, Tensor? positions, Tensor hidden_weight, Tensor hidden_bias, "
-        "Tensor weight, Tensor bias) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
-    ),
     "edge_dot": "(Tensor source, Tensor target, Tensor source_index, Tensor target_index) -> Tensor",
-    "edge_dot_backward": (
-        "(Tensor grad, Tensor source, Tensor target, Tensor source_index, Tensor target_index) -> (Tensor, Tensor)"
-    ),
 }
 
 # Numbers, floats and arrays in the struct of each pass, see csrc/passes.h.

@@ -7,20 +7,22 @@ settings, names the same class.
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 from model.decision.meta_model import MetaModel
 from model.drift.reference import PREFIX, TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
+from model.network.autoencoder import Autoencoder
 from model.network.contract import MeshNetwork
-from model.network.named import name_of, network_class
 from model.scoring.calibration import Tail
 
 DOCUMENT = "tagae"  # key of the metadata
@@ -33,10 +35,8 @@ class Checkpoint:
 
     Attributes:
         network: the autoencoder, or a network of another package.
-        meta: the meta-model.
         node_tail, edge_tail: shipped tails per channel.
         page_offset: surprise added to the page level so that normal training traffic keeps the budget.
-        provenance: seed, data and versions of the training.
         digest: of the file's content; names the model in verdicts.
         refused: why the configured weights are not used; empty if they are.
         reference: what the training meshes look like, for the distance of other meshes; None: not known.
@@ -177,3 +177,35 @@ def _allowed(named: str | None, network: str | None, path: Path) -> str | None:
 
 def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def name_of(network: MeshNetwork) -> str | None:
+    """Return the name of a network's class; None if it is the autoencoder, which needs none."""
+    kind = type(network)
+    return None if kind is Autoencoder else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def network_class(name: str | None) -> type[MeshNetwork]:
+    """Return the class of this name, and import its module; the autoencoder for None.
+
+    Raises:
+        IncompatibleWeights: it cannot be imported, or is not a network.
+    """
+    if name is None:
+        return Autoencoder
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise IncompatibleWeights(
+            f"network {name}: expected an importable class, package.module:Class, got {error}; correct model.network, "
+            "or install its package on every node"
+        ) from error
+    parts = [part for part in ("Config", "forward", "structure") if not hasattr(found, part)]
+    if not (isinstance(found, type) and issubclass(found, nn.Module)) or parts:
+        missing = f" without {', '.join(parts)}" if parts else ""
+        raise IncompatibleWeights(
+            f"network {name}: expected a torch.nn.Module with Config, forward and structure, got {found!r}{missing}; "
+            "see model.network.contract"
+        )
+    return cast(type[MeshNetwork], found)

@@ -9,21 +9,11 @@ Catch ``ModelError`` for all of them. Errors cross process boundaries, so each h
 be rebuilt from both.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from kernels.errors import DetailedError
 
 
-class ModelError(ValueError):
-    """Says what was expected and received, where, and what to do."""
-
-    def __init__(self, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.details = details
-
-    def __reduce__(self) -> tuple[Callable[..., "ModelError"], tuple[str]]:
-        return partial(type(self), **self.details), (self.message,)
+class ModelError(DetailedError):
+    """An error of this package."""
 
 
 class InvalidSnapshot(ModelError):

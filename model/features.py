@@ -25,7 +25,6 @@ class Channel:
     """One channel.
 
     Attributes:
-        name: of the metric in the API, or of the ratio.
         unit: of the value before the transform.
         transform: ``log`` is log(x + offset); ``logit`` is log((x + offset) / (1 - x + offset)).
         offset: smallest value that matters, in the channel's unit; keeps zero finite.
@@ -69,6 +68,12 @@ def share_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> ND
     ratio = np.exp(np.clip(y.astype(np.float64), -60.0, 60.0))
     share: NDArray[np.float64] = np.clip((ratio * (1 + offset) - offset) / (1 + ratio), 0.0, 1.0)
     return share
+
+
+def rate_of(transformed: NDArray[np.floating]) -> Array:
+    """Return requests/s of services or calls from their first channel; never below zero."""
+    rate: Array = np.maximum(np.exp(transformed) - np.float32(NODE_CHANNELS[RATE].offset), 0)
+    return rate
 
 
 NODE_CHANNELS = (

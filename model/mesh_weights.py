@@ -15,7 +15,6 @@ class Weights:
     """Weights that are in memory.
 
     Attributes:
-        default: of meshes without weights of their own.
         by_mesh: of the others, by name.
         refused: for each configured file that is not in use, a sentence that says why, and what is in use.
     """
@@ -39,10 +38,7 @@ class Weights:
 
 
 def load_weights(
-    default: Path | None,
-    by_mesh: Mapping[str, Path],
-    device: torch.device | None = None,
-    network: str | None = None,
+    default: Path | None, by_mesh: Mapping[str, Path], device: torch.device | None = None, network: str | None = None
 ) -> Weights:
     """Load the weights of all meshes.
 

@@ -140,7 +140,7 @@ def find_bad_name(ids: Sequence[str]) -> BadName | None:
     Snapshots from the API must pass. :meth:`MeshSnapshot.create` does not check it, because stored snapshots of older
     versions must stay readable.
     """
-    if _are_plain(ids):
+    if are_plain(ids):
         return None
     return next((bad for i, name in enumerate(ids) if (bad := _bad_part(i, name))), None)
 
@@ -203,9 +203,10 @@ for _kind, _characters in (
         _KINDS[_character_code] = _kind
 
 
-def _are_plain(ids: Sequence[str]) -> bool:
-    """Check all ids at once, ten times as fast as one by one: both neighbours of a boundary must be word characters.
-    False also for names by the rule with characters beyond ASCII or with escaped ones."""
+def are_plain(ids: Sequence[str]) -> bool:
+    """Return whether all ids are ``namespace/name`` by :data:`NAME_RULE`, of ASCII characters without an escape.
+
+    All are checked at once, ten times as fast as one by one: both neighbours of a boundary must be word characters."""
     text = "\n".join(ids).encode(errors="replace")
     letters = np.frombuffer(text, np.uint8)
     kinds = np.frombuffer((b"\n%b\n" % text).translate(_KINDS), np.uint8)

@@ -34,3 +34,23 @@ def descending_order(values: Array) -> IntArray:
     bits = (0 - values.astype(np.float32)).view(np.int32).astype(np.int64)  # 0 - x: zeros have one sign
     rising = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits) + 2**31  # the bits of negative numbers fall
     return stable_order(rising, 2**32)
+
+
+def either(*tests: Array) -> Array:
+    """Return the strongest of several tests of one symptom, less ``log10`` of their number (Bonferroni)."""
+    worst: Array = np.maximum(np.maximum.reduce(tests) - np.float32(np.log10(len(tests))), 0)
+    return worst
+
+
+def largest_of_group(values: Array, group: IntArray, count: int) -> Array:
+    """Return the largest value of each group."""
+    most = np.zeros(count, np.float32)
+    np.maximum.at(most, group, values)
+    return most
+
+
+def worst_of_group(values: Array, group: IntArray, chances: Array) -> Array:
+    """Return the largest value of each group, less ``chances``, the ``log10`` of its size (Bonferroni): a hub has many
+    chances to deviate."""
+    worst: Array = np.maximum(largest_of_group(values, group, len(chances)) - chances, 0)
+    return worst

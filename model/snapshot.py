@@ -13,7 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from model.errors import InvalidSnapshot
-from model.names import as_service_id, find_bad_name, is_service_name
+from model.names import are_plain, as_service_id, find_bad_name, is_service_name
+
+DELETIONS = frozenset({"delete", "deletion", "retire", "retirement"})
+SCALINGS = frozenset({"scale_out", "scale_in"})
+
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -105,7 +109,6 @@ class Owner:
     """Who is responsible for a service. At least one of the texts is not empty.
 
     Attributes:
-        team: name of the team.
         contact: where to reach it, for example a channel.
     """
 
@@ -119,7 +122,6 @@ class ServicePolicy:
 
     Attributes:
         service: node id, or ``namespace/*`` for a whole namespace.
-        sensitivity: None: not set.
         mute: reason for muting it; empty: not muted.
         owner: None: not known. It is no part of :attr:`MeshSnapshot.digest`, since no score depends on it.
     """
@@ -145,7 +147,6 @@ class MeshSnapshot:
         edge_observed: bool ``[E, 4]``; the request rate of a call is always observed.
         observed_at: time, UTC.
         changes: planned changes announced since the previous snapshot.
-        policies: for services' alerts at this time.
         signals: measurements that only some services have, at most one of each kind for a service, in the order of
             the services and of ``SignalKind``. A kind that is missing for a service was not measured. Two exceptions
             keep snapshots small: of ``COUNTS``, and of ``MOSTLY_ZERO`` if another service has it, a missing one is 0.
@@ -182,9 +183,6 @@ class MeshSnapshot:
             edge_index: ``[2, E]`` positions in ``node_ids``.
             node_features: ``[N, 7]``, NaN if not observed.
             edge_features: ``[E, 4]``, NaN if not observed.
-            observed_at: a time with a zone.
-            changes: planned changes since the previous snapshot.
-            policies: for services' alerts at this time.
             signals: measurements that only some services have, in any order.
 
         Raises:
@@ -378,8 +376,6 @@ def find_rows(
     """Return the positions of some services in a snapshot. Services that it does not have are left out.
 
     Args:
-        node_ids: of the snapshot.
-        wanted: ids of services.
         near: positions in another snapshot. They are still true of most, and then no other name is read.
     """
     row = {name: i for name, i in (near or {}).items() if i < len(node_ids) and node_ids[i] == name and name in wanted}
@@ -390,6 +386,16 @@ def find_rows(
         else:
             row |= {name: i for i, name in enumerate(node_ids) if name in others}
     return row
+
+
+def find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:
+    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not. ``row`` is where
+    the services stand."""
+    calls_them = np.zeros(len(snapshot.node_ids), bool)
+    calls_them[[row[source] for source, _ in names if source in row]] = True
+    near = np.flatnonzero(calls_them[snapshot.edge_index[0]])
+    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
+    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
 
 
 def mark_services(node_ids: Sequence[str], wanted: Collection[str]) -> BoolArray:
@@ -480,7 +486,7 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
         raise InvalidSnapshot(f"expected one row of features for each of {len(ids)} services, got {rows}", place=())
     if not ids:
         raise InvalidSnapshot("expected at least one service, got none; an empty mesh has no verdict", place=("nodes",))
-    if _all_in_two_parts(ids) and len(set(ids)) == len(ids):
+    if are_plain(ids) and len(set(ids)) == len(ids):
         return
     seen: dict[str, int] = {}
     for i, name in enumerate(ids):
@@ -495,18 +501,6 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
                 f"node {i}: {name[:80]!r} was already given as node {seen[name]}; send each service once",
                 place=("nodes", i),
             )
-
-
-def _all_in_two_parts(ids: tuple[str, ...]) -> bool:
-    """Return whether all ids have text before and after their first slash; four times as fast as one by one."""
-    letters = np.frombuffer("\n".join(ids).encode(errors="replace"), np.uint8)
-    ends = np.append(np.flatnonzero(letters == ord("\n")), len(letters))
-    if len(ends) != len(ids):  # an id with a line break in it
-        return False
-    starts = np.append(0, ends[:-1] + 1)
-    slashes = np.append(np.flatnonzero(letters == ord("/")), len(letters))
-    first = slashes[np.searchsorted(slashes, starts)]
-    return bool(((starts < first) & (first < ends - 1)).all())
 
 
 def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:

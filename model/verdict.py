@@ -1,7 +1,7 @@
 """The detector's verdict on one instant of a mesh."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -89,7 +89,6 @@ class LimitForecast:
     """When a resource that grows steadily reaches its limit, from the time of the verdict on.
 
     Attributes:
-        seconds: estimate.
         soonest, latest: interval that holds the truth for four of five simulated leaks; ``latest`` is infinite if the
             growth may end before.
     """
@@ -146,11 +145,7 @@ class ClusterEvent:
 
     Attributes:
         kind: Kubernetes' reason, such as ``BackOff``.
-        service: node id.
         object: the Kubernetes object, such as ``Pod cart-v1-5f-x7k2p``.
-        message: from Kubernetes.
-        first, last: UTC.
-        count: number of occurrences.
     """
 
     kind: str
@@ -167,7 +162,6 @@ class Suspect:
     """A possible root cause.
 
     Attributes:
-        service: node id.
         score: 0 to 1; the suspects of one list add up to at most 1.
         reasons: strongest first.
         context: further facts that tell the kind of a fault but are not evidence of it: all calls that it makes
@@ -192,7 +186,6 @@ class Impact:
     """How far an incident reaches; see ``model/incidents/impact.py``.
 
     Attributes:
-        services: number of affected services.
         front_door_share: of the requests that enter the mesh, the share that reaches an origin of the incident, 0..1;
             None: unknown.
         harmed_share: of the same requests, the share that fails or is slow because of it, 0..1; None: unknown.
@@ -208,7 +201,6 @@ class Objective:
     """A service level objective of a front door.
 
     Attributes:
-        service: node id.
         target: share of its requests that are good, 0..1.
         days: period of its error budget.
         latency_seconds: a request is good if it takes at most this; None: if it succeeds.
@@ -235,7 +227,6 @@ class ErrorBudget:
     """What an incident has used of the error budget of an objective so far; see ``model/incidents/objectives.py``.
 
     Attributes:
-        objective: whose budget.
         used: share of the budget, 0 or more.
         bad_requests: that it is computed from.
     """
@@ -250,7 +241,6 @@ class Incident:
     """Anomalous services and calls that are connected, followed from snapshot to snapshot under one id.
 
     Attributes:
-        id: stable while the incident is open.
         since: time of its first evidence.
         severity: only rises.
         score: the strongest evidence in it now; higher is more unusual.
@@ -296,7 +286,6 @@ class Watched:
     """An unusual service that raises no alert yet.
 
     Attributes:
-        service: node id.
         score, level: its page score now, and the page level that it would have to exceed.
         since: first snapshot of the present deviation.
         seen, needed: snapshots above the level so far, and how many raise an alert.
@@ -327,7 +316,6 @@ class MuteInForce:
     Attributes:
         origin: see :class:`MuteOrigin`.
         services: node ids and ``namespace/*``; empty: the whole mesh.
-        reason: for people.
         id: of a mute set over the API; empty for others.
         until: None: as long as its origin has it.
         hides: services that would be part of an incident now.
@@ -346,7 +334,6 @@ class Silence:
     """Services whose telemetry is missing. Nothing is known about them, and they are not symptoms.
 
     Attributes:
-        services: how many.
         total: services that the mesh has, these included.
         since: first snapshot without a measurement of the one that is silent for longest, UTC.
         names: ids of some of them, the longest silent first.
@@ -399,10 +386,9 @@ class Verdict:
         threshold: that ``mesh_score`` has to reach to open an alert.
         probability: calibrated probability that an incident is in progress, 0..1.
         suspects: of the whole mesh, best first; always filled.
-        incidents: open ones, the most urgent first, notices last; see ``model/incidents/urgency.py``.
+        incidents: open ones, the most urgent first, notices last; see :func:`sort_by_urgency`.
         coverage: share of services that were scored, 0..1.
         missing_parts: indices of parts that did not answer in time.
-        model_digest: of the weights.
         muted: mutes in force; they may be why there is no alert.
         silence: services whose telemetry is missing; None if there are none.
         watching: unusual services that raise no alert yet, the most unusual first. They change no status and are not
@@ -443,3 +429,28 @@ class Verdict:
     def notices(self) -> tuple[Incident, ...]:
         """The incidents that raise no alert."""
         return tuple(incident for incident in self.incidents if incident.severity is Severity.NOTICE)
+
+
+def sort_by_urgency(verdict: Verdict) -> Verdict:
+    """Return the verdict with its most urgent incident first, the same order for everybody who reads it.
+
+    Incidents that go on come before those that recover, and all of them before notices. Among these, the more severe
+    one comes first; of equal ones, the one that more requests from outside reach. Shares are compared in tenths, so
+    that noise does not swap two incidents between snapshots. Of equal ones, the older one comes first.
+    """
+    if len(verdict.incidents) < 2:
+        return verdict
+    return replace(verdict, incidents=tuple(sorted(verdict.incidents, key=_urgency)))
+
+
+def _urgency(incident: Incident) -> tuple[object, ...]:
+    """A key for sorting: smaller ones are more urgent."""
+    share = incident.impact.front_door_share if incident.impact else None
+    return (
+        incident.severity is Severity.NOTICE,
+        incident.recovering,
+        -incident.severity.rank,
+        -round(share or 0.0, 1),
+        incident.since,
+        incident.id,
+    )

@@ -34,7 +34,6 @@ def symmetric_csr(num_nodes: int, edge_index: IntArray, edge_weight: FloatArray)
     """Drop self loops, add up parallel and opposite edges, and write each edge in both directions.
 
     Args:
-        num_nodes: N.
         edge_index: ``[2, E]`` positions below N.
         edge_weight: ``[E]``.
     """

@@ -90,7 +90,6 @@ def closure(
         edge_index: ``[2, E]``.
         attended_callers: ``[E]``, whether the destination attends to the source.
         attended_callees: ``[E]``, whether the source attends to the destination.
-        hops: number of layers.
 
     Returns:
         ``(nodes [N], edges [E])`` as masks; the seeds are among the nodes, and so are both ends of each edge.

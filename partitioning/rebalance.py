@@ -38,7 +38,6 @@ def rebalance(
         attended_callers: bool ``[E]``.
         attended_callees: bool ``[E]``.
         limit: most core services of a part.
-        seed: of METIS.
         factor: how much worse is clearly worse, at least 1.
 
     Raises:

@@ -28,7 +28,6 @@ def by_namespace(
         edge_index: ``[2, E]``.
         edge_weight: ``[E]``, traffic.
         limit: most services of one part.
-        seed: of METIS.
 
     Returns:
         int64 ``[N]``, the part of each service; parts are numbered from 0 without gaps.
@@ -60,10 +59,8 @@ def cut(graph: SymmetricGraph, sizes: IntArray, limit: int, seed: int) -> IntArr
     first-fit.
 
     Args:
-        graph: V vertices.
         sizes: ``[V]``, services of each vertex, each at most ``limit``.
         limit: most services of one part.
-        seed: of METIS.
 
     Returns:
         int64 ``[V]``, parts numbered from 0 without gaps.
@@ -90,7 +87,6 @@ def part_graph(graph: SymmetricGraph, sizes: IntArray, nparts: int, seed: int) -
     Only this function uses a METIS binding: pymetis, or the package ``metis`` if pymetis is not installed.
 
     Args:
-        graph: V vertices.
         sizes: ``[V]``, at least 1 each.
         nparts: from 2 to V; ``metis`` crashes with SIGFPE at 1.
         seed: 0 to 2^31 - 1.

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
 from model.decision.verdict_building import add_reconstruction, build_verdict
-from model.evidence.calls import young_calls
 from model.evidence.crossing import CrossingCalls, decode_crossing, with_crossing
-from model.evidence.evidence import Evidence
-from model.evidence.gather import gather
+from model.evidence.gather import Evidence, gather
+from model.evidence.scored_mesh import young_calls
 from model.features import RATE, Array
 from model.incidents.context import add_context
 from model.incidents.harm import add_severity
@@ -33,11 +32,9 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import ActiveMutes, active_mutes
 from model.incidents.objectives import add_error_budgets
 from model.incidents.owners import Owners, add_owners
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import next_threshold
 from model.incidents.trend import add_trends
-from model.incidents.urgency import sort_by_urgency
-from model.incidents.verdict_context import VerdictContext
 from model.network.contract import MeshNetwork
 from model.scoring.reconstruction import (
     ReconstructionInput,
@@ -52,7 +49,7 @@ from model.state.drift import Trained, observe_drift
 from model.state.filters import SLOW_CENTRE
 from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
-from model.verdict import ClusterEvent, Objective, Verdict
+from model.verdict import ClusterEvent, Objective, Verdict, sort_by_urgency
 from partitioning import Partition, PartitionPlan, plan, rebalance
 from serve_app.api.views import Deviations
 from serve_app.observability.spans import Span, span

@@ -20,7 +20,7 @@ import torch
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import Checkpoint, load, save
+from model.checkpoint import Checkpoint, load, name_of, save
 from model.errors import IncompatibleWeights
 from model.features import OWN_TIME, P50, P99, RATE
 from model.network.contract import (
@@ -35,7 +35,6 @@ from model.network.contract import (
     Decoding,
     MeshNetwork,
 )
-from model.network.named import name_of
 from model.scoring.score import PartitionScore, PartitionTask, batch_tasks, score, whole_mesh
 from model.state.mesh_state import MeshState
 from model.state.observe import observe

@@ -188,7 +188,6 @@ def kill_writer(write: Callable[[StoreSettings, Connection], None], place: Store
     Args:
         write: writes until it is killed, and sends the number of each acknowledged write. The process imports it by
             name.
-        place: of the store.
         seed: decides after how many writes the process is killed.
 
     Returns:

@@ -52,7 +52,6 @@ def demonstrate(
         console: for the progress lines.
         wait: shows what is being waited for, during a ``with`` block.
         services: size of the mesh.
-        seed: of the mesh and of its events.
         once: end after the first fault, without controls on the page; otherwise run until SIGINT or SIGTERM.
         speed: times real time after the warm-up; 0 is as fast as possible.
         token: of the service, if the settings have a tokens file.

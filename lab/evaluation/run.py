@@ -79,7 +79,6 @@ def evaluate_all(
     Args:
         recordings: their folders.
         files: verdicts of each detector, one file for each recording.
-        options: how to evaluate.
 
     Raises:
         BadRecording, BadVerdicts: a file cannot be read or does not match.

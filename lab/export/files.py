@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kernels import _registry as _registry  # defines torch.ops.tagae
+from kernels import reference
+from kernels.schemas import SCHEMAS
 from lab.export.program import INPUTS, OUTPUTS, SIZES, trace
-from lab.export.standard import DECOMPOSITIONS
 from model.checkpoint import Checkpoint
 from model.features import SCHEMA
 
@@ -39,7 +41,8 @@ def write_onnx(checkpoint: Checkpoint, path: Path) -> None:
     """
     part = path.with_name(f"{path.name}.part")
     with _quiet_exporter(), torch.no_grad():
-        table = {**torch.export.default_decompositions(), **DECOMPOSITIONS}
+        ours = {getattr(torch.ops.tagae, op).default: getattr(reference, op) for op in SCHEMAS}
+        table = {**torch.export.default_decompositions(), **ours}
         program = torch.onnx.export(
             trace(checkpoint.network).run_decompositions(table),
             (),
@@ -58,8 +61,6 @@ def write_onnx(checkpoint: Checkpoint, path: Path) -> None:
 
 def open_pt2(path: Path) -> Run:
     """Open a ``.pt2`` on the CPU."""
-    from kernels import _registry as _registry  # defines torch.ops.tagae
-
     module = torch.export.load(path).module()
 
     def run(inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

@@ -86,8 +86,6 @@ def replay_run(
     """Replay a run snapshot by snapshot.
 
     Args:
-        run: to replay.
-        policy: of alerts.
         read_memory: returns the memory of alerting after each snapshot.
     """
     state = MeshState()

@@ -11,17 +11,14 @@ from torch.nn import functional
 
 from lab.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_run
 from model.checkpoint import Checkpoint
-from model.decision.meta_inputs import detect_inputs, rank_exchange, rank_inputs, rank_mask
-from model.decision.meta_model import MetaModel
+from model.decision.meta_model import MetaModel, detect_inputs, rank_exchange, rank_inputs, rank_mask
 from model.decision.ranking import measured_nats, with_neighbours
 from model.decision.verdict_building import AFFECTED_SHARE, build_verdict
-from model.evidence.evidence import Evidence
-from model.evidence.gather import gather
+from model.evidence.gather import Evidence, gather
 from model.evidence.kinds import K
 from model.incidents.memory import IncidentMemory
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import follow_scores
-from model.incidents.verdict_context import VerdictContext
 from model.scoring.score import score, whole_mesh
 from model.scoring.surprises import assemble_scores, surprises
 from model.snapshot import IntArray

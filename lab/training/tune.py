@@ -54,9 +54,7 @@ def tune(
 
     Args:
         checkpoint: to begin with.
-        snapshots: of one mesh.
         options: with which the mesh is scored, to find the time without alerts.
-        steps: of training.
 
     Raises:
         BadRecording: there are too few snapshots, or too few without alerts.

@@ -10,13 +10,12 @@ moves away from or towards deviates by itself.
 import numpy as np
 
 from model.decision.ranking import with_neighbours
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
-from model.evidence.strongest import largest_of_group
 from model.features import Array
 from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import Tracks
-from model.ordering import largest_of_rows
+from model.ordering import largest_of_group, largest_of_rows
 from model.snapshot import BoolArray, IntArray
 
 OWN_SHARE = 0.8  # of the page level, from which a symptom alone makes a service suspect
@@ -35,12 +34,6 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
 
     Errors can make a caller slow, because it retries, but not the median of its own time. Slow callees make it fail,
     because it waits in vain. A service that disappeared never exceeds the page level itself; its callers show it.
-
-    Args:
-        evidence: of the snapshot.
-        tracks: page scores of the last snapshots, this one included.
-        level: page level.
-        policy: how many snapshots confirm a service.
     """
     count = len(evidence.names)
     if evidence.attribution is None or not count:
@@ -83,8 +76,6 @@ def independent_of(evidence: Evidence, rows: IntArray, independent: BoolArray) -
     """Return the independent services of an incident. If traffic moved, only services that disappeared are.
 
     Args:
-        evidence: of the snapshot.
-        rows: of the incident's services.
         independent: ``[M]`` by :func:`find_independent`.
     """
     found = rows[independent[rows]]

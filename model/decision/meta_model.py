@@ -1,11 +1,78 @@
-"""The meta-model: two small networks. One ranks suspects, the other estimates the probability of an incident."""
+"""The meta-model: two small networks, and their inputs from the evidence. One ranks suspects, the other estimates the
+probability of an incident."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kernels import ops
-from model.decision.meta_inputs import DETECT_INPUTS, RANK_INPUTS
+from model.evidence.gather import Evidence
+from model.evidence.kinds import EvidenceKind, K
+from model.features import Array
+from model.incidents.memory import IncidentMemory
+from model.snapshot import BoolArray, IntArray
+
+EITHER_WAY = (
+    EvidenceKind.RISE,
+    EvidenceKind.FALL,
+    EvidenceKind.CONNECTIONS,
+    EvidenceKind.CALLERS,
+    EvidenceKind.REMOTES,
+)
+RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
+DETECT_INPUTS = 8
+STREAK = 3  # snapshots
+# Kinds of evidence for latency and their equivalents for errors. Training exchanges them at random.
+COUNTERPARTS = {
+    EvidenceKind.LATENCY: EvidenceKind.ERROR,
+    EvidenceKind.LATENCY_RAW: EvidenceKind.ERROR_RAW,
+    EvidenceKind.CALLS_IN_LATENCY: EvidenceKind.CALLS_IN_ERROR,
+}
+
+
+def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
+    """Return ``[R, RANK_INPUTS]``: the evidence of each candidate, absolute and relative to the strongest of its group.
+
+    Each value has the sign in which it counts; load has both. There is no level, age or mesh size among the inputs.
+    """
+    kinds = evidence.kinds[rows]
+    beside = kinds / np.maximum(kinds.max(axis=0, initial=0), 1.0)
+    signed = []
+    for table in (kinds / 5, beside):
+        signed += [table, -table[:, EITHER_WAY]]
+        table[:, EvidenceKind.CALLEES] *= -1
+    logit = evidence.root_cause_logit[rows] - evidence.root_cause_logit[rows].max(initial=0)
+    signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(logit, -10, 10)[:, None] / 5]
+    table = np.concatenate(signed, axis=1)
+    return torch.from_numpy(table.astype(np.float32))
+
+
+def rank_mask(kinds: BoolArray, *, logit: bool) -> Array:
+    """Return ``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` derives from these kinds ``[K]`` and from the
+    network's logit."""
+    table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
+    return np.concatenate([table, table, [True, logit]]).astype(np.float32)
+
+
+def rank_exchange() -> Tensor:
+    """Return ``[RANK_INPUTS]``: the inputs of :func:`rank_inputs` with latency and errors exchanged."""
+    places = np.arange(RANK_INPUTS)
+    for table in (0, K + len(EITHER_WAY)):
+        for latency, error in COUNTERPARTS.items():
+            pair = [table + latency, table + error]
+            places[pair] = places[pair[::-1]]
+    return torch.from_numpy(places)
+
+
+def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> Tensor:
+    """Return ``[DETECT_INPUTS]``: the three highest page scores relative to the page level, how many services deviate,
+    and in how many of the last three snapshots one did."""
+    top = np.sort(np.append(evidence.page, [0, 0, 0]))[::-1][:3] / max(level, 1.0)
+    streak = max((track.times_above(level, STREAK) for track in memory.tracks.values()), default=0)
+    symptoms = np.sort(np.append(evidence.affected, [0, 0]))[::-1][:2] / max(level, 1.0)
+    counts = np.log1p(np.array(evidence.counts[1:]))
+    return torch.from_numpy(np.concatenate([top, symptoms, counts, [streak]]).astype(np.float32))
 
 
 class RankingNetwork(nn.Module):

@@ -2,25 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from model.decision.regular_work import overdue_reason
-from model.decision.suspects import reasons_of
-from model.evidence.evidence import Evidence
+from model.decision.ranking import reasons_of
+from model.evidence.gather import Evidence
 from model.evidence.resources import Trend
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS
-from model.incidents.confirmation import confirm_services
-from model.incidents.continuity import PastNotice, renew
-from model.incidents.groups import groups
-from model.incidents.matching import FoundGroup, MatchedIncidents, match_incidents
+from model.incidents.matching import FoundGroup, MatchedIncidents, groups, match_incidents
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident, likely_services
-from model.incidents.policy import AlertPolicy
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.open_incident import OpenIncident, PastNotice, likely_services, renew
+from model.incidents.policy import AlertPolicy, VerdictContext
+from model.incidents.schedule import Schedule, Work, is_overdue
+from model.incidents.threshold import confirm_services
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
-from model.verdict import MAX_SUSPECTS, Reason, Severity, Suspect
+from model.verdict import MAX_SUSPECTS, OVERDUE, Reason, Severity, Suspect
 
 NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # k of the last n snapshots above the level; a notice is not urgent
@@ -123,4 +120,19 @@ def _rising_reason(trend: Trend, now: datetime) -> Reason:
     began = now - timedelta(seconds=trend.seconds)
     return Reason(
         metric=trend.metric, observed=trend.observed, expected=trend.usual, since=began, forecast=trend.forecast
+    )
+
+
+def overdue_reason(schedule: Schedule, name: str, now: datetime, interval_seconds: float) -> tuple[Reason, ...]:
+    """Return why a service has a notice although it uses nothing: its regular work did not run. Empty if it did."""
+    work = schedule.works.get(name, Work())
+    if not is_overdue(work, now.timestamp(), interval_seconds):
+        return ()
+    return (
+        Reason(
+            metric=OVERDUE,
+            observed=now.timestamp() - work.came,
+            expected=work.period,
+            since=datetime.fromtimestamp(work.came, UTC),
+        ),
     )

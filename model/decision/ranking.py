@@ -1,16 +1,21 @@
-"""The ranking of suspects: what was learned, what was measured, and the probability of an incident."""
+"""The ranking of suspects with their reasons: what was learned and measured, and the probability of an incident."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.decision.meta_inputs import detect_inputs, rank_inputs
-from model.decision.meta_model import MetaModel
-from model.evidence.evidence import Evidence
+from model.decision.meta_model import MetaModel, detect_inputs, rank_inputs
+from model.evidence.explanations import Fact
+from model.evidence.gather import Evidence
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.features import Array
 from model.incidents.memory import IncidentMemory
+from model.incidents.policy import VerdictContext
 from model.snapshot import IntArray
+from model.verdict import MAX_SUSPECTS, Reason, Suspect
 
 # Nats in the ranking for each decade of page score, whatever was learned. Many more decades than a disappearance has
 # show the damage rather than the cause.
@@ -70,3 +75,67 @@ def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, lev
     with torch.inference_mode():
         logit = meta.incident_logit(detect_inputs(evidence, memory, level))
     return float(torch.sigmoid(logit))
+
+
+def suspects(
+    meta: MetaModel,
+    evidence: Evidence,
+    rows: IntArray,
+    memory: IncidentMemory,
+    when: VerdictContext,
+    preferred: Array,
+    independent: IntArray | None = None,
+) -> tuple[Suspect, ...]:
+    """Rank these candidates by root-cause score and explain the best ones.
+
+    Args:
+        preferred: ``[M]`` nats for services that feedback named before.
+        independent: candidates with a fault of their own, which are explained although others are more suspect.
+    """
+    if not len(rows):
+        return ()
+    share = root_cause_shares(meta, evidence, rows, preferred)
+    order = np.argsort(-share, kind="stable")
+    kept = np.isin(rows[order], [] if independent is None else independent)
+    kept[: MAX_SUSPECTS - min(int(kept[MAX_SUSPECTS:].sum()), MAX_SUSPECTS - 1)] = True
+    found = []
+    for i in order[kept][:MAX_SUSPECTS].tolist():
+        row = int(rows[i])
+        reasons, context = reasons_of(evidence, row, memory, when), _context_of(evidence, row, memory, when)
+        found.append(Suspect(evidence.names[row], float(share[i]), reasons, context))
+    return tuple(found)
+
+
+def reasons_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
+    now, explanation = when.observed_at, evidence.explanation
+    since = _deviating_since(evidence, row, memory, now)
+    if explanation.gone[row]:
+        since = min(since, now - timedelta(seconds=(int(explanation.gone[row]) - 1) * when.interval_seconds))
+    found = [_as_reason(fact, since) for fact in explanation.reasons[row]]
+    if found:  # the load is reported once
+        found[0] = replace(found[0], load=float(explanation.load[row]))
+    return tuple(found)
+
+
+def _context_of(evidence: Evidence, row: int, memory: IncidentMemory, when: VerdictContext) -> tuple[Reason, ...]:
+    """Return ``Suspect.context``."""
+    since = _deviating_since(evidence, row, memory, when.observed_at)
+    facts = evidence.explanation.context.get(row, ())
+    return tuple(_as_reason(fact, since) for fact in facts)
+
+
+def _as_reason(fact: Fact, since: datetime) -> Reason:
+    return Reason(
+        metric=fact.metric,
+        observed=fact.observed,
+        expected=fact.expected,
+        since=since,
+        source=fact.source,
+        destination=fact.destination,
+    )
+
+
+def _deviating_since(evidence: Evidence, row: int, memory: IncidentMemory, now: datetime) -> datetime:
+    """Return the first snapshot of a candidate's present deviation."""
+    track = memory.tracks.get(evidence.names[row])
+    return track.above_since or now if track else now

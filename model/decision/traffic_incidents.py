@@ -8,11 +8,10 @@ from datetime import datetime
 import numpy as np
 
 from model.evidence.traffic import MESH, TrafficChange, contains, traffic_score
-from model.incidents.confirmation import confirm_services, is_confirmed
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident, advance_quiet, incident_id, is_over, reopen
-from model.incidents.policy import AlertPolicy
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.policy import AlertPolicy, VerdictContext
+from model.incidents.threshold import confirm_services
 from model.verdict import Reason, Severity, Suspect, worst
 
 MIN = 3  # snapshots that confirm a change, however long they are
@@ -42,12 +41,9 @@ def follow_traffic(
     """Match the changes of traffic in a snapshot with the open incidents of traffic.
 
     Args:
-        changes: in this snapshot.
         memory: with the open incidents of traffic, and the scopes that were not as usual before.
         alerted: services in other alerts. If they are all that gets fewer requests, their alert says why.
         silent: services whose telemetry is missing. A service that cannot be seen is not back to normal.
-        policy: how many snapshots confirm a change, and end an incident.
-        when: time and threshold of the snapshot.
     """
     now = when.observed_at
     by_scope = {change.scope: change for change in changes}
@@ -65,8 +61,8 @@ def follow_traffic(
     unsure = replace(sure, confirm=sure.confirm + sure.doubtful, confirm_of=sure.confirm_of + sure.doubtful)
     above, confirmed = confirm_services(memory.above_traffic, names, scores, 0.5, unsure, now)
     if MESH in far:
-        whole = {MESH: (above[MESH][0] & (1 << sure.confirm_of) - 1, now)}
-        confirmed[names.index(MESH)] = is_confirmed(whole, (MESH,), sure.confirm)[0]
+        newest = above[MESH][0] & ((1 << sure.confirm_of) - 1)
+        confirmed[names.index(MESH)] = newest.bit_count() >= sure.confirm
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
     lately = {(one.scope, _is_surge(one)): one for one in memory.ended_lately(now) if one.scope}
     new = [

@@ -2,32 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 
-from model.decision.alerts import find_lost, follow_alerts
 from model.decision.independent import find_independent, independent_of
 from model.decision.meta_model import MetaModel
 from model.decision.notices import drop_repeated, follow_notices, open_notices, remember_notices, short_services
-from model.decision.ranking import probability, with_neighbours
-from model.decision.suspects import reasons_of, suspects
+from model.decision.ranking import probability, reasons_of, root_cause_shares, suspects, with_neighbours
 from model.decision.traffic_incidents import follow_traffic
-from model.decision.watching import watch
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
+from model.evidence.kinds import led_by_resources
 from model.evidence.level_shifts import excess, lower_evidence, notice_excess
-from model.evidence.page_score import led_by_resources
 from model.evidence.traffic import traffic_score
 from model.features import Array
-from model.incidents.continuity import PastNotice
 from model.incidents.feedback import preference
-from model.incidents.groups import Group, groups, split_muted
 from model.incidents.kind import incident_kind
+from model.incidents.matching import (
+    CLEAR_SHARE,
+    Culprit,
+    FoundGroup,
+    Group,
+    MatchedIncidents,
+    groups,
+    match_incidents,
+    split_muted,
+)
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident, is_recovering, is_unseen
-from model.incidents.policy import AlertPolicy
+from model.incidents.open_incident import OpenIncident, PastNotice, is_recovering, is_unseen
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
-from model.incidents.threshold import LASTING_DECADES, decisive_scores, follow_scores
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.threshold import CLOSES, LASTING_DECADES, SEVERE, began, decisive_scores, follow_scores
 from model.snapshot import BoolArray, IntArray
 from model.verdict import Incident, Severity, Status, Verdict, Watched
 
@@ -39,13 +44,6 @@ def build_verdict(
     meta: MetaModel, evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
 ) -> tuple[Verdict, IncidentMemory]:
     """The verdict of one snapshot.
-
-    Args:
-        meta: trained.
-        evidence: of the services worth a look, calls between parts included.
-        memory: what alerting remembered, advanced to this snapshot.
-        policy: when to alert.
-        when: time, sequence, levels, and what is missing.
 
     Returns:
         The verdict and what alerting remembers next. There is no incident while the mesh warms up.
@@ -176,11 +174,7 @@ def add_reconstruction(
     """Return a verdict and its memory with the mesh as a whole. If the loss is not known, nothing is learned.
 
     Args:
-        verdict, memory: of the services.
-        loss: L_recon of the snapshot.
         embedding: mean embedding, float32 ``[D]``.
-        policy: when to alert.
-        when: time and interval.
     """
     history = memory.reconstruction
     if history.model != verdict.model_digest:
@@ -209,7 +203,8 @@ def _watch(
 ) -> tuple[Watched, ...]:
     """Return what is unusual, and not confirmed."""
     row = {name: i for i, name in enumerate(evidence.names)}
-    return watch(evidence.names, memory, when.level, policy, lambda name: reasons_of(evidence, row[name], memory, when))
+    found = watch(evidence.names, memory, when.level, policy)
+    return tuple(replace(one, reasons=reasons_of(evidence, row[one.service], memory, when)) for one in found)
 
 
 def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext) -> Array:
@@ -285,3 +280,108 @@ def _describe_traffic(incident: OpenIncident, evidence: Evidence, policy: AlertP
         suspects_at=incident.suspects_at,
         scope=incident.scope,
     )
+
+
+UNSEEN_SECONDS = 900.0  # without telemetry of its services, after which an incident is given up ...
+BLIND_SHARE = 0.5  # ... unless more than this share of the services is silent
+
+
+def follow_alerts(
+    meta: MetaModel,
+    evidence: Evidence,
+    memory: IncidentMemory,
+    found: Sequence[Group],
+    policy: AlertPolicy,
+    when: VerdictContext,
+) -> MatchedIncidents:
+    """Match the groups of this snapshot with the open incidents that raise an alert."""
+    described = [
+        FoundGroup(
+            group,
+            first_evidence(evidence, group, memory, policy, when),
+            Severity.MINOR,  # until its harm is known
+            _culprit(meta, evidence, group, memory, policy, when) if group.confirmed else Culprit(),
+        )
+        for group in found
+    ]
+    before = [i for i in memory.open if i.is_alert and not i.scope]
+    pages = dict(zip(evidence.names, evidence.page.tolist(), strict=True))
+    high = {name for name, page in pages.items() if page > CLOSES * when.level}
+    unseen = {one.id for one in before if is_unseen(one, evidence.unseen)}
+    return match_incidents(
+        before,
+        described,
+        evidence.names,
+        policy.clear,
+        when.interval_seconds,
+        deviating=high,
+        above={name for name in high if pages[name] >= when.level},
+        unseen=unseen,
+        lately=[one for one in memory.ended_lately(when.observed_at) if not one.scope],
+    )
+
+
+def find_lost(
+    evidence: Evidence, incidents: Sequence[OpenIncident], policy: AlertPolicy, when: VerdictContext
+) -> tuple[str, ...]:
+    """Return the ids of the incidents of which nothing was seen for too long, although snapshots come. If they show
+    nothing of most services, they are as good as missing."""
+    is_blind = evidence.silence is not None and evidence.silence.share > BLIND_SHARE
+    longest = policy.longest_gap_seconds if is_blind else min(UNSEEN_SECONDS, policy.longest_gap_seconds)
+    return tuple(
+        incident.id
+        for incident in incidents
+        if is_unseen(incident, evidence.unseen) and incident.unseen * when.interval_seconds > longest
+    )
+
+
+def _culprit(
+    meta: MetaModel, evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> Culprit:
+    """Return the service where a group probably starts, and when it arose if it is confirmed and severe."""
+    rows = with_neighbours(group.rows, evidence.calls)
+    share = root_cause_shares(meta, evidence, rows, np.zeros(len(evidence.names), np.float32))
+    best = int(share.argmax())
+    if share[best] < CLEAR_SHARE:
+        return Culprit()
+    name = evidence.names[rows[best]]
+    is_severe = evidence.page[rows[best]] > SEVERE * when.level
+    track = memory.tracks.get(name)
+    if not is_severe or track is None or track.times_above(when.level, policy.confirm_of) < policy.confirm:
+        return Culprit(name)
+    return Culprit(name, track.above_since)
+
+
+def first_evidence(
+    evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+) -> datetime:
+    """Return when the first deviation of a group began."""
+    names = [evidence.names[row] for row in group.rows]
+    now, interval = when.observed_at, when.interval_seconds
+    return min((began(memory.tracks, name, when.level, policy, now, interval) for name in names), default=now)
+
+
+MAX_WATCHED = 5
+MIN_SEEN = 2  # snapshots of a moderate deviation, from which it is worth watching
+
+
+def watch(names: Sequence[str], memory: IncidentMemory, threshold: float, policy: AlertPolicy) -> tuple[Watched, ...]:
+    """Return the services to watch, the most unusual first, without their reasons."""
+    involved = {name for one in memory.open if not one.scope for name in one.members}
+    found = []
+    for name in memory.tracks.keys() & set(names) - involved:
+        track = memory.tracks[name]
+        now, watched = track.scores[0], threshold - LASTING_DECADES
+        if now >= threshold:
+            doubtful = 0 if now >= SEVERE * threshold else policy.doubtful
+            needed, since = policy.confirm + doubtful, track.above_since or track.unusual_since
+            seen = min(track.times_above(threshold, policy.confirm_of + doubtful), needed - 1)
+            found.append(Watched(name, now, threshold, since, seen, needed))
+        elif (
+            now >= watched
+            and (seen := min(track.times_above(watched, policy.lasting_of), policy.lasting - 1)) >= MIN_SEEN
+        ):
+            found.append(Watched(name, now, watched, track.unusual_since, seen, policy.lasting))
+    muted = memory.active_mutes.is_muted([one.service for one in found]).tolist()
+    listed = [one for one, hidden in zip(found, muted, strict=True) if not hidden]
+    return tuple(sorted(listed, key=lambda one: (-one.score, one.service))[:MAX_WATCHED])

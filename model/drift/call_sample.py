@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.blocks import SLOTS
 from model.snapshot import IntArray
+
+BLOCK_SECONDS = 21_600  # of a block, which is compared with the same hours of the days before
+SLOTS = 4  # blocks of a day
+
 
 MAX_CALLS = 256
 Hashes = NDArray[np.uint32]
@@ -42,7 +45,6 @@ class CallSample:
 
         Args:
             ends: ``[2, E]``, hashes of their callers and callees.
-            block: its number.
             oldest: calls that were last seen before this block leave the sample.
         """
         hashes, unique = np.unique(_hash_calls(ends), return_index=True)
@@ -83,10 +85,6 @@ class CallSample:
         A call has ended if it is not made at hours at which it was. It has moved its ends, the calls that its caller
         answers, by their latency, and those that its callee makes, by their rate. A new call has moved itself alone,
         and a service that has no other calls. A change counts for the part of the week before it.
-
-        Args:
-            block: with its calls added.
-            week: blocks.
         """
         now = self.seen == block
         known = now | ((self.hours & (1 << block % SLOTS)) > 0)

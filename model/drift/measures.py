@@ -6,7 +6,7 @@ hours of the mesh's own last week. With training, four blocks are taken together
 ========== ==================== ======= ==============================================================================
 kind       of                   unit    value
 ========== ==================== ======= ==============================================================================
-values     each population      1       population stability index, see ``psi.py`` and ``populations.py``
+values     each population      1       population stability index, see ``populations.py``
 tails      each channel         decades log10 of how often it enters its tail, over how often it does in the reference
 missing    each channel, week   share   values that are missing, less the share in the week
 calls      the mesh, week       share   calls that were first made in the last four days, see ``call_sample.py``
@@ -20,7 +20,7 @@ retirement is then no drift of the mesh, and drift of the others shows beside it
 
 Limits were chosen on simulated meshes (``bench_drift``, in the tree of a56a3c09). Against training, limits of values
 come with the weights: 2.5 times the largest distance of a training mesh from the mean of the others. The index
-of a mesh of n services is larger by chance the smaller n is (its mean without drift grows as 1/n, see ``psi.py``), so a
+of a mesh of n services is larger by chance the smaller n is (its mean without drift grows as 1/n), so a
 mesh of 20 services can be farther away than any training mesh without drift.
 """
 
@@ -31,6 +31,35 @@ import numpy as np
 
 from model.drift.populations import CHANNELS, POPULATIONS
 from model.features import Array
+
+EMPTY = 0.002  # share added to every bin, so that a service that enters an empty bin does not count as infinitely far
+
+
+def population_stability_index(p: Array, q: Array) -> Array:
+    """Return the population stability index of histograms ``[..., B]``; it is 0 if they are equal, and symmetric.
+
+    The index of shares p and q in the same bins is ``sum((p - q) * ln(p / q))``, the sum of the two Kullback-Leibler
+    divergences (Jeffreys 1946). Of n and m independent draws from the same shares, it is about ``(1/n + 1/m)`` times a
+    chi-square of B - 1 degrees of freedom (Yurdakul and Naranjo, *Journal of Risk Model Validation* 14(4), 2020); a
+    mesh counts as n services, however often each is measured.
+
+    Args:
+        p, q: shares that sum to 1, or zeros for a population without values.
+    """
+    a, b = _fill(p), _fill(q)
+    index: Array = ((a - b) * np.log(a / b)).sum(axis=-1)
+    return index
+
+
+def moved_share(p: Array, q: Array) -> Array:
+    """Return the least share, 0 to 1, that changes its bin between histograms ``[..., B]``: the total variation."""
+    moved: Array = np.abs(p - q).sum(axis=-1) / 2
+    return moved
+
+
+def _fill(shares: Array) -> Array:
+    filled: Array = (shares + np.float32(EMPTY)) / np.float32(1 + EMPTY * shares.shape[-1])
+    return filled
 
 
 class Reference(StrEnum):
@@ -54,8 +83,6 @@ class Measure:
     """One measure.
 
     Attributes:
-        reference: what the mesh is compared with.
-        kind: what is compared.
         channel: name of the population, or ``mesh``.
     """
 

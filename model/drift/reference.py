@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from model.drift.measures import population_stability_index
 from model.drift.populations import BINS, POPULATIONS
-from model.drift.psi import population_stability_index
 from model.errors import IncompatibleWeights
 from model.features import Array
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.blocks import BLOCK_SECONDS, SLOTS
-from model.drift.call_sample import CallSample
+from model.drift.call_sample import BLOCK_SECONDS, SLOTS, CallSample
 from model.drift.measures import MEASURES, no_distances
 from model.drift.populations import BINS, CHANNELS, POPULATIONS, ValueCounts, no_values
 from model.features import Array
@@ -27,7 +26,6 @@ class DriftSketch:
 
     Attributes:
         counts: values of the block in progress.
-        samples: snapshots counted in it.
         block: its number, in ``BLOCK_SECONDS`` since 1970; -1 before the first snapshot.
         recent: float16 ``[SLOTS, P, BINS]`` shares of the last block of each slot of the day.
         recent_blocks: int64 ``[SLOTS]`` their numbers; -1: none.

@@ -78,7 +78,6 @@ def attribute(observation: Observation, edge_index: IntArray, rows: IntArray) ->
     """Divide the symptoms of callers among their calls.
 
     Args:
-        observation: of the mesh.
         edge_index: ``[2, E]`` rows of the mesh's services.
         rows: ``[C]`` calls of interest, ascending. All calls of their callers count for the limit of 1.
     """
@@ -96,12 +95,6 @@ def _divide(
 ) -> Array:
     """Return the share of the rise of its caller's metric that each of the calls ``rows`` explains, ``[C]``; 0 for
     other callers. Usually the metric of hardly any caller rose.
-
-    Args:
-        observation, edge_index, rows: as of :func:`attribute`.
-        callers: rows of the services whose metric rose.
-        rises: by how much.
-        channel: of the metric.
     """
     share = np.zeros(len(rows), np.float32)
     if not len(callers):

@@ -26,12 +26,7 @@ RELIEVING = frozenset({"scale_out"})  # planned changes after which a service do
 
 
 def busy_cpu(state: MeshState, observation: Observation) -> Array:
-    """Return which services ``[N]`` need far more CPU than ever in the window, as 1 and 0.
-
-    Args:
-        state: of the mesh, including the snapshot.
-        observation: of the snapshot.
-    """
+    """Return which services ``[N]`` need far more CPU than ever in the window, as 1 and 0."""
     node, offset = observation.node, np.float32(NODE_CHANNELS[CPU].offset)
     busy = np.zeros(len(state.node_ids), np.float32)
     value, expected = (np.exp(v[:, CPU]) - offset for v in (node.value, node.expected))
@@ -62,10 +57,6 @@ def _is_above(lately: Array, before: Array) -> BoolArray:
 def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
     """Return CPU utilization, and CPU for each request, of k services, ``[len(window), k, 2]``, newest first; not a
     number where they are not known. Nothing is known about the time before a planned change.
-
-    Args:
-        window: oldest first.
-        row: of each service in the table of the mesh, where most snapshots have it, too.
     """
     names = tuple(row)
     metrics = np.zeros((len(window), len(names), len(NODE_METRICS)), np.float32)

@@ -77,7 +77,6 @@ def find_common_causes(state: MeshState, observation: Observation, floor: float)
     """Return what the calls share that are slow or fail on the way.
 
     Args:
-        state, observation: of the mesh.
         floor: least rise of a latency that counts, s.
     """
     return CommonCauses(*(_find_shared(state, observation, c, floor) for c in SYMPTOMS))
@@ -90,8 +89,6 @@ def symptom_of(
     by their requests; 0 without any.
 
     Args:
-        state, observation: of the mesh.
-        channel: of the symptom.
         of: ``[E]`` which calls.
         end: 0: of the services that make them, 1: that get them.
     """
@@ -126,7 +123,6 @@ def load_of(state: MeshState, observation: Observation, retried: BoolArray, keep
     """Return the requests to services relative to usual, ``[M]``, without the retries of what they fail themselves.
 
     Args:
-        state, observation: of the mesh.
         retried: ``[E]`` by :func:`find_retried`.
         keep: ``[M]`` rows of the services.
     """

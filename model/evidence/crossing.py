@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EvidenceKind
 from model.features import Array
 from model.network.contract import MeshNetwork

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from model.evidence.common_cause import Shared
+from model.evidence.common_cause import OF_CALLER, Shared, symptom_of
+from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
+from model.evidence.materiality import material, matters
+from model.evidence.scored_mesh import ScoredMesh
 from model.features import (
     CONNECTIONS,
     CPU,
@@ -23,11 +26,12 @@ from model.features import (
     RATE,
     Array,
     amount_of,
+    rate_of,
     share_of,
 )
-from model.ordering import largest_of_rows
+from model.ordering import largest_of_group, largest_of_rows
 from model.snapshot import BoolArray, IntArray
-from model.state.mesh_state import MeshState, Observation
+from model.state.mesh_state import Observation
 from model.verdict import (
     DROPPED,
     LOSES,
@@ -82,81 +86,31 @@ FIRST = np.float32(1.01)  # times the strongest other reason: a cause comes befo
 
 
 @dataclass(frozen=True, slots=True)
-class SharedSymptom:
-    """A symptom of the calls that share a cause with a candidate.
-
-    Attributes:
-        series: one of ``SHARED_SERIES``.
-        surprise: ``[M]``; 0 without such calls.
-        observed, expected: ``[M]`` in the symptom's unit.
-    """
-
-    series: str
-    surprise: Array
-    observed: Array
-    expected: Array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strength:
-    """How strong each possible reason is.
-
-    Attributes:
-        node: ``[M, 9]`` surprise of the candidates' own series.
-        node_matters: ``[M, 9]`` how much each deviation matters, 0 to 1.
-        into: int64 ``[I]`` calls into candidates.
-        call, call_matters: ``[I, 3]`` the same for their ``SYMPTOMS``.
-        vanished: ``[M]`` surprise of a disappearance, or of calls that moved or dropped.
-        young: bool ``[E]`` calls that are new.
-        dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
-        shared: the symptoms of calls that share a cause with a candidate.
-        sends_more: bool ``[M]`` candidates that make more calls than their requests explain.
-    """
-
-    node: Array
-    node_matters: Array
-    into: IntArray
-    call: Array
-    call_matters: Array
-    vanished: Array
-    young: BoolArray
-    dropped: BoolArray
-    shared: tuple["SharedSymptom", ...]
-    sends_more: BoolArray
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that helps to tell the kind of a candidate's fault: a metric of it, or of the calls that it makes to
-    ``destination``."""
+    """A metric of a candidate, of a call into it from ``source``, or of calls that it makes to ``destination``; in the
+    metric's unit, 1/s for calls that are new, lost, moved or dropped."""
 
     metric: str
     observed: float
     expected: float
     destination: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The reasons for M candidates.
+    """What there is to say about M candidates.
 
     Attributes:
-        series: int64 ``[M, 3]`` strongest series of each, index into ``SERIES``; -1: none.
-        peer: int64 ``[M, 3]`` the other end of the call, index into ``peers``; -1: a metric of the candidate itself.
-        observed, expected: ``[M, 3]`` in the metric's unit; 1/s for calls that are new, lost, moved or dropped.
+        reasons: the strongest series of each, strongest first.
         gone: ``[M]`` snapshots since the candidate was last seen; 0: it is present.
         load: ``[M]`` requests now relative to usual; 1: unchanged or unknown.
-        peers: ids that ``peer`` refers to.
-        context: facts on candidates beside their reasons, by row; see :func:`_context`.
+        context: facts that help to tell the kind of a candidate's fault beside its reasons, by row.
     """
 
-    series: IntArray
-    peer: IntArray
-    observed: Array
-    expected: Array
+    reasons: tuple[tuple[Fact, ...], ...]
     gone: IntArray
     load: Array
-    peers: tuple[str, ...]
     context: dict[int, tuple[Fact, ...]]
 
 
@@ -175,89 +129,67 @@ class _Table:
         self.surprise[rows, column], self.worth[rows, column] = surprise, worth
 
 
-def explain(
-    state: MeshState,
-    observation: Observation,
-    strength: Strength,
-    node_expected: Array,
-    edge_expected: Array,
-    keep: IntArray,
-) -> Explanation:
+def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) -> Explanation:
     """Select the reasons for the candidates.
 
     Args:
-        state, observation: of the mesh.
-        strength: how strong each possible reason is.
-        node_expected, edge_expected: ``[N, 9]``, ``[E, 5]`` in transformed units.
+        kinds: ``[N, K]`` evidence.
+        dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
         keep: ``[M]`` rows of the candidates.
     """
+    state, observation, found = mesh.state, mesh.observation, mesh.surprise
+    node_expected, edge_expected = found.node_expected, found.edge_expected
     shape = len(keep), len(SERIES)
     table = _Table(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.full(shape, -1))
     discount = np.array([CONTEXT.get(c, 1.0) for c in range(OWN)], np.float32)
-    table.surprise[:, :OWN], table.worth[:, :OWN] = strength.node, strength.node * strength.node_matters * discount
-    _add_calls(state, strength, keep, table)
+    own = found.node[keep]
+    own_matters = matters(observation.node.value[keep], node_expected[keep], mesh.repeats[0][keep], mesh.floors)
+    table.surprise[:, :OWN], table.worth[:, :OWN] = own, own * own_matters * discount
+    _add_calls(mesh, keep, table)
     gone = observation.presence.gone[keep]
-    _add_moved_calls(state, observation, strength, keep, table, gone)
-    for one in strength.shared:
-        rows = np.flatnonzero(one.surprise >= MIN_SURPRISE)
-        table.add(
-            rows, one.series, one.surprise[rows], FIRST * np.maximum(one.surprise, largest_of_rows(table.worth))[rows]
-        )
+    _add_moved_calls(mesh, kinds[keep, EvidenceKind.VANISHED], dropped, keep, table, gone)
+    shared = _add_shared_symptoms(mesh, keep, table)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MAX]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
     is_strong = (surprise >= MIN_SURPRISE) & (worth >= np.maximum(MIN, MIN_SHARE * worth[:, :1]))
     series = np.where(is_strong, best, -1)
     call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
     of_call = call >= 0
-    source, destination = state.edge_index[:, call[of_call]]
-    itself = np.broadcast_to(keep[:, None], call.shape)[of_call]
-    named, place = np.unique(np.where(source == itself, destination, source), return_inverse=True)
-    peer = np.full(call.shape, -1)
-    peer[of_call] = place
     observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
     is_moved = of_call & (series >= OWN + CALLS)
-    observed[is_moved], expected[is_moved] = _traffic(observation, strength.young, call[is_moved])
-    for one in strength.shared:
-        is_shown = series == SERIES.index(one.series)
-        np.copyto(observed, one.observed[:, None], where=is_shown)
-        np.copyto(expected, one.expected[:, None], where=is_shown)
-    names = tuple(state.node_ids[row] for row in named.tolist())
+    observed[is_moved], expected[is_moved] = _traffic(mesh, call[is_moved])
+    for name, (now, usual) in shared.items():
+        is_shown = series == SERIES.index(name)
+        np.copyto(observed, now[:, None], where=is_shown)
+        np.copyto(expected, usual[:, None], where=is_shown)
+    reasons: list[list[Fact]] = [[] for _ in keep]
+    for m, k in np.argwhere(series >= 0).tolist():
+        peer = ""
+        if of_call[m, k]:
+            source, destination = state.edge_index[:, call[m, k]].tolist()
+            peer = state.node_ids[destination if source == keep[m] else source]
+        name, values = SERIES[series[m, k]], (float(observed[m, k]), float(expected[m, k]))
+        reasons[m].append(Fact(name, *values, *((peer, "") if name == MOVED else ("", peer))))
     gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
     load = _load(observation, keep)
     context: dict[int, tuple[Fact, ...]] = {}
-    for m in np.flatnonzero(strength.sends_more).tolist():
-        context[m] = _outgoing_calls(state, observation, strength.young, int(keep[m]), float(load[m]))
+    for m in np.flatnonzero(kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK).tolist():
+        context[m] = _outgoing_calls(mesh, int(keep[m]), float(load[m]))
     for m, c in _scarce_resources(table, series):
         rows, no_call, resource = keep[m : m + 1], np.array([-1]), np.array([c])
         value, usually = _values(observation, node_expected, edge_expected, rows, no_call, resource)
         context[m] = (*context.get(m, ()), Fact(SERIES[c], float(value[0]), float(usually[0])))
-    return Explanation(
-        series=series,
-        peer=peer,
-        observed=observed,
-        expected=expected,
-        gone=gone_for,
-        load=load,
-        peers=names,
-        context=context,
-    )
+    return Explanation(reasons=tuple(map(tuple, reasons)), gone=gone_for, load=load, context=context)
 
 
-def _outgoing_calls(
-    state: MeshState, observation: Observation, young: BoolArray, row: int, load: float
-) -> tuple[Fact, ...]:
+def _outgoing_calls(mesh: ScoredMesh, row: int, load: float) -> tuple[Fact, ...]:
     """Return the total of a service's calls, and the error rate of those that fail most, if it makes at least
-    ``MORE_CALLS`` times as many as usual, in total and for each request.
-
-    Args:
-        state, observation: of the mesh.
-        young: ``[E]`` calls that are new.
-        row: of the service.
-        load: its requests relative to usual.
-    """
-    edge, error = observation.edge, EDGE_CHANNELS[ERROR]
+    ``MORE_CALLS`` times as many as usual, in total and for each request; ``load`` are its requests relative to
+    usual."""
+    state = mesh.state
+    edge, error = mesh.observation.edge, EDGE_CHANNELS[ERROR]
     calls = np.flatnonzero(state.edge_index[0] == row)
-    now, usual = _traffic(observation, young, calls)
+    now, usual = _traffic(mesh, calls)
     made, due = float(now.sum()), float(usual.sum())
     if due <= 0 or made < MORE_CALLS * due * max(load, 1.0):
         return ()
@@ -290,7 +222,6 @@ def _values(
     """Return observed and expected values of services' own series or of calls, in the metrics' units; 0 for series -1.
 
     Args:
-        observation, node_expected, edge_expected: of the mesh.
         node, edge, series: rows of services, rows of calls, and indices into ``SERIES``, of shapes that broadcast.
     """
     node, edge, series = np.broadcast_arrays(node, edge, series)
@@ -309,43 +240,70 @@ def _values(
     return observed, expected
 
 
-def _add_calls(state: MeshState, strength: Strength, keep: IntArray, table: _Table) -> None:
-    """Add the strongest call into each candidate for each symptom, in place. Series that repeat a symptom count
-    less."""
+def _add_calls(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
+    """Add the strongest call into each candidate for each symptom, in place, unless it is because of its caller. Series
+    that repeat a symptom count less."""
+    state, found = mesh.state, mesh.surprise
     row = np.full(len(state.node_ids), -1)
     row[keep] = np.arange(len(keep))
-    target = row[state.edge_index[1, strength.into]]
-    for j in range(CALLS):
-        worth = strength.call[:, j] * strength.call_matters[:, j]
-        order = np.lexsort((strength.call[:, j], worth))  # the strongest is written last
+    into = np.flatnonzero(row[state.edge_index[1]] >= 0)
+    target = row[state.edge_index[1, into]]
+    value, expected = mesh.observation.edge.value[into], found.edge_expected[into]
+    p50, p99, errors = material(value, expected, mesh.repeats[1][into], mesh.floors)
+    slow, failing = mesh.causes.slow_by_caller[into], mesh.causes.failing_by_caller[into]
+    for j, (channel, count, by_caller) in enumerate(
+        zip(SYMPTOMS, (errors, p50, p99), (failing, slow, slow), strict=True)
+    ):
+        surprise = found.edge[into, channel] * ~by_caller
+        worth = surprise * count
+        order = np.lexsort((surprise, worth))  # the strongest is written last
         at, column = target[order], OWN + j
-        table.call[at, column] = strength.into[order]
-        table.surprise[at, column], table.worth[at, column] = strength.call[order, j], worth[order]
+        table.call[at, column] = into[order]
+        table.surprise[at, column], table.worth[at, column] = surprise[order], worth[order]
     for symptom in ALIKE:
         worth = table.worth[:, symptom]
         first = np.arange(len(symptom)) == worth.argmax(axis=1)[:, None]
         table.worth[:, symptom] = np.where(first, worth, REPEATED * worth)
 
 
+def _add_shared_symptoms(mesh: ScoredMesh, keep: IntArray, table: _Table) -> dict[str, tuple[Array, Array]]:
+    """Add the symptoms of the calls that share a cause, in place, at the candidates that make these calls, or that get
+    them. Return what these symptoms are now and usually, ``[M]``, by series."""
+    shared = {}
+    for (what, channel), series in SHARED_SERIES.items():
+        of = mesh.causes.of(channel) == what
+        if not of.any():
+            continue
+        end = 0 if what in OF_CALLER else 1
+        surprise = mesh.surprise.edge[:, channel] * of
+        most = largest_of_group(surprise, mesh.state.edge_index[end], len(mesh.state.node_ids))[keep]
+        now, usual = symptom_of(mesh.state, mesh.observation, channel, of, end)
+        shared[series] = now[keep], usual[keep]
+        rows = np.flatnonzero(most >= MIN_SURPRISE)
+        table.add(rows, series, most[rows], FIRST * np.maximum(most, largest_of_rows(table.worth))[rows])
+    return shared
+
+
 def _add_moved_calls(
-    state: MeshState, observation: Observation, strength: Strength, keep: IntArray, table: _Table, gone: BoolArray
+    mesh: ScoredMesh, vanished: Array, dropped: BoolArray, keep: IntArray, table: _Table, gone: BoolArray
 ) -> None:
     """Add disappearances and calls that are new, lost, moved or dropped, in place: of each kind the call whose traffic
-    changed most."""
-    table.add(np.flatnonzero(gone), VANISHED, strength.vanished[gone], strength.vanished[gone])
+    changed most. ``vanished`` ``[M]`` is the surprise of all of them."""
+    state, new = mesh.state, mesh.new_calls
+    table.add(np.flatnonzero(gone), VANISHED, vanished[gone], vanished[gone])
     table.worth[gone, RATE] = 0  # the disappearance says so already
-    moved = np.flatnonzero(~gone & (strength.vanished >= MIN_SURPRISE)).tolist()
+    moved = np.flatnonzero(~gone & (vanished >= MIN_SURPRISE)).tolist()
     if not moved:
         return
     makes_new = np.zeros(len(state.node_ids), bool)
-    makes_new[state.edge_index[0, strength.young]] = True
-    rows = np.flatnonzero(makes_new[state.edge_index[0]] | strength.dropped)  # of calls that can be a reason
-    (source, destination), young, dropped = state.edge_index[:, rows], strength.young[rows], strength.dropped[rows]
+    makes_new[state.edge_index[0, new]] = True
+    rows = np.flatnonzero(makes_new[state.edge_index[0]] | dropped)  # of calls that can be a reason
+    (source, destination), young, dropped = state.edge_index[:, rows], new[rows], dropped[rows]
     is_older = ~young & makes_new[source]  # usual calls of a caller that also makes new ones
-    now, usual = _traffic(observation, strength.young, rows)
+    now, usual = _traffic(mesh, rows)
     more = now - usual
     for m in moved:
-        worth = float(strength.vanished[m])
+        worth = float(vanished[m])
         for series, changed in (
             (NEW, np.where(young & (destination == keep[m]), more, 0)),
             (MOVED, np.where(young & (source == keep[m]), more, 0)),
@@ -357,11 +315,11 @@ def _add_moved_calls(
                 table.call[m, SERIES.index(series)] = rows[changed.argmax()]
 
 
-def _traffic(observation: Observation, young: BoolArray, rows: IntArray) -> tuple[Array, Array]:
+def _traffic(mesh: ScoredMesh, rows: IntArray) -> tuple[Array, Array]:
     """Return requests of these calls now and usually, 1/s. A new call has 0 usual requests."""
-    offset = np.float32(EDGE_CHANNELS[RATE].offset)
-    now, usual = (np.exp(v[rows, RATE]) - offset for v in (observation.edge.value, observation.edge.expected))
-    return now * observation.edge_present[rows], np.where(young[rows], 0, usual)
+    edge = mesh.observation.edge
+    now, usual = (rate_of(of[rows, RATE]) for of in (edge.value, edge.expected))
+    return now * mesh.observation.edge_present[rows], np.where(mesh.new_calls[rows], 0, usual)
 
 
 def _load(observation: Observation, keep: IntArray) -> Array:

@@ -4,17 +4,16 @@ It is computed over the whole mesh from calibrated surprises. Only the services 
 meta-model.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import NamedTuple
 
 import numpy as np
 
-from model.evidence.attribution import attribute
-from model.evidence.common_cause import OF_CALLER, load_of, symptom_of
-from model.evidence.evidence import Evidence
-from model.evidence.explanations import SHARED_SERIES, SYMPTOMS, Fact, SharedSymptom, Strength, explain
-from model.evidence.filling import find_filling
+from model.evidence.attribution import Attribution, attribute
+from model.evidence.common_cause import load_of
+from model.evidence.explanations import Explanation, Fact, explain
 from model.evidence.finders.bad_change import find_bad_changes
 from model.evidence.finders.canaries import find_worse_canaries
 from model.evidence.finders.disappeared import find_disappeared
@@ -23,28 +22,82 @@ from model.evidence.finders.finder import Finder
 from model.evidence.finders.gross_harm import find_gross_harm
 from model.evidence.finders.rerouted import find_rerouted
 from model.evidence.finders.structure import find_unlikely_calls
-from model.evidence.kinds import AFFECTED, EVENT_SURPRISE, WORTH_A_LOOK, EvidenceKind
+from model.evidence.kinds import (
+    AFFECTED,
+    EVENT_SURPRISE,
+    WORTH_A_LOOK,
+    EvidenceKind,
+    led_by_resources,
+    page_score,
+    without_resources,
+)
 from model.evidence.level_shifts import apply_level_shifts, apply_notice_shifts
-from model.evidence.materiality import material, matters
-from model.evidence.page_score import led_by_resources, page_score, without_resources
-from model.evidence.resources import Trend, cpu_use, shortage, trends
+from model.evidence.resources import Trend, cpu_use, find_filling, shortage, trends
 from model.evidence.saturation import weigh_resources
 from model.evidence.scored_mesh import ScoredMesh
 from model.evidence.series_evidence import series_evidence
-from model.evidence.signals import impatience, merge_facts, pressure, signal_reasons, unusual_signals
-from model.evidence.silence import silence_of, silent_services, unseen_services
-from model.evidence.strongest import largest_of_group
-from model.evidence.traffic import traffic_changes
-from model.features import ERROR, Array
-from model.incidents.planned_changes import DELETIONS
+from model.evidence.signals import impatience, pressure, unusual_signals
+from model.evidence.traffic import TrafficChange, traffic_changes
+from model.features import Array
 from model.incidents.policy import AlertPolicy
 from model.incidents.schedule import Schedule, Use, follow_work
 from model.ordering import largest_of_rows
 from model.scoring.surprises import MeshScores, Surprises, with_rare_failures
-from model.snapshot import BoolArray, IntArray
+from model.snapshot import DELETIONS, BoolArray, IntArray, mark_services
 from model.state.change_impact import KNOWN, OWN
 from model.state.filters import SEEN
 from model.state.mesh_state import MeshState, Observation
+from model.verdict import Silence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The M candidates with the most evidence, and what the meta-model needs to know about the other services.
+
+    Attributes:
+        names: ids of the candidates, worst first.
+        kinds: float32 ``[M, K]``, surprises by :class:`EvidenceKind`.
+        remote: bool ``[M]``: see ``ScoredMesh.remote``.
+        root_cause_logit: ``[M]`` logits of the network.
+        page: ``[M]`` page scores.
+        affected: ``[M]`` the strongest of ``AFFECTED``.
+        calls: int64 ``[2, C]`` calls among the candidates, as rows.
+        counts: number of services with a page score above 2, 3 and 5.
+        services: number of scored services.
+        total: number of services present.
+        notice: ``[M]`` surprise of resources that are running out, for notices.
+        pushed: ``[M]`` requests relative to usual, without the retries of what a candidate fails itself: what others
+            send it.
+        trends: resources that rise steadily; ``row`` is a row of the candidates.
+        silence: the services whose telemetry is missing, None if there are none.
+        unseen: services of open incidents whose telemetry is missing.
+        traffic: requests from outside that are not as usual.
+        rolling: ``[M]`` which of them are being replaced by a new version; None: none is.
+        schedule: of regular work, this snapshot included; None: unknown.
+        attribution: what each of ``calls`` explains of its caller's symptoms; None: unknown.
+    """
+
+    names: tuple[str, ...]
+    kinds: Array
+    remote: BoolArray
+    root_cause_logit: Array
+    page: Array
+    affected: Array
+    calls: IntArray
+    explanation: Explanation
+    counts: tuple[int, int, int]
+    services: int
+    total: int
+    notice: Array
+    pushed: Array
+    trends: tuple[Trend, ...] = ()
+    silence: Silence | None = None
+    unseen: frozenset[str] = frozenset()
+    traffic: tuple[TrafficChange, ...] = ()
+    rolling: BoolArray | None = None
+    schedule: Schedule | None = None
+    attribution: Attribution | None = None
+
 
 MAX_CANDIDATES = 256
 FINDERS: tuple[Finder, ...] = (
@@ -65,7 +118,6 @@ class Scores(NamedTuple):
         page: ``[N]`` page score.
         affected: ``[N]`` strongest symptom of a service beside a fault.
         notice: ``[N]`` surprise of a resource that is running out.
-        schedule: of regular work, this snapshot included.
     """
 
     page: Array
@@ -82,12 +134,7 @@ def gather(
     policy: AlertPolicy,
     threshold: float,
 ) -> Evidence:
-    """Compute the evidence of every service and select the candidates.
-
-    Args:
-        state, observation, decoded, surprise, policy: of the snapshot.
-        threshold: of alerts.
-    """
+    """Compute the evidence of every service and select the candidates."""
     surprise = with_rare_failures(observation, surprise)
     mesh = ScoredMesh(state, observation, decoded, surprise, policy.latency_floor_seconds)
     kinds = series_evidence(mesh)
@@ -97,15 +144,15 @@ def gather(
     kinds[:, EvidenceKind.RESOURCES] = weigh_resources(
         state, observation, kinds, short >= EVENT_SURPRISE, threshold, mesh.floors
     )
-    scores = _scores(mesh, kinds, np.maximum(short, impatience(state, observation, unusual)), policy)
+    scores = _scores(mesh, kinds, np.maximum(short, impatience(observation, unusual)), policy)
     keep = _candidates(mesh, scores)
     row = np.full(len(kinds), -1)
     row[keep] = np.arange(len(keep))
     calls = row[state.edge_index]
     among = np.flatnonzero((calls >= 0).all(axis=0) & (calls[0] != calls[1]))
-    strength = _strength(mesh, kinds, dropped, keep)
-    explanation = explain(state, observation, strength, surprise.node_expected, surprise.edge_expected, keep)
-    context = merge_facts(explanation.context, signal_reasons(state, observation, keep, unusual))
+    explanation = explain(mesh, kinds, dropped, keep)
+    of_signals = {m: unusual[row] for m, row in enumerate(keep.tolist()) if row in unusual}
+    context = explanation.context | {m: (*explanation.context.get(m, ()), *more) for m, more in of_signals.items()}
     silent, present = silent_services(state, observation), observation.node_present
     return Evidence(
         names=tuple(state.node_ids[i] for i in keep),
@@ -135,7 +182,7 @@ def _shortages(mesh: ScoredMesh, rising: Sequence[Trend], unusual: Mapping[int, 
     """Return the surprise ``[N]`` of services that lack a resource, or will."""
     short = shortage(mesh.state, mesh.observation, mesh.surprise.node)
     short[[trend.row for trend in rising]] = EVENT_SURPRISE
-    return np.maximum(short * mesh.observation.presence.measured, pressure(mesh.state, mesh.observation, unusual))
+    return np.maximum(short * mesh.observation.presence.measured, pressure(unusual, len(short)))
 
 
 def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -> Scores:
@@ -143,10 +190,8 @@ def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -
     notice.
 
     Args:
-        mesh: of the snapshot.
         kinds: ``[N, K]`` evidence.
         short: ``[N]`` surprise of resources.
-        policy: when to alert.
     """
     state = mesh.state
     shifted = apply_level_shifts(kinds, state.memory, state.node_ids)
@@ -234,44 +279,37 @@ def _first(order: IntArray, muted: BoolArray) -> IntArray:
     return order[np.isin(order, np.union1d(first, unmuted))]
 
 
-def _strength(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) -> Strength:
-    """Return how strong each possible reason for the candidates is."""
-    state, observation, s = mesh.state, mesh.observation, mesh.surprise
-    node, edge = observation.node, observation.edge
-    candidate = np.zeros(len(state.node_ids), bool)
-    candidate[keep] = True
-    into = np.flatnonzero(candidate[state.edge_index[1]])
-    of_services, of_calls = mesh.repeats
-    p50, p99, errors = material(edge.value[into], s.edge_expected[into], of_calls[into], mesh.floors)
-    return Strength(
-        node=s.node[keep],
-        node_matters=matters(node.value[keep], s.node_expected[keep], of_services[keep], mesh.floors),
-        into=into,
-        call=s.edge[into][:, SYMPTOMS] * _of_callee(mesh, into),
-        call_matters=np.stack([errors, p50, p99], axis=1),
-        vanished=kinds[keep, EvidenceKind.VANISHED],
-        young=mesh.new_calls,
-        dropped=dropped,
-        shared=tuple(_shared_symptoms(mesh, keep)),
-        sends_more=kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK,
-    )
+MAX_NAMED = 50  # silent services
 
 
-def _of_callee(mesh: ScoredMesh, into: IntArray) -> Array:
-    """Return which symptoms of some calls are not because of their caller, ``[I, 3]``: 1 or 0, by ``SYMPTOMS``."""
-    failing, slow = (of[into] for of in (mesh.causes.failing_by_caller, mesh.causes.slow_by_caller))
-    by_caller = np.stack([failing if channel == ERROR else slow for channel in SYMPTOMS], axis=1)
-    return (~by_caller).astype(np.float32)
+def silence_of(state: MeshState, silent: BoolArray, total: int) -> Silence | None:
+    """Return the silence of a mesh, the services that are silent for longest first; None if none is.
+
+    Args:
+        silent: bool ``[N]``.
+    """
+    rows = np.flatnonzero(silent)
+    if not len(rows):
+        return None
+    longest = rows[np.argsort(-state.node_unmeasured[rows], kind="stable")]
+    assert state.learned_at is not None  # time of the snapshot that was observed
+    age = timedelta(seconds=(int(state.node_unmeasured[longest[0]]) - 1) * state.interval_seconds)
+    return Silence(len(rows), total, state.learned_at - age, tuple(state.node_ids[i] for i in longest[:MAX_NAMED]))
 
 
-def _shared_symptoms(mesh: ScoredMesh, keep: IntArray) -> Iterator[SharedSymptom]:
-    """Yield the symptoms of the calls that share a cause, at the candidates that make these calls, or that get them."""
-    for (what, channel), series in SHARED_SERIES.items():
-        of = mesh.causes.of(channel) == what
-        if not of.any():
-            continue
-        end = 0 if what in OF_CALLER else 1
-        surprise = mesh.surprise.edge[:, channel] * of
-        most = largest_of_group(surprise, mesh.state.edge_index[end], len(mesh.state.node_ids))
-        now, usual = symptom_of(mesh.state, mesh.observation, channel, of, end)
-        yield SharedSymptom(series, most[keep], now[keep], usual[keep])
+def silent_services(state: MeshState, observation: Observation) -> BoolArray:
+    """Return which services ``[N]`` are silent, without those whose deletion was planned."""
+    deleted = state.memory.planned_deletions()
+    silent: BoolArray = observation.presence.silent
+    if deleted and silent.any():
+        silent = silent & ~mark_services(state.node_ids, deleted)
+    return silent
+
+
+def unseen_services(state: MeshState, observation: Observation) -> frozenset[str]:
+    """Return the services of open incidents whose telemetry is missing."""
+    silent = observation.presence.silent
+    if not state.memory.open or not silent.any():
+        return frozenset()
+    rows = np.flatnonzero(silent & state.memory.is_in_incident(state.node_ids))
+    return frozenset(state.node_ids[row] for row in rows.tolist())

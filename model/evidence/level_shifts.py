@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.evidence.kinds import EvidenceKind
-from model.evidence.page_score import RESOURCES, page_score, symptoms
+from model.evidence.kinds import RESOURCES, EvidenceKind, page_score, symptoms
 from model.features import Array
 from model.incidents.feedback import SHORTAGE, level_shifts
 from model.incidents.memory import IncidentMemory
@@ -69,9 +68,6 @@ def notice_excess(notice: Array, memory: IncidentMemory, names: Sequence[str], l
 
     Args:
         notice: ``[N]`` surprise of shortages, less the shifts of :func:`apply_notice_shifts`.
-        memory: with the feedback, whose shift is part of the result.
-        names: ids of the services.
-        level: of notices.
     """
     shift = level_shifts(memory.feedback, names)[:, SHORTAGE]
     over: Array = np.maximum(notice + shift - np.float32(level - NOTICE_MARGIN), 0) * (notice > 0)

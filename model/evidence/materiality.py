@@ -46,7 +46,6 @@ def material(value: Array, expected: Array, repeats: Array, floor: Floors) -> tu
     Args:
         value, expected: ``[N, C]`` transformed units.
         repeats: ``[N]`` how often a caller waits for it for each of its own requests, at least 1.
-        floor: of the mesh.
     """
     now, usual = (np.float32(1) / (1 + np.exp(-v[:, ERROR])) for v in (value, expected))
     more, relative = np.clip((now - usual - 0.003) / 0.017, 0, 1), np.clip((now / usual - 1.1) / 0.5, 0, 1)

@@ -50,7 +50,6 @@ def relatives(state: MeshState, rows: IntArray) -> list[IntArray]:
     These are its other versions by name, and new services of its namespace that its callers began to call.
 
     Args:
-        state: of the mesh.
         rows: ``[k]`` of the services.
     """
     if not len(rows):
@@ -81,7 +80,6 @@ def shares_traffic(state: MeshState, calls: IntArray, now: Array, usual: Array) 
     caller's calls counts.
 
     Args:
-        state: of the mesh.
         calls: ``[k]`` rows of calls.
         now, usual: ``[E]`` requests of all calls, 1/s.
     """
@@ -105,7 +103,6 @@ def is_absorbed(state: MeshState, gone: BoolArray, now: Array, usual: Array) -> 
     """Return which services ``[N]`` are gone without harm: their callers make their calls to other versions.
 
     Args:
-        state: of the mesh.
         gone: ``[N]`` services that are gone.
         now, usual: ``[E]`` requests of all calls, 1/s.
     """

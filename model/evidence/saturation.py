@@ -7,9 +7,8 @@ probable.
 
 import numpy as np
 
-from model.evidence.kinds import EvidenceKind
+from model.evidence.kinds import RESOURCES, EvidenceKind
 from model.evidence.materiality import Floors
-from model.evidence.page_score import RESOURCES
 from model.features import EDGE_CHANNELS, ERROR, P50, P99, Array
 from model.snapshot import BoolArray, IntArray
 from model.state.filters import Deviation
@@ -27,12 +26,7 @@ CALLERS = 2.0, 4.0  # surprise of the worst caller's symptoms: from, in full
 
 
 def weigh_resources(
-    state: MeshState,
-    observation: Observation,
-    kinds: Array,
-    is_short: BoolArray,
-    threshold: float,
-    floors: Floors,
+    state: MeshState, observation: Observation, kinds: Array, is_short: BoolArray, threshold: float, floors: Floors
 ) -> Array:
     """Return the evidence of resources ``[N]``, weighed by the harm to its users.
 
@@ -40,11 +34,8 @@ def weigh_resources(
     beyond that: how strongly a service deviates is for the measurements to say.
 
     Args:
-        state, observation: of the mesh.
         kinds: ``[N, K]`` evidence.
         is_short: ``[N]`` services with a resource at its limit, or far beyond everything before.
-        threshold: of alerts.
-        floors: least rise of a latency that harms in full.
     """
     resources = kinds[:, EvidenceKind.RESOURCES]
     rows = np.flatnonzero(is_short | (resources >= MIN))

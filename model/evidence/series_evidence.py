@@ -6,9 +6,8 @@ from model.evidence.explanations import SYMPTOMS
 from model.evidence.kinds import CALLED_SYMPTOMS, EvidenceKind, K
 from model.evidence.materiality import material
 from model.evidence.scored_mesh import ScoredMesh
-from model.evidence.strongest import either, worst_of_group
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, ERROR, OWN_TIME, P50, P99, RATE, Array
-from model.ordering import largest_of_rows
+from model.ordering import either, largest_of_rows, worst_of_group
 from model.state.mesh_state import topology_of
 
 # Evidence about a caller whose calls are slow, or fail, because of it.

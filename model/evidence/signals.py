@@ -14,7 +14,7 @@ import numpy as np
 from model.evidence.explanations import Fact
 from model.evidence.kinds import EVENT_SURPRISE
 from model.features import P50, P99, Array
-from model.snapshot import COUNTS, MOSTLY_ZERO, BoolArray, IntArray, MeshSnapshot, SignalKind, find_rows
+from model.snapshot import COUNTS, MOSTLY_ZERO, BoolArray, MeshSnapshot, SignalKind, find_rows
 from model.state.change_impact import OWN
 from model.state.mesh_state import MeshState, Observation
 
@@ -41,54 +41,27 @@ _IS_COUNT = np.array([kind in COUNTS for kind in KINDS])
 _IS_MOSTLY_ZERO = np.array([kind in MOSTLY_ZERO for kind in KINDS])
 
 
-def pressure(
-    state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
-) -> Array:
+def pressure(unusual: Mapping[int, tuple[Fact, ...]], services: int) -> Array:
     """Return the surprise ``[N]``, decades, of services that lack a resource by their signals: ``EVENT_SURPRISE``,
     or 0.
-
-    Args:
-        state: of the mesh, including the snapshot.
-        observation: of the snapshot.
-        unusual: from :func:`unusual_signals`; None: computed here.
     """
-    surprise = np.zeros(len(state.node_ids), np.float32)
-    found = unusual_signals(state, observation) if unusual is None else unusual
-    is_short = (row for row, facts in found.items() if any(fact.metric != SignalKind.CANCELLED for fact in facts))
+    surprise = np.zeros(services, np.float32)
+    is_short = (row for row, facts in unusual.items() if any(fact.metric != SignalKind.CANCELLED for fact in facts))
     surprise[list(is_short)] = EVENT_SURPRISE
     return surprise
 
 
-def impatience(
-    state: MeshState, observation: Observation, unusual: Mapping[int, tuple[Fact, ...]] | None = None
-) -> Array:
+def impatience(observation: Observation, unusual: Mapping[int, tuple[Fact, ...]]) -> Array:
     """Return the surprise ``[N]``, decades, of services that are slow and whose callers give up more than usual:
-    ``EVENT_SURPRISE``, or 0. Arguments as in :func:`pressure`."""
-    surprise = np.zeros(len(state.node_ids), np.float32)
-    found = unusual_signals(state, observation) if unusual is None else unusual
+    ``EVENT_SURPRISE``, or 0; ``unusual`` is from :func:`unusual_signals`."""
     node = observation.node
-    for row, facts in found.items():
+    surprise = np.zeros(len(node.value), np.float32)
+    for row, facts in unusual.items():
         if any(fact.metric == SignalKind.CANCELLED for fact in facts):
             rise = (node.value - node.expected)[row, [P50, P99]]
             if (node.observed[row, [P50, P99]] & (rise >= SLOWER)).any():
                 surprise[row] = EVENT_SURPRISE
     return surprise
-
-
-def signal_reasons(
-    state: MeshState,
-    observation: Observation,
-    rows: IntArray,
-    unusual: Mapping[int, tuple[Fact, ...]] | None = None,
-) -> dict[int, tuple[Fact, ...]]:
-    """Return the facts about candidates' unusual signals, by position in ``rows``.
-
-    Args:
-        state, observation, unusual: as in :func:`pressure`.
-        rows: ``[M]`` rows of the candidates.
-    """
-    found = unusual_signals(state, observation) if unusual is None else unusual
-    return {m: found[row] for m, row in enumerate(rows.tolist()) if row in found} if found else {}
 
 
 def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tuple[Fact, ...]]:
@@ -97,9 +70,6 @@ def unusual_signals(state: MeshState, observation: Observation) -> dict[int, tup
     is their number in the last snapshots or minutes.
 
     Near a planned change of the service, restarts and pending pods are expected.
-
-    Args:
-        state, observation: as in :func:`pressure`.
     """
     if not any(snapshot.signals for snapshot in state.window):
         return {}
@@ -186,16 +156,15 @@ def _facts(values: Array, recent: BoolArray, is_planned: bool) -> tuple[Fact, ..
     Args:
         values: ``[T, 7]`` its signals, oldest first.
         recent: ``[T]`` snapshots in which restarts count together.
-        is_planned: whether a planned change of it is near.
     """
     tests: dict[int, Callable[[float], float]] = {  # of the usual value, to the value to report; 0: not unusual
         KILLS: lambda _: _killed(values[-LATELY:, KILLS]),
-        THROTTLING: lambda usual: _throttled(values[-2:, THROTTLING], usual),
+        THROTTLING: lambda usual: _high_share(values[-2:, THROTTLING], usual, MIN_THROTTLED, TIMES_THROTTLED),
         RESTARTS: lambda _: 0.0 if is_planned else _restarted(values[recent, RESTARTS]),
         DISK: lambda usual: _full(float(values[-1, DISK]), usual),
         PENDING: lambda usual: 0.0 if is_planned else _waiting(values[-LATELY:, PENDING], usual),
         QUEUE: lambda _: _grown(values[:, QUEUE]),
-        CANCELLED: lambda usual: _cancelled(values[-2:, CANCELLED], usual),
+        CANCELLED: lambda usual: _high_share(values[-2:, CANCELLED], usual, MIN_CANCELLED, TIMES_CANCELLED),
     }
     matters = np.asarray((values[-LATELY:] >= _MIN).any(axis=0))  # most services have one such kind
     matters[RESTARTS] = True
@@ -215,17 +184,11 @@ def _usual(older: Array) -> float:
     return float((known[middle] + known[-middle - 1]) / 2) if len(known) >= BEFORE else float("nan")
 
 
-def _throttled(lately: Array, usual: float) -> float:
-    """Two snapshots in a row, because a burst of requests throttles for a moment. Without a usual value nothing shows
-    that the service is not always throttled."""
-    least = float(lately.min()) if len(lately) == 2 else 0.0
-    return float(lately[-1]) if least >= MIN_THROTTLED and least > TIMES_THROTTLED * usual else 0.0
-
-
-def _cancelled(lately: Array, usual: float) -> float:
-    """Two snapshots in a row. Browsers always cancel some requests, so without a usual value nothing is unusual."""
-    least = float(lately.min()) if len(lately) == 2 else 0.0
-    return float(lately[-1]) if least >= MIN_CANCELLED and least > TIMES_CANCELLED * usual else 0.0
+def _high_share(lately: Array, usual: float, least: float, times: float) -> float:
+    """Two snapshots in a row, because a burst of requests throttles for a moment. Some services are always throttled,
+    and browsers always cancel some requests, so without a usual value nothing is unusual."""
+    both = float(lately.min()) if len(lately) == 2 else 0.0
+    return float(lately[-1]) if both >= least and both > times * usual else 0.0
 
 
 def _killed(lately: Array) -> float:
@@ -272,10 +235,3 @@ def _tau(values: Array) -> float:
     """Return Kendall's tau of values with time."""
     first, second = np.triu_indices(len(values), 1)
     return float(np.sign(values[second] - values[first]).mean()) if len(first) else 0.0
-
-
-def merge_facts(
-    context: Mapping[int, tuple[Fact, ...]], more: Mapping[int, tuple[Fact, ...]]
-) -> dict[int, tuple[Fact, ...]]:
-    """Return the context of candidates with further facts behind it."""
-    return {**context, **{m: (*context.get(m, ()), *facts) for m, facts in more.items()}}

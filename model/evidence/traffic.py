@@ -37,7 +37,6 @@ class TrafficChange:
         scope: ``*``, ``namespace/*``, or the node id of an entry point.
         observed, expected: requests/s, over the entry points that were measured.
         entry_points: node ids, those whose requests changed most first.
-        is_surge: rather than a loss.
         is_far: far enough for an incident; False: not yet back to normal.
     """
 

@@ -17,13 +17,7 @@ MAX = 10  # changes shown for one incident, and events
 
 
 def add_context(verdict: Verdict, window: Iterable[MeshSnapshot], events: Sequence[ClusterEvent] = ()) -> Verdict:
-    """Return the verdict with the changes and events near its incidents; nothing else changes.
-
-    Args:
-        verdict: of the detector.
-        window: the last snapshots, with their planned changes.
-        events: Kubernetes events of the mesh, newest first.
-    """
+    """Return the verdict with the changes and events near its incidents; nothing else changes."""
     if not verdict.incidents:
         return verdict
     planned = [NearbyChange(change, snapshot.observed_at) for snapshot in window for change in snapshot.changes]

@@ -31,7 +31,6 @@ class PastIncident:
     """An incident, open or ended, to which feedback can refer; notices included.
 
     Attributes:
-        id: of the incident.
         since, until: first evidence, and the last snapshot whose verdict had it.
         members: services that were part of it.
         excess: by how much the levels of each service that raised it would have to rise for silence.
@@ -52,12 +51,10 @@ class Feedback:
         incident: id of an incident that was listed or missed.
         was_incident: False for a false alarm or a useless notice.
         services: node ids that were part of it.
-        since, until: its time.
         given_at: the mesh's clock when the feedback was given: its newest snapshot.
         moves: decades by which the levels of some services rise, or fall if negative.
         missed: whether it raised no alert although it should have.
         culprit: node id of the service that caused it; empty: unknown.
-        note: for people.
         given_by: name of the user or token; empty: unknown.
     """
 

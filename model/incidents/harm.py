@@ -42,9 +42,6 @@ def add_severity(
     about traffic has its severity from the requests that are missing.
 
     Args:
-        verdict: of the newest snapshot, with the impact of its incidents, and what they used of error budgets.
-        memory: after it.
-        window: the last snapshots, oldest first, the newest included.
         floor: least rise of a latency that matters, s.
     """
     alerts = [one for one in verdict.alerts if not one.scope]
@@ -73,18 +70,11 @@ def _judge(incident: Incident, window: Sequence[MeshSnapshot], floor: float) -> 
 
 
 def measure_harm(
-    traffic: Traffic,
-    incident: Incident,
-    earlier: Sequence[MeshSnapshot],
-    newest: Sequence[MeshSnapshot],
-    floor: float,
+    traffic: Traffic, incident: Incident, earlier: Sequence[MeshSnapshot], newest: Sequence[MeshSnapshot], floor: float
 ) -> float:
     """Return the share of front-door requests that fail or are slow because of an incident, 0 to 1.
 
     Args:
-        traffic: of the last snapshot before it.
-        incident: with its suspects and affected services.
-        earlier, newest: snapshots before it, and the last ones.
         floor: least rise of a latency that matters, s.
     """
     suspect = first_service(incident.suspects)

@@ -32,12 +32,7 @@ MAX_HOPS = 16  # from an entry point to an origin; calls from farther away do no
 
 
 def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
-    """Return the verdict with the impact of its incidents; nothing else changes.
-
-    Args:
-        verdict: of the newest snapshot.
-        window: the last snapshots, oldest first, the newest included.
-    """
+    """Return the verdict with the impact of its incidents; nothing else changes."""
     traffic: dict[int, Traffic] = {}  # of a snapshot by its position; incidents that begin at once share it
 
     def estimate(incident: Incident) -> Impact:
@@ -56,7 +51,6 @@ class Traffic:
     """The requests of a snapshot's N services, and its C calls with a known rate between different services.
 
     Attributes:
-        node_ids: of the services.
         source, destination: ``[C]`` rows of the ends.
         per_request: ``[C]`` calls for each request of the source.
         entry: ``[N]`` requests of entry points, 1/s; 0 for other services.
@@ -84,9 +78,7 @@ def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -
     It takes ``O(calls)`` for each hop from an origin to the farthest entry point, at most ``MAX_HOPS``.
 
     Args:
-        traffic: of a snapshot before the incident.
         affected: ids of services; those that are not in the snapshot have no requests.
-        suspect: the first one; empty: none.
 
     Returns:
         The impact. Its share is None if no entry point has requests.

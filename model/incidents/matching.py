@@ -1,4 +1,8 @@
-"""Match the groups of a snapshot with the open incidents: incidents start, grow, merge and end."""
+"""Groups of services that deviate and call each other, matched with the open incidents.
+
+Services above the level and affected services that call each other form a group. A group with a confirmed service is an
+incident. Incidents start, grow, merge and end.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,22 +10,79 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from model.incidents.continuity import inherit, join_leads
-from model.incidents.groups import Group, join_groups
+import numpy as np
+
 from model.incidents.open_incident import (
     FADED_SECONDS,
     OpenIncident,
     advance_members,
     advance_quiet,
     incident_id,
+    inherit,
     is_over,
     is_recovering,
+    join_leads,
     likely_services,
     onset_of,
     reopen,
 )
-from model.snapshot import namespace_of
+from model.snapshot import BoolArray, IntArray, namespace_of
 from model.verdict import Severity, first_service, worst
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Services that deviate and call each other, as rows of the candidates, and whether one of them is confirmed."""
+
+    rows: IntArray
+    confirmed: bool
+
+
+def groups(member: BoolArray, confirmed: BoolArray, calls: IntArray) -> list[Group]:
+    """Return the connected components of the members along direct calls, those with a confirmed service first.
+
+    Args:
+        member: ``[M]`` candidates above their level or affected.
+        confirmed: ``[M]``.
+        calls: ``[2, C]`` rows of candidates that call each other.
+    """
+    root = np.arange(len(member))
+
+    def find(i: int) -> int:
+        while root[i] != i:
+            root[i] = root[root[i]]
+            i = int(root[i])
+        return i
+
+    for a, b in calls[:, member[calls].all(axis=0)].T:
+        root[find(int(a))] = find(int(b))
+    rows: dict[int, list[int]] = {}
+    for i in np.flatnonzero(member):
+        rows.setdefault(find(int(i)), []).append(int(i))
+    found = [Group(np.array(r), bool(confirmed[r].any())) for r in rows.values()]
+    return sorted(found, key=lambda g: not g.confirmed)
+
+
+def split_muted(found: Sequence[Group], confirmed: BoolArray, muted: BoolArray) -> tuple[list[Group], IntArray]:
+    """Remove the muted services from groups.
+
+    Muted services still connect a group, so that one fault is one incident.
+
+    Args:
+        confirmed, muted: ``[M]`` candidates.
+
+    Returns:
+        The groups that remain, and the muted rows of groups that raise an alert or would.
+    """
+    left = [group.rows[~muted[group.rows]] for group in found]
+    remaining = [Group(rows, bool(confirmed[rows].any())) for rows in left if len(rows)]
+    hidden = [group.rows[muted[group.rows]] for group in found if group.confirmed]
+    return sorted(remaining, key=lambda g: not g.confirmed), np.concatenate([np.zeros(0, np.int64), *hidden])
+
+
+def join_groups(one: Group, other: Group) -> Group:
+    return Group(np.union1d(one.rows, other.rows), one.confirmed or other.confirmed)
+
 
 AT_ONCE_SECONDS, AT_ONCE_SNAPSHOTS = 60.0, 1  # between two groups of one fault in a namespace, whichever is longer
 CLEAR_SHARE = 0.5  # of the root-cause score of all suspects, from which the first one is the culprit
@@ -42,14 +103,7 @@ class Culprit:
 
 @dataclass(frozen=True, slots=True)
 class FoundGroup:
-    """A group of a snapshot; without a confirmed service, it can continue an incident but not start one.
-
-    Attributes:
-        group: its services.
-        since: time of its first evidence.
-        severity: of an incident about it.
-        culprit: where it probably starts.
-    """
+    """A group of a snapshot; without a confirmed service, it can continue an incident but not start one."""
 
     group: Group
     since: datetime
@@ -62,9 +116,7 @@ class MatchedIncidents:
     """Incidents after a snapshot.
 
     Attributes:
-        open: those that are open.
         groups: of each in this snapshot, by incident id.
-        ended: those that ended with this snapshot.
     """
 
     open: tuple[OpenIncident, ...]
@@ -93,14 +145,9 @@ def match_incidents(
     culprit is severe, arose after the onset of the other, and is not suspected there.
 
     Args:
-        before: open incidents.
-        found: groups of this snapshot.
-        names: candidates' ids.
-        clear_after: quiet snapshots that end an incident.
         interval_seconds: between snapshots, s.
         deviating: services that are not back to normal, confirmed or not.
         above: the deviating services above the threshold. Only they stop a recovery that has begun.
-        unseen: ids of the incidents of which nothing was seen.
         lately: that ended so short a time ago that the same fault would be the same incident.
     """
     open_now = {incident.id: incident for incident in before}

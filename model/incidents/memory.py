@@ -10,19 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
-from model.incidents.confirmation import Streaks
 from model.incidents.feedback import Feedback, PastIncident, normal_scores
 from model.incidents.mutes import ActiveMutes, Mute
 from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident, with_changes
-from model.incidents.planned_changes import DELETIONS, SCALINGS
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Schedule
-from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Tracks, forget
-from model.snapshot import BoolArray, PlannedChange, mark_services
+from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Streaks, Tracks, forget
+from model.snapshot import DELETIONS, SCALINGS, BoolArray, PlannedChange, mark_services
 
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
 SHORT_SECONDS = 1800.0  # for which a short resource is suspicious
 SUSPICIOUS_SECONDS = 3600.0  # for which any other unusual service is
+NOT_STORED = {"stored": False}  # of fields that are of one snapshot, that follow from others, or are stored elsewhere
 REMEMBERED = 50  # past incidents that feedback can refer to
 
 
@@ -37,7 +36,6 @@ class IncidentMemory:
         tracks: page scores of the services that were unusual in one of the last snapshots.
         above_notice: services above the level of notices in one of the last n snapshots.
         above_traffic: scopes whose traffic is not as usual, likewise.
-        open: open incidents, notices included.
         ended: alerts that ended in the last minutes.
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
@@ -47,7 +45,6 @@ class IncidentMemory:
         lost: ids of the incidents that were given up because nothing was seen of them for too long; of the present
             snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
-        feedback: from people, the newest last.
         mutes: set by people, in force and to come, in the order in which they were set.
         schedule: of the regular work of services, see ``schedule.py``.
         reconstruction: of the mesh as a whole, see ``reconstruction_history.py``.
@@ -69,10 +66,10 @@ class IncidentMemory:
     mutes: tuple[Mute, ...] = ()
     schedule: Schedule = field(default_factory=Schedule)
     reconstruction: ReconstructionHistory = field(default_factory=ReconstructionHistory)
-    active_mutes: ActiveMutes = field(default_factory=ActiveMutes)
-    expiring_changes: frozenset[str] = frozenset()
-    late: frozenset[str] = frozenset()
-    lost: tuple[str, ...] = ()
+    active_mutes: ActiveMutes = field(default_factory=ActiveMutes, metadata=NOT_STORED)
+    expiring_changes: frozenset[str] = field(default=frozenset(), metadata=NOT_STORED)
+    late: frozenset[str] = field(default=frozenset(), metadata=NOT_STORED)
+    lost: tuple[str, ...] = field(default=(), metadata=NOT_STORED)
 
     def is_in_incident(self, node_ids: Sequence[str]) -> BoolArray:
         """Return which of these services belong to an open incident. Baselines do not learn from them."""
@@ -153,23 +150,10 @@ class IncidentMemory:
         """Services whose deletion was announced recently enough to be remembered."""
         return {change.service for change, _ in self.changes if change.kind in DELETIONS}
 
-    def has_planned_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services have a remembered planned change, deletions excluded."""
-        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS}
-        return mark_services(node_ids, names)
-
-    def has_new_version(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services have a remembered planned change that may make them behave differently."""
-        names = {change.service for change, _ in self.changes if change.kind not in DELETIONS | SCALINGS}
-        return mark_services(node_ids, names)
-
-    def has_expiring_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services have a planned change that is over, for them or for their neighbours."""
-        return mark_services(node_ids, self.expiring_changes)
-
-    def has_late_change(self, node_ids: Sequence[str]) -> BoolArray:
-        """Return which of these services may still show a planned change that their neighbours no longer show."""
-        return mark_services(node_ids, self.late)
+    def has_new_version(self, node_ids: Sequence[str], but: AbstractSet[str] = DELETIONS | SCALINGS) -> BoolArray:
+        """Return which of these services have a remembered planned change that may make them behave differently: any
+        but these kinds."""
+        return mark_services(node_ids, {change.service for change, _ in self.changes if change.kind not in but})
 
     def advance_changes(
         self, changes: Iterable[PlannedChange], keep: int, keep_deletions: int = 0, keep_versions: int = 0
@@ -234,9 +218,7 @@ class IncidentMemory:
         """Record the open incidents among those that feedback can refer to.
 
         Args:
-            names: of M candidates.
             excess: ``[M, 5]`` by how much their levels would have to rise for silence now.
-            now: time of the snapshot.
         """
         past = {one.id: one for one in self.past}
         rows = excess.astype(np.float64).round(3).tolist()  # few digits, because it is stored with every snapshot

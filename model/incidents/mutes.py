@@ -26,10 +26,8 @@ class Mute:
     """Services that raise no alerts for a time. A mute of the whole mesh is a maintenance window.
 
     Attributes:
-        id: for removing it.
         services: node ids and ``namespace/*``; empty: the whole mesh.
         start, end: of the snapshots that it applies to, ``end`` excluded.
-        reason: for people.
         given_at: the mesh's clock when it was set: its newest snapshot.
         given_by: name of the user or token; empty: unknown.
     """
@@ -48,7 +46,6 @@ class ActiveMutes:
     """The mutes and sensitivities that apply to one snapshot.
 
     Attributes:
-        mutes: in force.
         levels: decades by which page levels rise, by node id and ``namespace/*``; a node id takes precedence.
     """
 
@@ -90,8 +87,6 @@ def active_mutes(
     policy for it, then the namespace.
 
     Args:
-        mutes: set by people.
-        settings, snapshot: policies from either.
         at: the snapshot's time; None: a warm-up snapshot, in which no service is muted because baselines learn from it.
     """
     levels: dict[str, float] = {}

@@ -38,8 +38,6 @@ class Spent(NamedTuple):
     """What an incident has spent of one objective's budget.
 
     Attributes:
-        objective: its name.
-        bad: bad requests so far.
         usual: requests/s before the incident.
     """
 
@@ -51,14 +49,7 @@ class Spent(NamedTuple):
 def add_error_budgets(
     verdict: Verdict, memory: IncidentMemory, window: Sequence[MeshSnapshot], objectives: Sequence[Objective]
 ) -> tuple[Verdict, IncidentMemory]:
-    """Return the verdict with what its incidents use of the error budgets, and the memory with their counters.
-
-    Args:
-        verdict: of the newest snapshot.
-        memory: after it.
-        window: the last snapshots, oldest first, the newest included.
-        objectives: of the mesh.
-    """
+    """Return the verdict with what its incidents use of the error budgets, and the memory with their counters."""
     if not objectives or not verdict.alerts:
         return verdict, memory
     spent = {

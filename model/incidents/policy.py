@@ -1,6 +1,7 @@
-"""When to raise an alert."""
+"""When to raise an alert, and the snapshot that is judged."""
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Literal
 
@@ -98,3 +99,23 @@ class AlertPolicy:
         if self.false_notices_per_day is None:
             return self.page_level(services, interval_seconds)
         return float(np.log10(services * 86400 / interval_seconds / self.false_notices_per_day))
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictContext:
+    """The inputs of a verdict besides the evidence.
+
+    Attributes:
+        sequence: snapshots counted, this one included.
+        learned: snapshots learned from, this one included.
+        interval_seconds: between snapshots, s.
+        level, notice_level: threshold of alerts and level of notices, surprise.
+    """
+
+    observed_at: datetime
+    sequence: int
+    learned: int
+    interval_seconds: float
+    level: float
+    notice_level: float
+    missing_parts: tuple[int, ...] = ()

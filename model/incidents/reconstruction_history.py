@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
-from model.incidents.policy import AlertPolicy
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.verdict import Reconstruction
 
 KEPT = 480  # snapshots of the history: two hours at 15 s
@@ -129,11 +128,7 @@ def follow_reconstruction(
     """Compare the mesh as a whole with its history, and learn from it.
 
     Args:
-        history: before the snapshot, of the same weights.
-        loss: L_recon.
         embedding: mean embedding, float32 ``[D]``.
-        policy: with the percentile, and in how many snapshots it has to be exceeded.
-        when: time and interval.
         alerted: whether an alert is open, of which nothing is learned.
 
     Returns:

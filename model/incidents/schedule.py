@@ -56,7 +56,6 @@ class Work(NamedTuple):
         bursts: oldest first; the last one may go on.
         period: s between regular bursts; 0: none are known.
         came: when the last regular burst began or should have begun, Unix time, s.
-        regular: number of regular bursts.
         until: Unix time up to which the last burst is regular, s; 0: it is not.
     """
 
@@ -72,7 +71,6 @@ class Schedule:
     """The bursts of a mesh's services.
 
     Attributes:
-        works: by service.
         seen: time of the last snapshot, Unix, s; 0: none.
     """
 
@@ -101,7 +99,6 @@ class RegularWork:
     """The result of the schedule for a snapshot.
 
     Attributes:
-        schedule: the snapshot included.
         regular: bool ``[N]`` services whose burst is regular now.
         overdue: bool ``[N]`` services whose regular work did not run.
     """
@@ -114,15 +111,7 @@ class RegularWork:
 def follow_work(
     schedule: Schedule, names: Sequence[str], use: Use, now: datetime, interval_seconds: float
 ) -> RegularWork:
-    """Add a snapshot to the schedule.
-
-    Args:
-        schedule: before the snapshot; not changed.
-        names: ids of N services.
-        use: what they use.
-        now: time of the snapshot.
-        interval_seconds: between snapshots.
-    """
+    """Add a snapshot to the schedule."""
     at = now.timestamp()
     above = np.where(use.measured, use.cpu - use.usual_cpu, 0.0)
     bursting = use.notice >= MIN_EVIDENCE
@@ -150,9 +139,7 @@ def is_overdue(work: Work, at: float, interval_seconds: float) -> bool:
     """Return whether regular work should have begun and did not; for one period at most, since then it is over.
 
     Args:
-        work: of a service.
         at: Unix time, s.
-        interval_seconds: between snapshots.
     """
     if work.regular < PROVEN or not work.period:
         return False

@@ -14,6 +14,9 @@ An alert opens if and only if the score of the mesh reaches the *threshold*. Tha
 number of false alerts asks for (``AlertPolicy.page_level`` and the offset of the weights), and ``MARGIN`` decades above
 a percentile of the mesh's own scores without alerts. It ends when none of its services is above ``CLOSES`` times the
 threshold any more, see :mod:`model.incidents.open_incident`.
+
+A notice, or a change of traffic, is confirmed by counting: it is *above the level* while its score exceeds the level,
+and *confirmed* if that holds now and in k of the last n snapshots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -64,11 +67,7 @@ def follow_scores(
     """Add a snapshot to the tracks, and forget the services whose scores were low for long.
 
     Args:
-        tracks: before it.
         names, scores: of M candidates; all other services score 0.
-        threshold: of the snapshot.
-        policy: how many snapshots count.
-        at: time of the snapshot.
     """
     now = dict(zip(names, np.round(scores.astype(np.float64), 2).tolist(), strict=True))
     watched = threshold - LASTING_DECADES
@@ -95,9 +94,6 @@ def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, m
     """Return the decisive score ``[M]`` of each candidate.
 
     Args:
-        tracks: this snapshot included.
-        names: of the candidates.
-        policy: how many snapshots count.
         may_last: ``[M]`` whether the duration of its deviation counts.
     """
     table = np.zeros((len(names), policy.lasting_of), np.float32)
@@ -119,10 +115,6 @@ def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now:
     first of those that count as lasting.
 
     Args:
-        tracks: this snapshot included.
-        name: of the service.
-        threshold, policy: of the snapshot.
-        now: its time.
         interval: between snapshots, s.
     """
     track = tracks.get(name)
@@ -146,7 +138,6 @@ def next_threshold(
         scores: decisive scores of the mesh without alerts.
         before: threshold of the snapshot before, and its time; None while the mesh is younger than
             ``SETTLES_SECONDS``.
-        policy: with the percentile.
         now: time, Unix, s.
     """
     wanted = base
@@ -169,3 +160,26 @@ def _nth(table: Array, n: int, of: int) -> Array:
     """Return the n-th largest of the first ``of`` columns, ``[M]``."""
     largest: Array = np.sort(table[:, :of], axis=1)[:, of - n]
     return largest
+
+
+# By service: in which of the last snapshots it was above a level, as bits (1 = newest), and when the streak began.
+Streaks = dict[str, tuple[int, datetime]]
+
+
+def confirm_services(
+    above: Streaks, names: Sequence[str], scores: Array, level: float, policy: AlertPolicy, at: datetime
+) -> tuple[Streaks, BoolArray]:
+    """Update the services above their level.
+
+    Returns:
+        Bits and start of the streak for each service above its level, and which candidates are confirmed, ``[M]``.
+    """
+    mask = (1 << policy.confirm_of) - 1
+    bits = {name: ((b << 1) & mask, since) for name, (b, since) in above.items()}
+    for name, score in zip(names, scores, strict=True):
+        if score > level:
+            before, since = bits.get(name, (0, at))
+            bits[name] = (before | 1, since if before else at)
+    bits = {name: value for name, value in bits.items() if value[0]}
+    lately = [bits[name][0] if name in bits else 0 for name in names]
+    return bits, np.array([bool(one & 1) and one.bit_count() >= policy.confirm for one in lately], bool)

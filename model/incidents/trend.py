@@ -23,12 +23,7 @@ _CALLS = frozenset({NEW, LOST, MOVED, DROPPED})  # reasons whose values are the 
 
 
 def add_trends(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
-    """Return the verdict with the trend of each open incident; None if it cannot be said yet, or is recovering.
-
-    Args:
-        verdict: of the newest snapshot.
-        window: the last snapshots, oldest first, the newest included.
-    """
+    """Return the verdict with the trend of each open incident; None if it cannot be said yet, or is recovering."""
     if not verdict.incidents:
         return verdict
     return replace(verdict, incidents=tuple(replace(one, trend=_trend(one, window)) for one in verdict.incidents))
@@ -65,11 +60,6 @@ def _compare(excess: Sequence[float]) -> IncidentTrend:
 def _values(reason: Reason, services: Sequence[str], shown: Sequence[MeshSnapshot]) -> list[float]:
     """Return the values of a reason's metric, oldest first, without the snapshots that do not measure it; none if
     snapshots have no such metric.
-
-    Args:
-        reason: of a suspect.
-        services: the suspect, or the services of which a reason has the sum.
-        shown: snapshots, oldest first.
     """
     if reason.source or reason.destination:
         ends = reason.source or services[0], reason.destination or services[0]

@@ -46,8 +46,7 @@ class AutoencoderConfig:
         heads: attention heads, H.
         trajectory: width of a call's temporal embedding, T.
         neighbours: most callers and most callees that a service attends to
-            (:func:`model.state.neighbours.sample_neighbours`).
-        slope: LeakyReLU's.
+            (:func:`model.state.topology.sample_neighbours`).
     """
 
     hidden: int = 128

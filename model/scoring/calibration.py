@@ -68,7 +68,6 @@ class Tail:
     Attributes:
         rate: share of snapshots in which a spell above ``TAIL_START`` begins.
         mean_excess: mean excess in such a spell, sigmas.
-        shape: Pareto shape.
     """
 
     rate: Array
@@ -102,7 +101,6 @@ class Tail:
         earlier changes.
 
         Args:
-            past: of N rows.
             exposure: ``[N]``; near a planned change a series' own past does not apply.
             impact: ``[4, EXPOSURES, SCALES, C]``, what planned changes did in this mesh.
         """

@@ -34,7 +34,6 @@ class ReconstructionInput:
 
     Attributes:
         call_error: sum of ``(1 - p)^2`` over the calls within parts.
-        calls: number of these.
         embeddings: float32 ``[S, D]`` of the sampled services.
         known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
             no non-calls even if they were not made in this snapshot.
@@ -77,7 +76,6 @@ def reconstruction_input(
     """Return what the loss needs.
 
     Args:
-        sampled: rows of :func:`sample_services`.
         edge_index: ``[2, E]`` of the mesh.
         present: bool ``[E]``: whether the call was made in this snapshot.
         structure: float32 ``[E]`` logits of the calls within parts; not a number between parts.
@@ -101,8 +99,6 @@ def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput, betwee
     """Return L_recon, 0 to 1; None if nothing is called.
 
     Args:
-        network: that made the embeddings.
-        given: of the whole mesh.
         between: float32 ``[X]`` logits of the calls between parts that were made in this snapshot.
     """
     calls = given.calls + len(between)

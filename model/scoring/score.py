@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from model.features import Array
 from model.network.contract import C_EDGE, EDGE_INPUTS, MeshGraph, MeshNetwork
-from model.network.layers import Neighbourhoods
-from model.network.transfer import to_arrays, to_device
+from model.network.layers import Neighbourhoods, to_arrays, to_device
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation, topology_of
 from model.state.topology import Topology, sort_neighbours
@@ -41,7 +40,6 @@ class PartitionTask:
         owned: number of rows of ``edges`` that are owned.
         boundary: int64 rows of core services whose embeddings are returned: services with calls to other parts, and
             the sample for the reconstruction loss.
-        part: index in the plan.
         snapshot: equal for parts that were cut from the same snapshot, and unique to it; empty: it is not known.
         services: int32 ``[n]``, the service of each row of ``nodes`` in that snapshot.
         calls: int32 ``[e]``, the call of each row of ``edges`` in that snapshot.
@@ -78,7 +76,6 @@ class PartitionScore:
     """Expectations and logits for the core services and owned calls of one part.
 
     Attributes:
-        part: index in the plan.
         node_expected: float32 ``[core, 9]`` expected deviation, sigmas.
         edge_expected: float32 ``[owned, 5]`` likewise.
         structure: float32 ``[owned]`` logits. They are meaningless for calls into another part, because the embeddings

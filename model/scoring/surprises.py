@@ -73,7 +73,6 @@ def assemble_scores(
     """Merge the scores of the parts into arrays of the whole mesh.
 
     Args:
-        state: whose rows the arrays have.
         scores: for each part, the rows of its core services and of its owned calls, and its score.
         crossing: calls between parts. No part knows their structure.
     """

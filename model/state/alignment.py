@@ -13,8 +13,8 @@ from model.snapshot import BoolArray, IntArray, MeshSnapshot, number_namespaces
 from model.state.filters import SEEN, SLOW_CENTRE, new_filters
 from model.state.history import new_history
 from model.state.mesh_state import MeshState
-from model.state.neighbours import sample_neighbours
 from model.state.presence import Presence, Rows, find_presence
+from model.state.topology import sample_neighbours
 
 TableRows = IntArray | slice  # of a table, one for each row of a snapshot
 ALL = slice(None)  # both have the same rows; far faster than their numbers
@@ -208,11 +208,6 @@ def share_topology(snapshot: MeshSnapshot, state: MeshState, rows: TableRows) ->
     """Share names and topology with the table or with the previous snapshot, so that they are stored once, and that a
     row of the table is found in the ring without its name. If the services are not the same, share the text of each
     name with the table: a mesh of 100,000 services has 8 MB of it.
-
-    Args:
-        snapshot: new.
-        state: the table with its services, and the ring before it.
-        rows: of the table, of its services.
     """
     if isinstance(rows, slice):
         return replace(snapshot, node_ids=state.node_ids, edge_index=state.edge_index)

@@ -70,7 +70,6 @@ def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel,
     Args:
         exposure: ``[N]`` to the changes that are over with this snapshot.
         kept: ``[N]`` rows that keep their usual level: in an alert, or worse than before.
-        channels: C channels.
     """
     settles = np.array([channel.name not in KEPT for channel in channels])
     series: BoolArray = ((exposure != UNEXPOSED) & ~kept)[:, None] & settles
@@ -87,9 +86,7 @@ def hold_levels(
 
     Args:
         before, after: ``[13, N, C]``; not changed.
-        deviation: of N rows.
         rows: ``[N]`` with a new version.
-        channels: C channels.
     """
     is_held = np.array([channel.name in HELD for channel in channels])
     held = rows[:, None] & is_held & (np.abs(deviation.now) > CLIP)
@@ -105,8 +102,6 @@ def update_impact(impact: Array, deviation: Deviation, exposure: IntArray, muted
     """Return the impact ``[4, EXPOSURES, SCALES, C]`` with this snapshot counted.
 
     Args:
-        impact: before; not changed.
-        deviation: of N rows.
         exposure: ``[N]``; unexposed rows are not counted.
         muted: ``[N]`` rows that are not learned from.
     """

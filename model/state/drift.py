@@ -7,11 +7,18 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.blocks import BLOCK_SECONDS, SLOTS
-from model.drift.call_sample import hash_ends
-from model.drift.measures import LIMITS, ROWS, Kind, Reference, least_moved, no_distances
+from model.drift.call_sample import BLOCK_SECONDS, SLOTS, hash_ends
+from model.drift.measures import (
+    LIMITS,
+    ROWS,
+    Kind,
+    Reference,
+    least_moved,
+    moved_share,
+    no_distances,
+    population_stability_index,
+)
 from model.drift.populations import ARE_CALLS, CHANNELS, ValueCounts, count_values, no_values
-from model.drift.psi import moved_share, population_stability_index
 from model.drift.reference import TrainingReference
 from model.drift.sketch import DriftSketch
 from model.features import Array
@@ -53,14 +60,7 @@ def is_due(sequence: int, interval_seconds: float, seconds: float) -> bool:
 
 
 def observe_drift(state: MeshState, observation: Observation, at: datetime, trained: Trained) -> MeshState:
-    """Return the state after a snapshot with the snapshot in its sketch.
-
-    Args:
-        state: after a counted snapshot.
-        observation: of the snapshot.
-        at: its time.
-        trained: with which a block is compared.
-    """
+    """Return the state after a snapshot with the snapshot in its sketch."""
     if not is_due(state.sequence, state.interval_seconds, SAMPLE_SECONDS):
         return state
     sketch, block = state.drift, int(at.timestamp() // BLOCK_SECONDS)

@@ -89,7 +89,6 @@ def count_failures(
     failure is never in the tail by itself.
 
     Args:
-        counts: before the snapshot.
         deviation: of services ``[N, 9]``, or of calls ``[E, 5]``; its levels, its values and what is observed change in
             place.
         filters: before the snapshot, ``[13, N, C]``.
@@ -173,10 +172,6 @@ def compare_counts(failed: Array, made: Array, before: Array, made_before: Array
     If nothing has changed, all failures are spread over both times as the requests are. So the later ones follow a
     binomial distribution, whatever the usual share is. The result is the signed root of its deviance, with half a
     failure as the correction for counts: within 0.2 sigmas of the exact quantile.
-
-    Args:
-        failed, made: failures and requests, lately.
-        before, made_before: the same in an earlier time.
     """
     total = failed + before
     expected = total * made / np.maximum(made + made_before, _TINY)

@@ -98,13 +98,7 @@ class Deviation:
 
 
 def new_filters(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
-    """Return filters of new rows: with the mesh's median variance, or the channel's prior in a new mesh.
-
-    Args:
-        count: number of rows.
-        known: filters of the mesh's other rows.
-        channels: of the rows.
-    """
+    """Return filters of new rows: with the mesh's median variance, or the channel's prior in a new mesh."""
     filters = np.zeros((SLOTS, count, len(channels)), np.float32)
     for c, channel in enumerate(channels):
         settled = known[SLOW_VARIANCE, known[SEEN, :, c] >= PRIOR_WEIGHT, c]
@@ -136,7 +130,6 @@ def update_filters(
         value, measured, noise: ``[N, C]`` transformed values, which of them were measured, and their sampling variance.
         muted: ``[N]`` rows whose tails do not learn.
         paused: ``[N]`` rows whose centres and variances do not learn from deviations either.
-        channels: C channels.
         requests: ``[N]`` in the snapshot; None: many.
     """
     floor, two_sided, alone, weight = _settings(channels)
@@ -219,10 +212,6 @@ def temper_young(deviation: Deviation, channels: tuple[Channel, ...]) -> Deviati
     the mean of few values, its error is in all of them, and does not average out. A snapshot that deviates by
     :data:`BOUND` or more counts in full: no error of a centre is that large. Errors are not part of this, because no
     service has to fail when it is young.
-
-    Args:
-        deviation: of N rows.
-        channels: C channels.
     """
     seen = deviation.seen
     young = seen < YOUNG
@@ -244,7 +233,6 @@ def accept_level(filters: Array, deviation: Deviation, accepted: BoolArray, mode
 
     Args:
         filters: ``[13, N, C]`` after this snapshot; not changed.
-        deviation: of this snapshot.
         accepted: ``[N, C]`` series whose level is accepted, if they were measured.
         moderate: transformed units.
     """

@@ -49,13 +49,7 @@ def highest(blocks: History) -> History:
 
 
 def append_block(history: History, node_ids: Sequence[str], snapshots: Sequence[MeshSnapshot]) -> History:
-    """Return the history ``[BLOCKS, N, 3]`` with one block more, and without the oldest.
-
-    Args:
-        history: oldest block first.
-        node_ids: of its N services.
-        snapshots: of the block.
-    """
+    """Return the history ``[BLOCKS, N, 3]`` with one block more, and without the oldest."""
     total = np.zeros(history.shape[1:])
     seen = np.zeros(history.shape[1:])
     row_of = {name: row for row, name in enumerate(node_ids)}

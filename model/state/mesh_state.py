@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from model.drift.sketch import DriftSketch
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array
-from model.incidents.memory import IncidentMemory
+from model.incidents.memory import NOT_STORED, IncidentMemory
 from model.snapshot import BoolArray, IntArray, MeshSnapshot
 from model.state.change_impact import no_impact
 from model.state.few_requests import Counts
@@ -21,8 +21,6 @@ from model.state.history import History, new_history
 from model.state.presence import Presence
 from model.state.topology import Topology
 from model.state.traffic import EntryTraffic
-
-DERIVED = {"derived": True}  # of a field that follows from others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +39,12 @@ class MeshState:
         node_history: float16 ``[BLOCKS, N, 3]``, see ``history.py``.
         attended_callers, attended_callees: bool ``[E]``: whether the destination attends to this caller, and the source
             to this callee.
-        sequence: snapshots counted.
         learned: snapshots that baselines learned from, warm-up included.
         observed_at: time of the newest counted snapshot.
         learned_at: time of the newest snapshot learned from.
         interval_seconds: measured time between snapshots, s.
-        window: the last W snapshots, oldest first.
+        window: the last W snapshots, oldest first; stored separately.
         memory: open incidents, and the memory of alerting and of the threshold.
-        traffic: requests from outside.
-        drift: what drift is measured from.
         topology: what follows from the calls, as far as it was computed; not stored. See :func:`topology_of`.
     """
 
@@ -72,11 +67,11 @@ class MeshState:
     observed_at: datetime | None = None
     learned_at: datetime | None = None
     interval_seconds: float = 15.0
-    window: tuple[MeshSnapshot, ...] = ()
+    window: tuple[MeshSnapshot, ...] = field(default=(), metadata=NOT_STORED)
     memory: IncidentMemory = field(default_factory=IncidentMemory)
     traffic: EntryTraffic = field(default_factory=EntryTraffic)
     drift: DriftSketch = field(default_factory=DriftSketch)
-    topology: Topology | None = field(default=None, compare=False, repr=False, metadata=DERIVED)
+    topology: Topology | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED | {"derived": True})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

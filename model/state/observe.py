@@ -13,7 +13,7 @@ import numpy as np
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE, Array, Channel, ChannelValues, count_requests
 from model.ordering import largest_of_rows
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services
+from model.snapshot import DELETIONS, BoolArray, IntArray, MeshSnapshot, mark_services
 from model.state.alignment import align_channels, align_rows, share_topology, start_rows
 from model.state.change_impact import (
     HARMLESS,
@@ -27,10 +27,9 @@ from model.state.change_impact import (
 )
 from model.state.few_requests import Counts, count_failures
 from model.state.filters import SEEN, Deviation, accept_level, temper_young, update_filters
-from model.state.gaps import update_interval
+from model.state.gaps import accept_another_load, adjust_after_gap, find_another_load, update_interval
 from model.state.history import append_block, block_length
 from model.state.mesh_state import MeshState, Observation, topology_of
-from model.state.new_levels import accept_another_load, adjust_after_gap, find_another_load
 from model.state.presence import Presence
 from model.state.topology import calls_at
 from model.state.traffic import find_entry_points, measure_entries, observe_traffic
@@ -51,10 +50,8 @@ def observe(
     """Compare a snapshot with the state of its mesh, and learn from it.
 
     Args:
-        state: of the mesh; not changed.
-        snapshot: newer than any counted one.
         window_size: W, snapshots in the ring; services and calls absent for longer are forgotten.
-        neighbours: most callers and most callees that a service attends to; see :mod:`~model.state.neighbours`.
+        neighbours: most callers and most callees that a service attends to; see :mod:`~model.state.topology`.
         counted: False for a warm-up, which sets baselines and leaves the mesh's clock and ring unchanged.
         longest_gap: s without a snapshot, after which open incidents are given up.
         entry_points: node ids that get requests from outside although other services call them too.
@@ -82,8 +79,18 @@ def observe(
     state = accept_another_load(state, values, another_load)
     lessons = _find_lessons(state, another_load, snapshot.observed_at)
     standing = _robust_z_scores(values.node, values.node_observed)  # first, since failures among few change values
-    services, calls = _tables(state, values)
-    node, edge = _learn(services, lessons.of_services), _learn(calls, lessons.of_calls)
+    node = _learn(
+        NODE_CHANNELS,
+        (state.node_filters, state.node_counts, state.node_impact),
+        (values.node, values.node_observed, values.node_noise),
+        lessons.of_services,
+    )
+    edge = _learn(
+        EDGE_CHANNELS,
+        (state.edge_filters, state.edge_counts, state.edge_impact),
+        (values.edge, values.edge_observed, values.edge_noise),
+        lessons.of_calls,
+    )
     observation = Observation(
         node=node.deviation,
         edge=edge.deviation,
@@ -141,11 +148,9 @@ class _Lessons:
     """What the services ``[N]`` and calls of a mesh learn from a snapshot, and why.
 
     Attributes:
-        alerted: in an alert.
         changed: with a planned change, or new, and deviating since then at most.
         arriving: without a past. Their neighbours have one.
         late: only they may still show their change.
-        of_services, of_calls: what they learn.
     """
 
     alerted: BoolArray
@@ -159,10 +164,10 @@ class _Lessons:
 def _find_lessons(state: MeshState, another_load: BoolArray, now: datetime) -> _Lessons:
     """Return what is learned from a snapshot; ``another_load`` are the services ``[N]`` with a new load."""
     memory, names = state.memory, state.node_ids
-    alerted, changed = memory.is_alerted(names), memory.has_planned_change(names)
+    alerted, changed = memory.is_alerted(names), memory.has_new_version(names, but=DELETIONS)
     # A new service has no past to be compared with, announced or not. Its neighbours have one.
     arriving = largest_of_rows(state.node_filters[SEEN]) < min(KNOWN, MOST_OF_TIME * state.learned)
-    late = memory.has_late_change(names) | (arriving & ~changed)
+    late = mark_services(names, memory.late) | (arriving & ~changed)
     # What began before a planned change is not its effect. A member of an incident that is not far from its own past
     # is there because its neighbours are.
     changed = (changed | arriving) & ~(alerted & memory.is_above_threshold(names))
@@ -177,42 +182,6 @@ def _find_lessons(state: MeshState, another_load: BoolArray, now: datetime) -> _
     return _Lessons(alerted, changed, arriving, late, _Masks(exposure, involved, paused), of_calls)
 
 
-class _Known(NamedTuple):
-    """What is known about the R services or calls of a mesh, and their values in a snapshot ``[R, C]``."""
-
-    channels: tuple[Channel, ...]
-    filters: Array
-    counts: Counts
-    impact: Array
-    value: Array
-    observed: BoolArray
-    noise: Array
-
-
-def _tables(state: MeshState, values: ChannelValues) -> tuple[_Known, _Known]:
-    """Return the tables of services and of calls."""
-    return (
-        _Known(
-            NODE_CHANNELS,
-            state.node_filters,
-            state.node_counts,
-            state.node_impact,
-            values.node,
-            values.node_observed,
-            values.node_noise,
-        ),
-        _Known(
-            EDGE_CHANNELS,
-            state.edge_filters,
-            state.edge_counts,
-            state.edge_impact,
-            values.edge,
-            values.edge_observed,
-            values.edge_noise,
-        ),
-    )
-
-
 class _Learned(NamedTuple):
     """A table after a snapshot: the deviations from its past, and what it has learned. ``failures`` ``[R]`` are the
     surprise of failures among few requests."""
@@ -224,23 +193,26 @@ class _Learned(NamedTuple):
     failures: Array
 
 
-def _learn(table: _Known, masks: _Masks) -> _Learned:
-    """Compare a snapshot with the past of a table, and learn from it."""
-    requests = count_requests(table.noise, table.observed)
+def _learn(
+    channels: tuple[Channel, ...],
+    before: tuple[Array, Counts, Array],
+    values: tuple[Array, BoolArray, Array],
+    masks: _Masks,
+) -> _Learned:
+    """Compare a snapshot with the past of a table, and learn from it.
+
+    Args:
+        values: ``[R, C]`` in the snapshot, which of them were observed, and their sampling variance.
+    """
+    (filters, counts, impact), (value, observed, noise) = before, values
+    requests = count_requests(noise, observed)
     muted = masks.involved | (masks.exposure != UNEXPOSED)
-    deviation, filters = update_filters(
-        table.filters, table.value, table.observed, table.noise, muted, masks.paused, table.channels, requests
+    deviation, after = update_filters(filters, value, observed, noise, muted, masks.paused, channels, requests)
+    tempered = temper_young(deviation, channels)
+    deviation, counts, failures = count_failures(counts, tempered, filters, observed, requests, masks.paused)
+    return _Learned(
+        deviation, after, counts, update_impact(impact, deviation, masks.exposure, masks.involved), failures
     )
-    deviation, counts, failures = count_failures(
-        table.counts,
-        temper_young(deviation, table.channels),
-        table.filters,
-        table.observed,
-        requests,
-        masks.paused,
-    )
-    impact = update_impact(table.impact, deviation, masks.exposure, masks.involved)
-    return _Learned(deviation, filters, counts, impact, failures)
 
 
 def _follow_changes(state: MeshState, lessons: _Lessons, node: _Learned, edge: _Learned) -> tuple[Array, Array]:
@@ -254,7 +226,7 @@ def _follow_changes(state: MeshState, lessons: _Lessons, node: _Learned, edge: _
         node_filters = hold_levels(state.node_filters, node_filters, node.deviation, new, NODE_CHANNELS)
         edge_filters = hold_levels(state.edge_filters, edge_filters, edge.deviation, calls, EDGE_CHANNELS)
     if state.memory.expiring_changes:
-        expiring = state.memory.has_expiring_change(state.node_ids)
+        expiring = mark_services(state.node_ids, state.memory.expiring_changes)
         over, edge_over = exposures(expiring, lessons.late, state.edge_index)
         kept = lessons.alerted | find_worse(node.deviation, NODE_CHANNELS)
         # The calls to a service follow its own metrics. The calls of a single caller are fewer, and vary more.

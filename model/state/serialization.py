@@ -1,18 +1,16 @@
 """A mesh's O(1) state as bytes: safetensors, with the feature schema in its header. The ring is stored separately.
 
-A step is what a state has beyond the last full state and the snapshots since: the memory of incidents, with the scores
-since that state. It is small.
-
-The names of arrays and fields are a storage format. They stay when an attribute gets another name.
+Arrays stand under the path of their field, and everything else in one document of JSON, as the dataclasses nest. A step
+is what a state has beyond the last full state and the snapshots since: the memory of incidents, with the scores since
+that state. It is small.
 """
 
 import json
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import datetime
-from typing import Any, TypeVar
+from dataclasses import Field, fields, is_dataclass, replace
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -20,23 +18,19 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from model.drift.serialization import drift_arrays, drift_document, read_drift
+from model.drift.sketch import DriftSketch
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.incidents.memory import IncidentMemory
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.snapshot import MeshSnapshot
-from model.state.few_requests import Counts
 from model.state.mesh_state import MeshState
-from model.state.traffic import PROFILES, ROWS, EntryTraffic
 
 T = TypeVar("T")
+Arrays = dict[str, NDArray[Any]]
 
-ARRAYS = (
-    "edge_index", "node_filters", "edge_filters", "node_impact", "edge_impact", "node_absent", "edge_absent",
-    "attended_callers", "attended_callees", "node_unmeasured", "node_history",
-)  # fmt: skip
-TIMES = ("observed_at", "learned_at")
+LAYOUT = 1  # version of the stored form; it rises when fields are added, removed or renamed
+NUMBERS = frozenset({"scores", "times", "alerted_scores"})  # long tuples of numbers, stored as arrays
 HEADER_SIZE_BYTES = 8  # of the header's length, before the header
 DTYPES = {
     np.dtype(of): name
@@ -45,25 +39,13 @@ DTYPES = {
         (np.uint32, "U32"), (np.uint16, "U16"), (np.uint8, "U8"), (np.bool_, "BOOL"),
     )
 }  # fmt: skip
-STORED = (  # fields of the memory. Others are arrays, or are true of one snapshot only
-    "threshold", "tracks", "above_notice", "above_traffic", "open", "ended", "changes", "past", "feedback", "mutes",
-    "schedule",
-)  # fmt: skip
-PLAIN = ("node_ids", "sequence", "learned", "interval_seconds")
 
 
 def pack_state(state: MeshState) -> bytes:
     """Serialize the state without its ring of snapshots."""
-    document = {key: getattr(state, key) for key in PLAIN}
-    document |= {key: value and value.isoformat() for key in TIMES for value in [getattr(state, key)]}
-    document["memory"] = _memory_document(state.memory)
-    document["schema"] = SCHEMA.to_json()
-    tensors = {key: np.ascontiguousarray(getattr(state, key)) for key in ARRAYS}
-    tensors |= _counts_arrays(state) | _memory_arrays(state.memory) | _traffic_arrays(state.traffic)
-    document["traffic"] = {"names": state.traffic.names, "slot": state.traffic.slot}
-    document["drift"] = drift_document(state.drift)
-    tensors |= drift_arrays(state.drift)
-    return _join_arrays(tensors | {"document": _json_array(document)})
+    arrays: Arrays = {}
+    document = _take_apart(state, "", arrays)
+    return _join_arrays(document | {"schema": SCHEMA.to_json(), "layout": LAYOUT}, arrays)
 
 
 def pack_step(memory: IncidentMemory, snapshots: int) -> bytes:
@@ -81,28 +63,91 @@ def pack_step(memory: IncidentMemory, snapshots: int) -> bytes:
         alerted_scores=memory.alerted_scores[-snapshots:],
         reconstruction=replace(whole, past=whole.past[:, -snapshots:]),
     )
-    document, tensors = _memory_document(recent), _memory_arrays(recent)
-    document["score_counts"] = [len(memory.scores), len(memory.alerted_scores)]
-    document["reconstruction"]["count"] = whole.snapshots
-    return _join_arrays(tensors | {"document": _json_array(document)})
+    arrays: Arrays = {}
+    document = _take_apart(recent, "", arrays)
+    counts = len(memory.scores), len(memory.alerted_scores), whole.snapshots
+    return _join_arrays(document | {"counts": counts, "layout": LAYOUT}, arrays)
+
+
+def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
+    """Read the bytes of :func:`pack_state` and add the ring.
+
+    Raises:
+        IncompatibleWeights: the bytes are not a state, or have another layout or feature schema.
+    """
+    with _refusing_other_bytes("arrays and a document"):
+        document, arrays = _split(data)
+        SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
+        _renew_drift(document, arrays)
+        return replace(_put_together(MeshState, document, "", arrays), window=tuple(window))
 
 
 def unpack_step(data: bytes, full: IncidentMemory) -> IncidentMemory:
     """Read the bytes of :func:`pack_step`.
 
     Args:
-        data: of the step.
         full: the memory of the full state before it.
 
     Raises:
-        IncompatibleWeights: the bytes are not a step.
+        IncompatibleWeights: the bytes are not a step, or have another layout.
     """
     with _refusing_other_bytes("a step of a state"):
-        tensors = load(data)
-        document = json.loads(tensors["document"].tobytes())
-        memory = _add_earlier_scores(_memory(document, tensors), full, *document["score_counts"])
-        whole = _add_earlier_losses(memory.reconstruction, full.reconstruction, document["reconstruction"]["count"])
-        return replace(memory, reconstruction=whole)
+        document, arrays = _split(data)
+        quiet, alerted, losses = document["counts"]
+        memory = _add_earlier_scores(_put_together(IncidentMemory, document, "", arrays), full, quiet, alerted)
+        return replace(memory, reconstruction=_add_earlier_losses(memory.reconstruction, full.reconstruction, losses))
+
+
+def _take_apart(value: Any, prefix: str, arrays: Arrays) -> dict[str, Any]:
+    """Return the fields of a dataclass without its arrays, which are added to ``arrays`` under their paths."""
+    document = {}
+    for field in _stored(type(value)):
+        one, name = getattr(value, field.name), prefix + field.name
+        if isinstance(one, np.ndarray) or field.name in NUMBERS or (isinstance(one, tuple) and _are_arrays(one)):
+            arrays[name] = np.array(one) if isinstance(one, tuple) else one
+        elif is_dataclass(one):
+            document[field.name] = _take_apart(one, f"{name}.", arrays)
+        else:
+            document[field.name] = msgspec.to_builtins(one, enc_hook=float)
+    return document
+
+
+def _put_together(kind: type[T], document: Mapping[str, Any], prefix: str, arrays: Arrays) -> T:
+    """Return the dataclass of which :func:`_take_apart` made a document and arrays."""
+    values: dict[str, Any] = {}
+    hints = get_type_hints(kind)
+    for field in _stored(kind):
+        name, hint = prefix + field.name, hints[field.name]
+        if field.name in NUMBERS:
+            values[field.name] = msgspec.convert(arrays[name].tolist(), hint)
+        elif get_origin(hint) is np.ndarray:
+            values[field.name] = arrays[name]
+        elif get_origin(hint) is tuple and name in arrays:
+            values[field.name] = tuple(arrays[name])
+        elif isinstance(hint, type) and is_dataclass(hint):
+            values[field.name] = _put_together(hint, document[field.name], f"{name}.", arrays)
+        else:
+            values[field.name] = msgspec.convert(document[field.name], hint)
+    return kind(**values)
+
+
+def _renew_drift(document: dict[str, Any], arrays: Arrays) -> None:
+    """Put an empty drift sketch in place of one with other populations or bins, of another version. It fills again
+    within a week, and nothing else depends on it."""
+    empty: Arrays = {}
+    fresh = _take_apart(DriftSketch(), "drift.", empty)
+    fixed = {name: array.shape for name, array in empty.items() if not name.startswith("drift.calls.")}
+    if empty.keys() - arrays.keys() or any(arrays[name].shape != shape for name, shape in fixed.items()):
+        document["drift"] = fresh
+        arrays.update(empty)
+
+
+def _stored(kind: type[Any]) -> tuple[Field[Any], ...]:
+    return tuple(field for field in fields(kind) if field.metadata.get("stored", True))
+
+
+def _are_arrays(values: tuple[Any, ...]) -> bool:
+    return bool(values) and isinstance(values[0], np.ndarray)
 
 
 def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int, alerted: int) -> IncidentMemory:
@@ -129,47 +174,13 @@ def _last(values: tuple[T, ...], count: int) -> tuple[T, ...]:
     return values[len(values) - count :]
 
 
-def unpack_state(data: bytes, window: Iterable[MeshSnapshot] = ()) -> MeshState:
-    """Read the bytes of :func:`pack_state` and add the ring.
-
-    Args:
-        data: of the state.
-        window: the ring.
-
-    Raises:
-        IncompatibleWeights: the bytes are not a state, or have another feature schema.
-    """
-    with _refusing_other_bytes(f"{len(ARRAYS)} arrays and a document"):
-        tensors = load(data)
-        document = json.loads(tensors["document"].tobytes())
-        SCHEMA.require(FeatureSchema.from_json(document["schema"]), "saved state")
-        fields = _tables(tensors) | {key: document[key] for key in PLAIN} | {"node_ids": tuple(document["node_ids"])}
-        fields |= {key: document[key] and datetime.fromisoformat(document[key]) for key in TIMES}
-        fields["memory"] = _memory(document["memory"], tensors)
-        fields["traffic"] = _traffic(document["traffic"], tensors)
-        fields["drift"] = read_drift(document["drift"], tensors)
-        return MeshState(**fields, window=tuple(window))
-
-
-def _tables(tensors: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """Return the arrays of services and calls."""
-    tables: dict[str, Any] = {key: tensors[key] for key in ARRAYS}
-    for table in ("node", "edge"):
-        tables[f"{table}_counts"] = Counts(tuple(tensors[f"{table}_recent"]), tensors[f"{table}_usual"])
-    return tables
-
-
-def _counts_arrays(state: MeshState) -> dict[str, NDArray[Any]]:
-    both = {"node": state.node_counts, "edge": state.edge_counts}
-    recent = {f"{table}_recent": np.stack(of.recent) for table, of in both.items()}
-    return recent | {f"{table}_usual": of.usual for table, of in both.items()}
-
-
-def _join_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return safetensors bytes. The library would copy each array twice, and a large mesh has hundreds of MB of them.
+def _join_arrays(document: dict[str, Any], arrays: Arrays) -> bytes:
+    """Return safetensors bytes of arrays and a document. The library would copy each array twice, and a large mesh has
+    hundreds of MB of them.
 
     Source: https://huggingface.co/docs/safetensors (Format).
     """
+    arrays = arrays | {"document": np.frombuffer(json.dumps(document).encode(), np.uint8)}
     header: dict[str, Any] = {}
     pieces: list[memoryview] = []
     size = 0
@@ -187,61 +198,22 @@ def _join_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return b"".join((len(text).to_bytes(HEADER_SIZE_BYTES, "little"), text, *pieces))
 
 
+def _split(data: bytes) -> tuple[dict[str, Any], Arrays]:
+    """Return the document and the arrays of these bytes."""
+    arrays = load(data)
+    document = json.loads(arrays.pop("document").tobytes())
+    if document["layout"] != LAYOUT:
+        raise ValueError(f"layout {document['layout']}, not {LAYOUT}")
+    return document, arrays
+
+
 @contextmanager
 def _refusing_other_bytes(expected: str) -> Iterator[None]:
     try:
         yield
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, IncompatibleWeights):
             raise
         raise IncompatibleWeights(
             f"saved state: expected {expected}, got something else ({error}); delete the mesh and let it warm up again"
         ) from error
-
-
-def _traffic_arrays(traffic: EntryTraffic) -> dict[str, NDArray[Any]]:
-    return {f"traffic_{key}": np.ascontiguousarray(getattr(traffic, key)) for key in (*ROWS, *PROFILES)}
-
-
-def _traffic(document: dict[str, Any], tensors: dict[str, Any]) -> EntryTraffic:
-    arrays = {key: tensors[f"traffic_{key}"] for key in (*ROWS, *PROFILES)}
-    return EntryTraffic(names=tuple(document["names"]), slot=document["slot"], **arrays)
-
-
-def _json_array(document: dict[str, Any]) -> NDArray[np.uint8]:
-    return np.frombuffer(json.dumps(document, default=datetime.isoformat).encode(), np.uint8)
-
-
-def _memory_arrays(memory: IncidentMemory) -> dict[str, NDArray[Any]]:
-    whole = memory.reconstruction
-    return {
-        "scores": np.array(memory.scores, np.float64),
-        "times": np.array(memory.times, np.float64),
-        "withheld": np.array(memory.alerted_scores, np.float64).reshape(-1, 2),
-        "reconstruction": whole.past,
-        "embedding": whole.moments,
-    }
-
-
-def _memory_document(memory: IncidentMemory) -> dict[str, Any]:
-    """Return what is not an array."""
-    stored: dict[str, Any] = msgspec.to_builtins({key: getattr(memory, key) for key in STORED}, enc_hook=float)
-    whole = {key: getattr(memory.reconstruction, key) for key in ("model", "pending", "above", "since")}
-    return stored | {"reconstruction": whole}
-
-
-def _memory(document: dict[str, Any], tensors: dict[str, Any]) -> IncidentMemory:
-    memory = msgspec.convert({key: document[key] for key in STORED if key in document}, IncidentMemory)
-    return replace(
-        memory,
-        scores=tuple(tensors["scores"].tolist()),
-        times=tuple(tensors["times"].tolist()),
-        alerted_scores=tuple(map(tuple, tensors["withheld"].tolist())),
-        reconstruction=_read_reconstruction(document["reconstruction"], tensors),
-    )
-
-
-def _read_reconstruction(document: dict[str, Any], tensors: dict[str, Any]) -> ReconstructionHistory:
-    since = document["since"] and datetime.fromisoformat(document["since"])
-    numbers = document["pending"], document["above"]
-    return ReconstructionHistory(document["model"], tensors["reconstruction"], tensors["embedding"], *numbers, since)

@@ -1,4 +1,4 @@
-"""What follows from the calls of a mesh alone.
+"""What follows from the calls of a mesh: which of them a service attends to, and their order.
 
 Calls change rarely, and everything here is computed once for as long as they stay the same. A :class:`Topology` is
 known to be of a mesh by its arrays themselves, not by their contents: states never change an array in place.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import Array
-from model.ordering import stable_order
+from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray
 
 
@@ -37,7 +37,6 @@ def sort_neighbours(listener: IntArray, speaker: IntArray, attended: BoolArray, 
     Args:
         listener, speaker: ``[E]`` rows of the service that attends to each call, and of the other one.
         attended: ``[E]``.
-        services: N.
     """
     edges = np.flatnonzero(attended)
     of = listener[edges]
@@ -54,7 +53,6 @@ class Topology:
     """The calls of a mesh, and what follows from them.
 
     Attributes:
-        services: N.
         edge_index: int64 ``[2, E]``.
         attended_callers, attended_callees: bool ``[E]``, as of :class:`~model.state.mesh_state.MeshState`.
     """
@@ -128,3 +126,38 @@ def calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
         return np.zeros(edge_index.shape[1], bool)
     touched: BoolArray = services[edge_index[0]] | services[edge_index[1]]
     return touched
+
+
+def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, most: int) -> BoolArray:
+    """Select the calls that each service attends to on one side: those with most traffic and, if there are more than
+    ``most``, at most one from another namespace.
+
+    The limit is a property of the model. It is applied when the topology changes, and is the same for a whole mesh and
+    for its parts. Without the rule for namespaces, every part of a cut mesh would read all callers of the shared
+    services (figures in docs/research-log.md).
+
+    Args:
+        traffic: ``[E]``.
+        listener: ``[E]`` row of the service at this side of each call.
+        foreign: ``[E]`` whether the call crosses namespaces.
+    """
+    marked = strongest(traffic, listener, most)
+    crowded = np.bincount(listener, minlength=1)[listener] > most
+    rows = np.flatnonzero(foreign)
+    first_foreign = np.zeros(len(listener), bool)
+    first_foreign[rows] = strongest(traffic[rows], listener[rows], 1)
+    return marked & (~crowded | ~foreign | first_foreign)
+
+
+def strongest(traffic: Array, group: IntArray, most: int) -> BoolArray:
+    """Mark, in each group, the ``most`` rows with most traffic (ties: the earlier row)."""
+    marked = np.ones(len(group), bool)
+    sizes = np.bincount(group) if len(group) else np.zeros(0, np.int64)
+    if not len(sizes) or sizes.max() <= most:
+        return marked
+    order = descending_order(traffic)
+    order = order[stable_order(group[order], len(sizes))]
+    start = np.cumsum(sizes) - sizes
+    rank = np.empty(len(group), np.int64)
+    rank[order] = np.arange(len(group)) - start[group[order]]
+    return rank < most

@@ -106,7 +106,6 @@ ROWS = (
     "slot_sum",
     "slot_count",
 )
-PROFILES = ("profile", "weeks")
 _FIRST = dict.fromkeys(("level", "low", "lately", "before"), np.nan)  # of new entry points; 0 in other arrays
 
 
@@ -143,10 +142,8 @@ def observe_traffic(
     """Return the traffic after a snapshot.
 
     Args:
-        traffic: before; not changed.
         names: node ids of n entry points.
         requests: ``[n]`` 1/s; not a number where unknown.
-        now: time of the snapshot.
         elapsed: s since the last one.
         interval_seconds: usually between snapshots, s.
     """

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from model.checkpoint import Checkpoint
-from model.drift.blocks import BLOCK_SECONDS
+from model.drift.call_sample import BLOCK_SECONDS
 from model.drift.measures import MEASURES, Kind, Measure, Reference
 from model.drift.populations import POPULATIONS
 from model.drift.quality import DataQuality, data_quality

@@ -56,8 +56,7 @@ def train(
     from lab.training.reference import reference_of
     from lab.training.train import TrainingOptions
     from lab.training.train import train as learn
-    from model.checkpoint import save
-    from model.network.named import network_class
+    from model.checkpoint import network_class, save
     from serve_app.models.card import write_card
 
     torch.set_num_threads(1)  # for reproducible sums

@@ -1,4 +1,4 @@
-"""The ops in torch: schemas, fakes, compile, export, inference mode."""
+"""The ops in torch: schemas, traces, compile, export, inference mode."""
 
 import inspect
 import pickle
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import kernels
-from kernels import fake, ops, reference
+from kernels import checks, ops, reference
 from kernels.schemas import SCHEMAS
 from tests.kernels.kernel_cases import (
     DEVICES,
@@ -35,23 +35,17 @@ GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both en
 def samples(op: str, graph: str, dtype: torch.dtype) -> tuple[object, ...]:
     """Return arguments of ``torch.ops.tagae.<op>`` for one of the shared graphs."""
     inputs = cast(attend_inputs(SHAPES[graph], heads=2, channels=3, times=2), dtype)
-    query, key, trajectory, _, _, indptr, indices, _ = inputs
+    query, key, _, _, _, indptr, indices, _ = inputs
     targets = torch.repeat_interleave(torch.arange(len(query)), indptr.diff())
-    grads = torch.ones_like(query), torch.ones(len(query), 2, 2, dtype=dtype)
     projected = cast(projected_inputs(SHAPES[graph], heads=2, channels=3, times=2), dtype)
     joined = cast(join_inputs(len(query), 4, 6), dtype)
     layers = cast(perceptron_inputs(len(indices), 3, len(query), 2), dtype)
     return {
         "attend": (*inputs, 0.2),
-        "attend_backward": (*grads, *inputs, 0.2),
         "project_and_attend": (*projected, 0.2),
-        "project_and_attend_backward": (grads[0], *projected, 0.2),
         "join_sides": (*joined, 1e-5),
-        "join_sides_backward": (torch.ones(len(query), 6, dtype=dtype), *joined, 1e-5),
         "perceptron": layers,
-        "perceptron_backward": (torch.ones(len(indices), 3, dtype=dtype), *layers),
         "edge_dot": (query, key, targets, indices),
-        "edge_dot_backward": (trajectory[: len(indices), 0], query, key, targets, indices),
     }[op]
 
 
@@ -68,7 +62,7 @@ def test_opcheck(op: str, graph: str) -> None:
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("op", [op for op in SCHEMAS if not op.endswith("_backward")])
+@pytest.mark.parametrize("op", SCHEMAS)
 def test_opcheck_with_gradients(op: str, graph: str) -> None:
     torch.library.opcheck(getattr(torch.ops.tagae, op).default, requiring_grad(samples(op, graph, torch.float32)))
 
@@ -78,7 +72,8 @@ def test_one_op_one_name_in_every_place(op: str) -> None:
     schema = getattr(torch.ops.tagae, op).default._schema
     names = [argument.name for argument in schema.arguments]
     assert str(schema) == f"tagae::{op}{SCHEMAS[op]}"
-    for place in (reference,) if op.endswith("_backward") else (reference, fake, ops):
+    assert list(checks.SIZES[op]) == names[: len(checks.SIZES[op])]
+    for place in (reference, ops):
         assert list(inspect.signature(getattr(place, op)).parameters) == names
 
 
@@ -154,7 +149,7 @@ def test_two_threads_give_the_same_bits_again() -> None:
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("error", [kernels.InvalidArgument, kernels.UnavailableBackend, kernels.NotDifferentiable])
+@pytest.mark.parametrize("error", [kernels.InvalidArgument, kernels.UnavailableBackend])
 def test_errors_survive_a_process_boundary(error: type[kernels.KernelError]) -> None:
     back = pickle.loads(pickle.dumps(error("attend: key: wrong", argument="key")))
     assert type(back) is error

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from model.evidence.evidence import Evidence
 from model.evidence.finders.finder import Finder
-from model.evidence.gather import gather
+from model.evidence.gather import Evidence, gather
 from model.evidence.kinds import EvidenceKind
 from model.evidence.scored_mesh import ScoredMesh
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array

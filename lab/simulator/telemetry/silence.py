@@ -77,7 +77,6 @@ def draw_silences(spec: MeshSpec, services: Sequence[str], slot: int) -> tuple[P
     """Draw the silences of one slot of :func:`silence_slot` snapshots. Each ends within its slot.
 
     Args:
-        services: node ids.
         slot: number of the slot, from 0.
     """
     rng = spec.stream_of(_STREAM, slot)

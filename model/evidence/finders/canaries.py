@@ -11,7 +11,7 @@ from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.release_versions import find_versions, new_services
 from model.evidence.scored_mesh import ScoredMesh
-from model.snapshot import EDGE_METRICS, EdgeMetric, IntArray, find_rows
+from model.snapshot import EDGE_METRICS, EdgeMetric, IntArray, find_calls, find_rows
 from model.state.mesh_state import MeshState
 
 FloatArray = NDArray[np.float64]
@@ -75,37 +75,21 @@ def _calls_from_common_callers(state: MeshState, canary: int, stable: int) -> tu
 
 def _window(state: MeshState, rows: tuple[IntArray, IntArray]) -> FloatArray:
     """Return the metrics of calls in the last snapshots, ``[LASTS, 2, k, 4]``; not a number where there are none."""
-    source, destination = state.edge_index
-    size = max(len(of) for of in rows)
-    found = np.full((LASTS, 2, size, len(EDGE_METRICS)), np.nan, np.float64)
-    wanted = {
-        (state.node_ids[source[row]], state.node_ids[destination[row]]): (which, place)
-        for which, of in enumerate(rows)
-        for place, row in enumerate(of.tolist())
-    }
-    ends = {name for pair in wanted for name in pair}
+    names = [[(state.node_ids[a], state.node_ids[b]) for a, b in state.edge_index[:, of].T.tolist()] for of in rows]
+    found = np.full((LASTS, 2, max(map(len, names)), len(EDGE_METRICS)), np.nan, np.float64)
     row: dict[str, int] = {}
     for age, snapshot in enumerate(state.window[-LASTS:]):
-        row = find_rows(snapshot.node_ids, ends, row)
-        named = np.zeros(snapshot.num_nodes, bool)
-        named[list(row.values())] = True
-        for call in np.flatnonzero(named[snapshot.edge_index].all(axis=0)).tolist():
-            caller, callee = snapshot.edge_index[:, call].tolist()
-            place = wanted.get((snapshot.node_ids[caller], snapshot.node_ids[callee]))
-            if place is not None:
-                values, known = snapshot.edge_features[call], snapshot.edge_observed[call]
-                found[age, place[0], place[1]] = np.where(known, values, np.nan)
+        row = find_rows(snapshot.node_ids, {name for of in names for pair in of for name in pair}, row)
+        for which, of in enumerate(names):
+            at = find_calls(snapshot, of, row)
+            there, at = np.flatnonzero(at >= 0), at[at >= 0]
+            found[age, which, there] = np.where(snapshot.edge_observed[at], snapshot.edge_features[at], np.nan)
     return found
 
 
 def _weighted_mean(calls: FloatArray, metric: int, axis: int | tuple[int, int]) -> FloatArray:
     """Return the mean of a metric over the callers that report it of both versions, weighted by requests; not a number
     where none does.
-
-    Args:
-        calls: from :func:`_window`.
-        metric: column of the metrics.
-        axis: of the callers, or of the snapshots and the callers.
     """
     known = np.isfinite(calls[..., metric]) & np.isfinite(calls[..., _REQUESTS])
     known &= known.all(axis=1, keepdims=True)

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from model.evidence.calls import is_reported, rate_of
 from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.release_versions import is_absorbed
-from model.evidence.scored_mesh import ScoredMesh
-from model.features import ERROR, RATE, Array
+from model.evidence.scored_mesh import ScoredMesh, is_reported
+from model.features import ERROR, RATE, Array, rate_of
 from model.snapshot import mark_services
 
 MAX_LOAD = 3.0  # times its expected requests, beyond which a caller's other calls tell nothing
@@ -31,7 +30,7 @@ def find_disappeared(mesh: ScoredMesh) -> tuple[Finding, ...]:
     if not gone.any():
         return ()
     source, destination = state.edge_index
-    lost = np.maximum(rate_of(edge.expected[:, RATE]), 0) * is_reported(observation)
+    lost = rate_of(edge.expected[:, RATE]) * is_reported(observation)
     gone &= ~is_absorbed(state, gone, rate_of(edge.value[:, RATE]) * observation.edge_present, lost)
     # Retries of its own callers raise all calls of a caller alike: they are no calls that were redirected.
     load = np.clip(rate_of(node.value[:, RATE]) / np.maximum(rate_of(node.expected[:, RATE]), 1e-6), 1, MAX_LOAD)
@@ -58,14 +57,13 @@ def _failing_instead(mesh: ScoredMesh, lost: Array) -> Array:
     """Return the requests of the callers that fail beyond expectation, for each call that was lost, ``[E]``, 1/s.
 
     Args:
-        mesh: at this snapshot.
         lost: float ``[E]``, calls to services that are gone, 1/s. The failing requests of a caller are divided among
             them.
     """
     node, source = mesh.observation.node, mesh.state.edge_index[0]
     now, usual = (1 / (1 + np.exp(-rates[:, ERROR])) for rates in (node.value, node.expected))
     is_known = node.observed[:, ERROR] & node.observed[:, RATE]
-    failing = np.where(is_known, np.maximum(now - usual, 0) * np.maximum(rate_of(node.value[:, RATE]), 0), 0)
+    failing = np.where(is_known, np.maximum(now - usual, 0) * rate_of(node.value[:, RATE]), 0)
     sure = np.clip(mesh.surprise.node_raw[:, ERROR] / SURE_ERRORS, 0, 1)
     part = lost / np.maximum(np.bincount(source, lost, len(failing))[source], 1e-6)
     instead: Array = (sure * failing)[source] * part

@@ -3,10 +3,9 @@
 No service reports such a failure. The caller has as many requests as usual, and its calls to one service fall to a
 fraction within a snapshot or two and stay there. A retired service looks different: its traffic drains over minutes,
 goes to another service, or follows a planned change. Calls to a service with a canary or a replacement fall in the same
-way; see ``versions.py``.
+way; see :mod:`model.evidence.release_versions`.
 """
 
-from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -15,10 +14,19 @@ from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.release_versions import shares_traffic
 from model.evidence.scored_mesh import ScoredMesh
-from model.evidence.strongest import largest_of_group
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array
-from model.incidents.planned_changes import DELETIONS, SCALINGS
-from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, find_rows, mark_services
+from model.features import RATE, Array, rate_of
+from model.ordering import largest_of_group
+from model.snapshot import (
+    DELETIONS,
+    SCALINGS,
+    BoolArray,
+    EdgeMetric,
+    IntArray,
+    MeshSnapshot,
+    find_calls,
+    find_rows,
+    mark_services,
+)
 from model.state.mesh_state import MeshState, Observation
 
 MIN_REQUESTS = 15.0  # usual requests of a call in a snapshot
@@ -41,7 +49,7 @@ def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
     rows = _find_falls(state, observation, has_new_calls)
     if not len(rows):
         return ()
-    usual = _rate(observation.edge.expected[rows, RATE], EDGE_CHANNELS[RATE].offset)
+    usual = rate_of(observation.edge.expected[rows, RATE])
     low = _low_calls(_shares(state, rows, usual, LASTS + UNMEASURED))
     rows, usual = rows[low], usual[low]
     if len(rows):
@@ -60,7 +68,7 @@ def find_dropped_calls(mesh: ScoredMesh) -> tuple[Finding, ...]:
 def _may_have_moved(state: MeshState, observation: Observation, rows: IntArray) -> BoolArray:
     """Return which calls ``[k]`` another version of their destination may get."""
     edge = observation.edge
-    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    now, usual = (rate_of(v[:, RATE]) for v in (edge.value, edge.expected))
     return shares_traffic(state, rows, now * observation.edge_present, usual)
 
 
@@ -69,7 +77,7 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     edge, (source, destination) = observation.edge, state.edge_index
     is_known = (observation.edge_present & edge.observed[:, RATE]) | observation.presence.stopped
     rows: IntArray = np.flatnonzero(is_known & (edge.value[:, RATE] < edge.expected[:, RATE]))
-    now, usual = (_rate(v[rows, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    now, usual = (rate_of(v[rows, RATE]) for v in (edge.value, edge.expected))
     now = now * observation.edge_present[rows]
     low = (now < LOW * usual) & (usual * state.interval_seconds >= MIN_REQUESTS) & ~young_callers[source[rows]]
     rows, lost = rows[low], (now - usual)[low]
@@ -86,9 +94,9 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
 def _works(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` have as many requests as usual; without own metrics, as many calls by half."""
     node, edge, source = observation.node, observation.edge, state.edge_index[0]
-    now, usual = (_rate(v[:, RATE], EDGE_CHANNELS[RATE].offset) for v in (edge.value, edge.expected))
+    now, usual = (rate_of(v[:, RATE]) for v in (edge.value, edge.expected))
     made, due = (np.bincount(source, v * observation.edge_present, len(state.node_ids)) for v in (now, usual))
-    own, own_usual = (_rate(v[:, RATE], NODE_CHANNELS[RATE].offset) for v in (node.value, node.expected))
+    own, own_usual = (rate_of(v[:, RATE]) for v in (node.value, node.expected))
     works: BoolArray = np.where(node.observed[:, RATE], own >= STEADY * own_usual, made >= LOW * due)
     return works
 
@@ -114,7 +122,7 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
                 at = rows
             else:
                 row = find_rows(snapshot.node_ids, set(chain(*names)), row)
-                at = _find_calls(snapshot, names, row)
+                at = find_calls(snapshot, names, row)
             stopped = np.flatnonzero((at < 0) & np.array([a in row for a, _ in names], bool))
             there, at = np.flatnonzero(at >= 0), at[at >= 0]
         requests[age, stopped], known[age, stopped] = 0, True
@@ -135,16 +143,6 @@ def _low_calls(shares: Array) -> BoolArray:
     return low
 
 
-def _find_calls(snapshot: MeshSnapshot, names: Sequence[tuple[str, str]], row: Mapping[str, int]) -> IntArray:
-    """Return where calls between these services stand in the snapshot, ``[k]``; -1 where they do not. ``row`` is where
-    the services stand."""
-    calls_them = np.zeros(len(snapshot.node_ids), bool)
-    calls_them[[row[source] for source, _ in names if source in row]] = True
-    near = np.flatnonzero(calls_them[snapshot.edge_index[0]])[::-1]  # reversed: of equal calls the first one counts
-    found = dict(zip(zip(*snapshot.edge_index[:, near].tolist(), strict=True), near.tolist(), strict=True))
-    return np.array([found.get((row.get(a, -1), row.get(b, -1)), -1) for a, b in names], np.int64)
-
-
 def _drop_strength(share: Array) -> float:
     """Return how clearly a call dropped, 0 to 1.
 
@@ -163,8 +161,3 @@ def _drop_strength(share: Array) -> float:
     if not (is_steady and is_sudden):
         return 0.0
     return float(np.clip((LOW - np.median(low[:LASTS])) / (LOW - FULL), 0, 1))
-
-
-def _rate(transformed: Array, offset: float) -> Array:
-    rate: Array = np.maximum(np.exp(transformed) - np.float32(offset), 0)
-    return rate

@@ -5,9 +5,8 @@ gone, a version that is worse. There is no past to compare most of these events 
 ``EVENT_SURPRISE``. A new finder is a file in this folder, and a line in ``FINDERS`` of ``gather.py``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from model.evidence.kinds import EvidenceKind
 from model.evidence.scored_mesh import ScoredMesh
@@ -20,7 +19,6 @@ class Finding:
     """Evidence of one kind. It counts where it is stronger than other evidence of this kind.
 
     Attributes:
-        kind: of the evidence.
         surprise: float32 ``[N]``, 0 or more.
         dropped: bool ``[E]``, calls to report as no longer made; None: no calls.
     """
@@ -30,10 +28,6 @@ class Finding:
     dropped: BoolArray | None = None
 
 
-class Finder(Protocol):
-    """A function that looks for one sign of a fault in the whole mesh."""
-
-    def __call__(self, mesh: ScoredMesh, /) -> Sequence[Finding]:
-        """Return what was found, nothing if the snapshot cannot show it. It is called with every snapshot: return
-        before any pass over all services or calls wherever possible."""
-        ...
+# Returns what was found in the whole mesh, nothing if the snapshot cannot show it. It is called with every snapshot, so
+# it returns before any pass over all services or calls wherever possible.
+Finder = Callable[[ScoredMesh], Sequence[Finding]]

@@ -5,7 +5,7 @@ import numpy as np
 from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.scored_mesh import ScoredMesh
-from model.features import ERROR, NODE_CHANNELS, P99, RATE, Array
+from model.features import ERROR, NODE_CHANNELS, P99, RATE, Array, rate_of
 from model.snapshot import BoolArray
 from model.state.change_impact import OWN
 
@@ -32,8 +32,7 @@ def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
     exposed = known & (observation.node_exposure == OWN) & node.observed[:, ERROR]
     entry = known & mesh.receives_users & node.observed[:, P99]
     looked = exposed | entry
-    requests[looked] = np.exp(node.value[looked, RATE]) - np.float32(NODE_CHANNELS[RATE].offset)
-    requests *= np.float32(state.interval_seconds)
+    requests[looked] = rate_of(node.value[looked, RATE]) * np.float32(state.interval_seconds)
     now, usual = (NODE_CHANNELS[ERROR].invert(of[exposed, ERROR]) for of in (node.value, node.expected))
     enough = np.clip(requests[exposed] / MIN_REQUESTS, 0, 1)
     failing[exposed] = EVENT_SURPRISE * enough * np.clip((now - usual - 0.15) / 0.15, 0, 1)

@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from model.evidence.calls import is_reported, rate_of
 from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.release_versions import ESTABLISHED, MOST_OF_TIME, moves_between_versions
-from model.evidence.scored_mesh import ScoredMesh
-from model.evidence.strongest import worst_of_group
-from model.features import RATE
+from model.evidence.scored_mesh import ScoredMesh, is_reported
+from model.features import RATE, rate_of
+from model.ordering import worst_of_group
 from model.state.filters import SEEN
 from model.state.mesh_state import topology_of
 
@@ -37,7 +36,7 @@ def find_rerouted(mesh: ScoredMesh) -> tuple[Finding, ...]:
         return ()
     rerouted = np.zeros(len(state.node_ids), np.float32)
     now = rate_of(edge.value[:, RATE]) * observation.edge_present
-    usual = np.maximum(rate_of(edge.expected[:, RATE]), 0) * (is_reported(observation) & ~young)
+    usual = rate_of(edge.expected[:, RATE]) * (is_reported(observation) & ~young)
     missing = np.maximum(usual - now, 0) * ~young
     count = len(rerouted)
     gained, made = (np.bincount(source, v, count) for v in (now * young, now))

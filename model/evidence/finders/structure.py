@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from model.evidence.calls import young_calls
 from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EvidenceKind
-from model.evidence.scored_mesh import ScoredMesh
+from model.evidence.scored_mesh import ScoredMesh, young_calls
 from model.scoring.surprises import unlikelihood
 
 

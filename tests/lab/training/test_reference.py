@@ -6,8 +6,8 @@ import pytest
 from lab.training.meshes import TrainingMeshes, simulated_runs
 from lab.training.reference import reference_of, summarise_run
 from model.checkpoint import load
+from model.drift.measures import population_stability_index
 from model.drift.populations import BINS, POPULATIONS
-from model.drift.psi import population_stability_index
 from model.drift.reference import TrainingReference
 from tests.model.model_cases import network
 

@@ -7,7 +7,7 @@ import pytest
 
 from model.decision.independent import MAX_EXPLAINED, MAX_LOAD, find_independent, independent_of
 from model.evidence.attribution import Attribution
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EvidenceKind
 from model.incidents.open_incident import LIKELY_SHARE
 from model.incidents.threshold import Track, Tracks

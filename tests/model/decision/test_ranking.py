@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.ranking import MAX_DECADES, PAGE_NATS, page_nats, with_neighbours
-from model.decision.suspects import suspects
+from model.decision.ranking import MAX_DECADES, PAGE_NATS, page_nats, suspects, with_neighbours
 from model.evidence.kinds import EvidenceKind
 from model.incidents.memory import IncidentMemory
 from tests.model.decision.verdict_cases import evidence, meta, when

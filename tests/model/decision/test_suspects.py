@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.suspects import suspects
-from model.evidence.explanations import OWN, SERIES
+from model.decision.ranking import suspects
+from model.evidence.explanations import Fact
 from model.incidents.memory import IncidentMemory
 from model.verdict import MOVED, Status
 from tests.model.decision.verdict_cases import evidence, judge, meta, when
@@ -22,10 +22,9 @@ def test_suspects_are_filled_without_any_incident() -> None:
 
 def test_reasons_are_in_the_metrics_unit() -> None:
     scene = evidence(9.0, 8.0, calls=((1, 0),))
-    explanation = replace(scene.explanation, peers=("a/s1",))
-    explanation.series[0, 1:] = SERIES.index("p99_latency", OWN), SERIES.index(MOVED)
-    explanation.peer[0, 1:] = 0
-    explanation.observed[0, 1:], explanation.expected[0, 1:] = (1.5, 40.0), (0.2, 0.0)
+    (own_fact,), other = scene.explanation.reasons
+    facts = own_fact, Fact("p99_latency", 1.5, 0.2, source="a/s1"), Fact(MOVED, 40.0, 0.0, "a/s1")
+    explanation = replace(scene.explanation, reasons=(facts, other))
     explanation.load[0], explanation.gone[0] = 1.4, 4
     scene = replace(scene, explanation=explanation)
     no_preference = np.zeros(2, np.float32)

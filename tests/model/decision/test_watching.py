@@ -7,25 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decision.verdict_building import build_verdict
-from model.decision.watching import MAX_WATCHED, MIN_SEEN, watch
+from model.decision.verdict_building import MAX_WATCHED, MIN_SEEN, build_verdict, watch
 from model.evidence.kinds import EvidenceKind
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
 from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import LASTING_DECADES, SEVERE, Track, Tracks
 from model.verdict import Severity, Status, Watched
-from tests.builders import START, open_incident, reason
+from tests.builders import START, open_incident
 from tests.model.decision.verdict_cases import LEVEL, MODERATE, POLICY, evidence, judge, meta, when
 from tests.model.model_cases import at
 
 SHIPPED = AlertPolicy()
-REASON = reason("error_rate", 0.25, 0.01)
 
 
 def watch_list(memory: IncidentMemory, *names: str) -> tuple[Watched, ...]:
     """Return what is watched if these are the candidates; by default all that are remembered."""
-    return watch(names or tuple(memory.tracks), memory, LEVEL, SHIPPED, lambda name: (REASON,))
+    return watch(names or tuple(memory.tracks), memory, LEVEL, SHIPPED)
 
 
 def above(*scores: float) -> Track:
@@ -124,7 +122,6 @@ def test_the_most_unusual_services_are_listed_first_and_few_of_them(scores: dict
     assert len(found) <= MAX_WATCHED
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     for one in found:
-        assert one.reasons == (REASON,)
         assert 1 <= one.seen < one.needed
         assert one.score == scores[one.service][0] >= one.level
         assert one.level == LEVEL or one.seen >= MIN_SEEN

@@ -5,13 +5,12 @@ import torch
 
 from model.decision.meta_model import MetaModel
 from model.decision.verdict_building import build_verdict
-from model.evidence.evidence import Evidence
-from model.evidence.explanations import SERIES, Explanation
+from model.evidence.explanations import Explanation, Fact
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EvidenceKind, K
 from model.incidents.memory import IncidentMemory
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import LASTING_DECADES
-from model.incidents.verdict_context import VerdictContext
 from model.verdict import Verdict
 from tests.model.model_cases import at
 
@@ -29,10 +28,6 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
     count = len(page)
     kinds = np.zeros((count, K), np.float32)
     kinds[:, EvidenceKind.ERROR] = page
-    series = np.full((count, 3), -1)
-    series[:, 0] = SERIES.index("error_rate")
-    observed, expected = np.zeros((count, 3), np.float32), np.zeros((count, 3), np.float32)
-    observed[:, 0], expected[:, 0] = 0.25, 0.01
     return Evidence(
         names=tuple(f"a/s{i}" for i in range(count)),
         kinds=kinds,
@@ -42,13 +37,9 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
         affected=np.array(page, np.float32),
         calls=np.array(calls, np.int64).reshape(-1, 2).T,
         explanation=Explanation(
-            series=series,
-            peer=np.full((count, 3), -1),
-            observed=observed,
-            expected=expected,
+            reasons=((Fact("error_rate", 0.25, 0.01),),) * count,
             gone=np.zeros(count, np.int64),
             load=np.ones(count, np.float32),
-            peers=(),
             context={},
         ),
         counts=tuple(int((np.array(page) > x).sum()) for x in (2, 3, 5)),  # type: ignore[arg-type]

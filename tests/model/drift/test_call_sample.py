@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from model.drift.blocks import SLOTS
-from model.drift.call_sample import MAX_CALLS, CallSample, Hashes, hash_ends
+from model.drift.call_sample import MAX_CALLS, SLOTS, CallSample, Hashes, hash_ends
 
 WEEK = 7 * SLOTS
 

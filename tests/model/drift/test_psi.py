@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.drift.psi import EMPTY, moved_share, population_stability_index
+from model.drift.measures import EMPTY, moved_share, population_stability_index
 from model.features import Array
 
 COUNTS = st.lists(st.integers(0, 50), min_size=8, max_size=8).filter(any)

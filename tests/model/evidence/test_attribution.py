@@ -9,7 +9,7 @@ import pytest
 from model.checkpoint import load
 from model.decision.ranking import attribution_nats, root_cause_shares
 from model.evidence.attribution import NATS, Attribution, attribute
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of

@@ -15,7 +15,6 @@ from model.evidence.common_cause import (
     load_of,
     symptom_of,
 )
-from model.evidence.explanations import SERIES
 from model.features import P50, P99
 from model.snapshot import BoolArray, MeshSnapshot
 from model.state.mesh_state import MeshState, Observation
@@ -206,9 +205,9 @@ def test_failing_calls_are_evidence_against_the_caller_and_a_reason() -> None:
     for service in (STORE, PRICES, STOCK):
         assert MESH[service] not in kinds or not found.page[found.names.index(MESH[service])]
     row = found.names.index(MESH[CART])
-    assert SERIES[found.explanation.series[row, 0]] == "outgoing_errors"
-    assert found.explanation.observed[row, 0] == pytest.approx(0.6, abs=0.01)
-    assert found.explanation.expected[row, 0] == pytest.approx(0.01, abs=0.005)
+    first = found.explanation.reasons[row][0]
+    assert first.metric == "outgoing_errors"
+    assert (first.observed, first.expected) == (pytest.approx(0.6, abs=0.01), pytest.approx(0.01, abs=0.005))
 
 
 # The cart and the search are in another namespace than what they call; or in two.
@@ -250,7 +249,7 @@ def test_the_reason_of_a_namespace_comes_first() -> None:
     found = evidence_of(failing_scene(EVERY, mesh=SPREAD), state=spread_state(SPREAD))
     for service in (CART, SEARCH):
         row = found.names.index(SPREAD[service])
-        assert SERIES[found.explanation.series[row, 0]] == "namespace_outgoing_errors"
+        assert found.explanation.reasons[row][0].metric == "namespace_outgoing_errors"
 
 
 def storm(store_fails: float, times: Mapping[tuple[int, int], float]) -> MeshSnapshot:

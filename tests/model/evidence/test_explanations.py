@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from model.evidence.evidence import Evidence
-from model.evidence.explanations import CALLS as CALLS_IN
-from model.evidence.explanations import OWN, SERIES
-from model.snapshot import MeshSnapshot, NodeMetric
+from model.evidence.explanations import MAX
+from model.evidence.gather import Evidence
+from model.snapshot import EDGE_METRICS, MeshSnapshot, NodeMetric
 from model.verdict import LOST, MOVED, NEW, VANISHED
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, snapshot_with_move
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
@@ -18,16 +18,14 @@ CPU, MEMORY = NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION
 
 def explain(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:
     """Return metric, other end of a call, observed and expected value of each reason; the strongest first."""
-    row, explanation = evidence.names.index(SERVICES[service]), evidence.explanation
     return [
         (
-            ("call " if OWN <= series < OWN + CALLS_IN else "") + SERIES[series],
-            explanation.peers[explanation.peer[row, k]] if explanation.peer[row, k] >= 0 else "",
-            float(explanation.observed[row, k]),
-            float(explanation.expected[row, k]),
+            ("call " if reason.source and reason.metric in EDGE_METRICS else "") + reason.metric,
+            reason.source or reason.destination,
+            reason.observed,
+            reason.expected,
         )
-        for k, series in enumerate(explanation.series[row])
-        if series >= 0
+        for reason in evidence.explanation.reasons[evidence.names.index(SERVICES[service])]
     ]
 
 
@@ -85,8 +83,8 @@ def test_rerouted_calls_are_reasons_at_all_three_services() -> None:
 
 def test_a_normal_mesh_has_almost_no_reasons() -> None:
     quiet = evidence_of(replace(snapshot(30)))
-    assert (quiet.explanation.series < 0).mean() > 0.8
-    assert quiet.explanation.peers == ()
+    assert np.mean([len(reasons) / MAX for reasons in quiet.explanation.reasons]) < 0.2
+    assert not any(reason.source or reason.destination for reasons in quiet.explanation.reasons for reason in reasons)
 
 
 def facts(evidence: Evidence, service: int) -> list[tuple[str, str, float, float]]:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from model.evidence.filling import SOON, _fill
-from model.evidence.resources import NEAR_LIMIT
+from model.evidence.resources import NEAR_LIMIT, SOON, _fill
 from model.state.history import BLOCKS
 
 BLOCK = 120.0  # s

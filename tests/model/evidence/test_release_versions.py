@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from model.evidence.evidence import Evidence
 from model.evidence.finders.dropped_calls import LASTS
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.evidence.release_versions import find_versions, stem
 from model.snapshot import MeshSnapshot

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from model.evidence.kinds import EvidenceKind
+from model.evidence.kinds import RESOURCES, EvidenceKind
 from model.evidence.materiality import Floors
-from model.evidence.page_score import RESOURCES
 from model.evidence.saturation import HARMFUL, HARMLESS_SHARE, MIN, MIN_SHARE, weigh_resources
 from model.features import CPU, ERROR, P50, P99
 from model.state.mesh_state import MeshState, Observation

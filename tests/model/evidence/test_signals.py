@@ -10,7 +10,7 @@ from model.decision.verdict_building import build_verdict
 from model.evidence import signals as signals_module
 from model.evidence.explanations import Fact
 from model.evidence.kinds import EVENT_SURPRISE
-from model.evidence.signals import impatience, pressure, signal_reasons, unusual_signals
+from model.evidence.signals import impatience, pressure, unusual_signals
 from model.features import P99
 from model.incidents.kind import incident_kind
 from model.incidents.memory import IncidentMemory
@@ -52,7 +52,7 @@ def facts(course: Course, exposure: int = UNEXPOSED) -> tuple[Fact, ...]:
     found = unusual_signals(state, observation)
     assert set(found) <= {CART}
     np.testing.assert_array_equal(
-        pressure(state, observation), np.where(np.isin(np.arange(len(SERVICES)), list(found)), EVENT_SURPRISE, 0)
+        pressure(found, len(SERVICES)), np.where(np.isin(np.arange(len(SERVICES)), list(found)), EVENT_SURPRISE, 0)
     )
     return found.get(CART, ())
 
@@ -136,18 +136,11 @@ def test_near_a_planned_change_restarts_and_pending_pods_are_expected() -> None:
     assert len(facts(course, BESIDE)) == 3
 
 
-def test_facts_are_at_the_positions_of_the_candidates() -> None:
-    observation, state = mesh({SignalKind.OOM_KILLS: [None, 1.0]})
-    kill = Fact("oom_kills", 1.0, 0.0)
-    assert signal_reasons(state, observation, np.array([SEARCH, CART])) == {1: (kill,)}
-    assert signal_reasons(state, observation, np.array([SEARCH])) == {}
-
-
 def test_a_mesh_without_signals_has_no_pressure() -> None:
     observation, state = watch(snapshot(i) for i in range(3))
-    assert not pressure(state, observation).any()
-    assert signal_reasons(state, observation, np.array([CART])) == {}
-    assert not pressure(MeshState(), observation).any()
+    for one in (state, MeshState()):
+        assert unusual_signals(one, observation) == {}
+    assert not pressure({}, len(SERVICES)).any()
 
 
 def test_a_signal_is_evidence_for_a_notice_and_a_fact_about_the_service() -> None:
@@ -188,15 +181,15 @@ def test_callers_that_give_up_are_a_reason_and_evidence_only_if_they_wait(share:
     assert [(fact.metric, fact.observed, fact.expected) for fact in found[CART]] == [
         ("cancelled", pytest.approx(share[-1]), pytest.approx(usual))
     ]
-    assert not pressure(state, observation).any()
-    assert not impatience(state, observation).any()
+    assert not pressure(found, len(SERVICES)).any()
+    assert not impatience(observation, found).any()
     state, observation = slow_and_cancelled(share, slower=2.0)
-    assert not pressure(state, observation).any()
-    assert np.flatnonzero(impatience(state, observation)).tolist() == [CART]
+    found = unusual_signals(state, observation)
+    assert not pressure(found, len(SERVICES)).any()
+    assert np.flatnonzero(impatience(observation, found)).tolist() == [CART]
 
 
 @pytest.mark.parametrize("share", [[0.0, 0.04, 0.04], [0.0, 0.5], [0.5, 0.6, 0.7]])
 def test_callers_that_leave_as_usual_are_no_reason(share: list[float]) -> None:
     state, observation = slow_and_cancelled(share, slower=5.0)
     assert unusual_signals(state, observation) == {}
-    assert not impatience(state, observation).any()

@@ -15,10 +15,9 @@ from model.evidence.traffic import LOST, MESH, TrafficChange, contains, traffic_
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident
-from model.incidents.policy import AlertPolicy
-from model.incidents.verdict_context import VerdictContext
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.snapshot import PlannedChange
-from model.state.acceptance import accept_incident
+from model.state.gaps import accept_incident
 from model.state.mesh_state import MeshState
 from model.state.traffic import (
     HELD,

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from model.incidents.groups import Group
-from model.incidents.matching import Culprit, FoundGroup, match_incidents
+from model.incidents.matching import Culprit, FoundGroup, Group, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
 from model.verdict import Severity, Suspect

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from model.incidents.confirmation import Streaks, confirm_services
 from model.incidents.matching import FoundGroup, match_incidents
 from model.incidents.memory import IncidentMemory
+from model.incidents.threshold import Streaks, confirm_services
 from model.verdict import Severity
 from tests.builders import open_incident
 from tests.model.decision.verdict_cases import LEVEL, POLICY

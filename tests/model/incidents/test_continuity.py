@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from model.decision.verdict_building import build_verdict
-from model.evidence.evidence import Evidence
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EVENT_SURPRISE
 from model.evidence.resources import Trend
-from model.incidents.continuity import (
+from model.incidents.memory import IncidentMemory
+from model.incidents.open_incident import (
     HALF_LIFE,
     LEAD_SHARE,
     LED,
@@ -26,7 +27,6 @@ from model.incidents.continuity import (
     with_leads,
     with_notices,
 )
-from model.incidents.memory import IncidentMemory
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MAX_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.evidence.kinds import EvidenceKind, K
+from model.evidence.kinds import EvidenceKind, K, page_score, symptoms
 from model.evidence.level_shifts import MARGIN, apply_level_shifts, excess
-from model.evidence.page_score import page_score, symptoms
 from model.incidents.feedback import (
     LOWERED,
     LOWERED_AT_MOST,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.incidents.groups import groups
+from model.incidents.matching import groups
 
 
 def test_groups_are_connected_by_direct_calls_between_members() -> None:

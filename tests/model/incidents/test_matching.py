@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from model.incidents.groups import Group
-from model.incidents.matching import AT_ONCE_SECONDS, Culprit
+from model.incidents.matching import AT_ONCE_SECONDS, Culprit, Group
 from model.incidents.open_incident import ONSET_SECONDS, REOPENS_SECONDS, RETURNED, OpenIncident
 from model.verdict import Severity
 from tests.model.incidents.incident_cases import NAMES, Watch, group, suspects

@@ -8,7 +8,7 @@ import pytest
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import REOPENS_SECONDS
 from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Track
-from model.snapshot import PlannedChange
+from model.snapshot import DELETIONS, PlannedChange
 from model.verdict import NearbyChange, Severity
 from tests.builders import START, open_incident
 from tests.model.decision.verdict_cases import LEVEL, POLICY
@@ -60,7 +60,7 @@ def test_a_change_settles_in_the_last_snapshot_in_which_it_is_remembered() -> No
     memory = IncidentMemory().advance_changes([deploy, retire], 3)
     settled = []
     for _ in range(4):
-        settled.append(memory.has_expiring_change(NAMES).nonzero()[0].tolist())
+        settled.append([NAMES.index(name) for name in sorted(memory.expiring_changes)])
         memory = memory.advance_changes([], 3, 10)
     assert settled == [[], [], [0], []]
 
@@ -71,9 +71,9 @@ def test_a_change_that_may_bring_a_new_version_is_remembered_longer() -> None:
     memory = IncidentMemory().advance_changes([deploy, scale], 3, 0, 6)
     remembered, late, settled = [], [], []
     for _ in range(7):
-        remembered.append(memory.has_planned_change(NAMES).nonzero()[0].tolist())
-        late.append(memory.has_late_change(NAMES).nonzero()[0].tolist())
-        settled.append(memory.has_expiring_change(NAMES).nonzero()[0].tolist())
+        remembered.append(memory.has_new_version(NAMES, but=DELETIONS).nonzero()[0].tolist())
+        late.append([NAMES.index(name) for name in sorted(memory.late)])
+        settled.append([NAMES.index(name) for name in sorted(memory.expiring_changes)])
         memory = memory.advance_changes([], 3, 0, 6)
     assert remembered == [[0, 1]] * 3 + [[0]] * 3 + [[]]
     assert late == [[]] * 3 + [[0]] * 3 + [[]]
@@ -85,7 +85,7 @@ def test_a_scaling_after_a_deploy_is_early_again() -> None:
     memory = IncidentMemory().advance_changes([deploy], 2, 0, 6)
     for changes in ([], [], [scale]):
         memory = memory.advance_changes(changes, 2, 0, 6)
-    assert not memory.has_late_change(NAMES).any()
+    assert not memory.late
     for _ in range(2):
         memory = memory.advance_changes([], 2, 0, 6)
     assert memory.late == {NAMES[0]}, "the deploy is still remembered"
@@ -174,8 +174,8 @@ def test_a_planned_change_exposes_its_service_while_it_is_remembered() -> None:
     names = ["shop/a", "shop/b"]
     exposed = []
     for _ in range(POLICY.change_intervals + 2):
-        exposed.append(memory.has_planned_change(names).tolist())
+        exposed.append(memory.has_new_version(names, but=DELETIONS).tolist())
         memory = memory.advance_changes((), POLICY.change_memory)
     assert exposed == [[False, True]] * (POLICY.change_intervals + 1) + [[False, False]]
     retired = IncidentMemory().advance_changes([PlannedChange("deletion", "shop/b", "")], POLICY.change_memory)
-    assert not retired.has_planned_change(names).any()
+    assert not retired.has_new_version(names, but=DELETIONS).any()

@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.evidence.gather import MAX_CANDIDATES, _first
-from model.evidence.kinds import EvidenceKind, K
+from model.evidence.kinds import EvidenceKind, K, page_score
 from model.evidence.level_shifts import apply_level_shifts, excess, lower_evidence
-from model.evidence.page_score import page_score
-from model.incidents.groups import Group, groups, split_muted
-from model.incidents.matching import FoundGroup, match_incidents
+from model.incidents.matching import FoundGroup, Group, groups, match_incidents, split_muted
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
 from model.incidents.threshold import Track, decisive_scores, follow_scores

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.incidents.policy import AlertPolicy
+from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.reconstruction_history import (
     DISPLACEMENT_MARGIN,
     KEPT,
@@ -14,7 +14,6 @@ from model.incidents.reconstruction_history import (
     ReconstructionHistory,
     follow_reconstruction,
 )
-from model.incidents.verdict_context import VerdictContext
 from model.verdict import Reconstruction
 from tests.model.model_cases import at
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.regular_work import overdue_reason
+from model.decision.notices import overdue_reason
 from model.decision.verdict_building import build_verdict
-from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
-from model.evidence.page_score import led_by_resources, without_resources
+from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind, led_by_resources, without_resources
 from model.incidents.kind import incident_kind
 from model.incidents.memory import IncidentMemory
 from model.incidents.schedule import (

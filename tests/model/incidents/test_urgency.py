@@ -3,8 +3,7 @@
 from datetime import timedelta
 from itertools import permutations
 
-from model.incidents.urgency import sort_by_urgency
-from model.verdict import Impact, Incident, Severity
+from model.verdict import Impact, Incident, Severity, sort_by_urgency
 from tests.builders import AT, incident, verdict
 
 

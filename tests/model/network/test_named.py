@@ -8,11 +8,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from model.checkpoint import DOCUMENT, SHIPPED, load
+from model.checkpoint import DOCUMENT, SHIPPED, load, name_of, network_class
 from model.errors import IncompatibleWeights
 from model.mesh_weights import load_weights
 from model.network.autoencoder import Autoencoder
-from model.network.named import name_of, network_class
 
 
 def naming(network: object, path: Path) -> Path:

@@ -8,9 +8,9 @@ import pytest
 from model.features import ERROR, P50, RATE
 from model.incidents.memory import IncidentMemory
 from model.incidents.threshold import Track
-from model.state.acceptance import LATELY, accept_incident, accept_services
 from model.state.alignment import channels_of_window
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE, SLOW_VARIANCE, VARIANCE
+from model.state.gaps import LATELY, accept_incident, accept_services
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Suspect
 from tests.builders import START, open_incident

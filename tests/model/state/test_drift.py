@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.drift.blocks import BLOCK_SECONDS, SLOTS
+from model.drift.call_sample import BLOCK_SECONDS, SLOTS
 from model.drift.measures import LIMITS, MEASURES, ROWS, Kind, Measure, Reference
 from model.drift.populations import BINS, POPULATIONS, ValueCounts
 from model.drift.reference import TrainingReference

@@ -16,8 +16,8 @@ from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.change_impact import OWN
 from model.state.filters import CENTRE, EXCEED_COUNT, LONG, SEEN, SHORT, SLOW_CENTRE, VARIANCE
 from model.state.mesh_state import MeshState
-from model.state.neighbours import sample_neighbours, strongest
 from model.state.observe import observe
+from model.state.topology import sample_neighbours, strongest
 from model.verdict import Severity
 from tests.builders import START, open_incident
 from tests.contract import different

@@ -1,7 +1,7 @@
 import json
 import pickle
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from functools import cache
 
@@ -14,17 +14,15 @@ from safetensors.numpy import load, save
 from model.drift.sketch import DriftSketch
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA
-from model.incidents.continuity import Lead, PastNotice
 from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.memory import IncidentMemory
-from model.incidents.open_incident import OpenIncident
+from model.incidents.open_incident import Lead, OpenIncident, PastNotice
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Burst, Schedule, Work
 from model.incidents.threshold import Track
 from model.snapshot import PlannedChange
 from model.state.mesh_state import MeshState
-from model.state.serialization import ARRAYS, pack_state, pack_step, unpack_state, unpack_step
-from model.state.traffic import PROFILES, ROWS
+from model.state.serialization import LAYOUT, pack_state, pack_step, unpack_state, unpack_step
 from model.verdict import LimitForecast, NearbyChange, Reason, Severity, Suspect
 from tests.builders import START
 from tests.contract import different
@@ -146,10 +144,9 @@ def test_a_loaded_state_is_equal(state: MeshState) -> None:
     back = unpack_state(pack_state(state), state.window)
     assert not different(back, state)
     assert pack_state(back) == pack_state(state)
-    for name in ARRAYS:
-        assert getattr(back, name).dtype == getattr(state, name).dtype
-    for name in (*ROWS, *PROFILES):
-        assert getattr(back.traffic, name).dtype == getattr(state.traffic, name).dtype
+    for ours, theirs in ((back, state), (back.traffic, state.traffic), (back.drift, state.drift)):
+        arrays = [name for field in fields(ours) if isinstance(getattr(ours, name := field.name), np.ndarray)]
+        assert all(getattr(ours, name).dtype == getattr(theirs, name).dtype for name in arrays)
 
 
 def test_a_loaded_state_gives_the_same_results() -> None:
@@ -169,7 +166,7 @@ def test_a_step_has_only_the_losses_since_the_full_state() -> None:
             full = IncidentMemory(reconstruction=history)
     memory = IncidentMemory(reconstruction=history)
     step = pack_step(memory, snapshots=2)
-    assert load(step)["reconstruction"].shape == (3, 2)
+    assert load(step)["reconstruction.past"].shape == (3, 2)
     assert not different(unpack_step(step, full), memory)
 
 
@@ -214,12 +211,21 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [b"", b"[]", b"{}", b"null", b'{"schema": 3}', b"\xff\xfe", b'{"schema": "{}"}'], ids=repr
+    "document", [b"", b"[]", b"{}", b"null", b'{"schema": 3}', b"\xff\xfe", b'{"layout": 1, "schema": "{}"}'], ids=repr
 )
 def test_a_state_with_another_document_is_refused(document: bytes) -> None:
     tensors = load(pack_state(full_state()))
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
         unpack_state(save(tensors | {"document": np.frombuffer(document, np.uint8)}))
+
+
+@pytest.mark.parametrize("change", [{"layout": LAYOUT + 1}, {"memory": {}}, {"node_ids": 3}, {"drift": []}], ids=repr)
+def test_a_state_of_another_layout_is_refused(change: dict[str, object]) -> None:
+    tensors = load(pack_state(full_state()))
+    document = json.loads(tensors["document"].tobytes()) | change
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
+        unpack_state(save(tensors))
 
 
 def test_a_state_without_an_array_is_refused_with_the_name_of_the_array() -> None:
@@ -240,12 +246,12 @@ def test_a_step_has_the_tracks_the_threshold_and_the_alerts_that_ended() -> None
 
 def test_a_sketch_of_another_version_starts_again() -> None:
     tensors = load(pack_state(full_state()))
-    tensors["drift_values"] = np.zeros((3, 5), np.float32)
+    tensors["drift.counts.values"] = np.zeros((3, 5), np.float32)
     assert not different(unpack_state(save(tensors)).drift, DriftSketch())
-    del tensors["drift_values"]
+    del tensors["drift.counts.values"]
     assert not different(unpack_state(save(tensors)).drift, DriftSketch())
     tensors = load(pack_state(full_state()))
-    del tensors["drift_calls_ends"]
+    del tensors["drift.calls.ends"]
     assert not different(unpack_state(save(tensors)).drift, DriftSketch())
 
 

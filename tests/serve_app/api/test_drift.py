@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from model.checkpoint import load
-from model.drift.blocks import BLOCK_SECONDS
+from model.drift.call_sample import BLOCK_SECONDS
 from model.drift.measures import MEASURES, Kind, Measure, Reference, no_distances
 from model.drift.sketch import DriftSketch
 from serve_app.api.drift import advice, drift_document

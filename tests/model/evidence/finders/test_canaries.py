@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from model.evidence.evidence import Evidence
 from model.evidence.finders.canaries import find_worse_canaries
 from model.evidence.finders.dropped_calls import LASTS
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import MeshSnapshot
 from tests.model.evidence.version_cases import CANARY, FIRST, shares_of

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.evidence.evidence import Evidence
-from model.evidence.explanations import SERIES
 from model.evidence.finders.dropped_calls import LASTS, find_dropped_calls
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.verdict import DROPPED
@@ -34,13 +33,9 @@ def test_calls_that_a_busy_caller_suddenly_drops_are_evidence_against_their_dest
     evidence = evidence_of(*fallen)
     assert vanished(evidence) == EVENT_SURPRISE
     assert vanished(evidence, CART) == 0
-    row, explanation = evidence.names.index(SERVICES[STORE]), evidence.explanation
-    assert SERIES[explanation.series[row, 0]] == DROPPED
-    assert explanation.peers[explanation.peer[row, 0]] == SERVICES[CART]
-    assert (explanation.observed[row, 0], explanation.expected[row, 0]) == (
-        pytest.approx(7.5),
-        pytest.approx(50, rel=0.2),
-    )
+    first = evidence.explanation.reasons[evidence.names.index(SERVICES[STORE])][0]
+    assert (first.metric, first.source) == (DROPPED, SERVICES[CART])
+    assert (first.observed, first.expected) == (pytest.approx(7.5), pytest.approx(50, rel=0.2))
 
 
 def test_services_and_calls_may_stand_elsewhere_in_each_snapshot() -> None:
@@ -78,7 +73,7 @@ def test_a_new_version_may_make_other_calls_and_more_replicas_may_not(kind: str,
 
 def test_calls_that_move_to_another_service_are_not_dropped() -> None:
     moved = evidence_of(*(snapshot_with_move(0.85, index=FIRST + i) for i in range(LASTS + 2)))
-    assert DROPPED not in {SERIES[series] for series in moved.explanation.series.ravel() if series >= 0}
+    assert DROPPED not in {reason.metric for reasons in moved.explanation.reasons for reason in reasons}
 
 
 @pytest.mark.parametrize("length", [6, 14])
