@@ -1,13 +1,14 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
+
+import pyarrow as pa
 
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
@@ -37,6 +38,7 @@ from serve_app.stores.base import (
 )
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
+from serve_app.stores.history_files import read_files
 from serve_app.stores.record import Record, StoredSnapshot, gauges, unpack_window
 from serve_app.stores.rows import time_of
 from serve_app.stores.state_store import StateStore
@@ -410,7 +412,11 @@ class MeshRepository:
             scored = ScoredRow.match(over, records)
         if not scored:  # another session has deleted the mesh
             return NO_UPDATE
-        writer = HistoryWriter(self._history, sizes, partial(self.store.history, mesh))
+
+        def read(keys: Collection[ChunkKey]) -> dict[ChunkKey, pa.Table]:
+            return read_files(mesh, self.store.history(mesh, keys))
+
+        writer = HistoryWriter(self._history, sizes, read)
         return writer.update(scored, window[-1].observed_at, block)
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:

@@ -15,7 +15,7 @@ from serve_app.errors import UnknownInstant
 from serve_app.stores.archive import SEVERITIES, unpack_document
 from serve_app.stores.base import ArchivedIncident, IncidentFilter
 from serve_app.stores.history import ScoredRow
-from serve_app.stores.history_chunks import MINUTE, TEN_MINUTES, MeshRow
+from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow
 from serve_app.stores.history_reader import HistoryReader, PastSeries
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison, require_snapshots
@@ -70,14 +70,13 @@ class PastQueries:
         history_from = reader.first(TEN_MINUTES)
         is_kept = history_from is None or period.start >= oldest
         spans = [] if is_kept else reader.plan(int(begin), int(end) + 1, int((end - begin) / period.points))
-        rows: list[tuple[float, MeshRow]] = [*reader.mesh_rows(spans)]
         tail = self._score_rows(mesh, window, _time(reader.end(spans, begin)))
         tail = [one for one in tail if one.snapshot.observed_at <= period.end]
-        rows += [(one.snapshot.observed_at.timestamp(), one.row) for one in tail]
+        rows = [*reader.mesh_rows(spans), *(one.row for one in tail)]
         if table is not None:
             steps = RangeSteps.of_table(table)
         elif is_kept:
-            steps = RangeSteps.of_snapshots([at for at, _ in rows], state.interval_seconds, period.points)
+            steps = RangeSteps.of_snapshots([row.at for row in rows], state.interval_seconds, period.points)
         else:
             of_calls = subject is not None and subject.source is not None  # whose rows are of ten minutes
             longest = max(TEN_MINUTES if of_calls else span.step for span in spans)
@@ -102,11 +101,11 @@ class PastQueries:
                 problem=problem,
                 complete_from=self._known_from(reader, state),
                 steps=steps,
+                period=period,
                 rows=rows,
                 series=series,
                 expected=expected,
                 incidents=incidents,
-                changes=[*reader.changes(spans), *(change for one in tail for change in one.changes)],
                 unusual=_most_unusual(reader.highest_scores(spans), tail) if subject is None else (),
                 newest=newest,
             )
@@ -143,7 +142,7 @@ class PastQueries:
         """Return a past moment from a snapshot that was not scored."""
         unknown = Deviations.unpack(b"", snapshot)
         at = snapshot.observed_at
-        verdict = self._verdict(mesh, at, 0.0, MeshRow(1, 0.0, 0.0, None, Status.PARTIAL))
+        verdict = self._verdict(mesh, at, 0.0, MeshRow(at.timestamp(), 1, 0.0, 0.0, None, Status.PARTIAL))
         step = self._meshes.load_state(mesh).interval_seconds
         return PastMoment(ScoredSnapshot(snapshot, unknown, verdict), PROMETHEUS, step, is_scored=False)
 

@@ -1,7 +1,7 @@
 """The range of a mesh: its scores, and the metrics of a service or call, in steps over any period. Returns JSON."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from math import ceil, floor
@@ -13,11 +13,11 @@ import numpy as np
 from model.snapshot import FloatArray, IntArray
 from serve_app.stores.archive import SEVERITIES
 from serve_app.stores.base import ArchivedIncident
-from serve_app.stores.history import join_rows, mean
-from serve_app.stores.history_chunks import MeshRow, StoredChange
+from serve_app.stores.history import highest, join_rows, means
+from serve_app.stores.history_files import MeshRow
 from serve_app.stores.history_reader import PastSeries, Times
 from serve_app.web.history import instant, plain
-from serve_app.web.period import PastTable
+from serve_app.web.period import PastTable, TimeRange
 
 SNAPSHOTS, ARCHIVE, PROMETHEUS = "snapshots", "archive", "prometheus"
 GAP = 1.5  # intervals without a snapshot, from which a line has a gap
@@ -88,11 +88,11 @@ class RangeContent:
         problem: why Prometheus has no more; None: it was not asked, or has.
         complete_from: from when there are any; None: unknown.
         steps: of the answer.
-        rows: of the mesh, with their Unix times, s.
+        period: both ends; planned changes outside of it are left out.
+        rows: of the mesh, oldest first.
         series: of the service or call; None: not asked for.
         expected: usual range of its metrics; None: unknown.
         incidents: of the period.
-        changes: planned ones.
         unusual: services with the highest scores: name, score, time.
         newest: time of the newest snapshot.
     """
@@ -101,11 +101,11 @@ class RangeContent:
     problem: str | None
     complete_from: datetime | None
     steps: RangeSteps
-    rows: Sequence[tuple[float, MeshRow]]
+    period: TimeRange
+    rows: Sequence[MeshRow]
     series: PastSeries | None
     expected: Band | None
     incidents: Sequence[ArchivedIncident]
-    changes: Sequence[StoredChange]
     unusual: Sequence[tuple[str, float, datetime]]
     newest: datetime
 
@@ -128,25 +128,22 @@ def range_document(content: RangeContent) -> bytes:
             ],
             "incidents": [_incident(one, content.newest) for one in content.incidents],
             "changes": [
-                {
-                    "at": instant(datetime.fromtimestamp(one.at, UTC)),
-                    "kind": one.kind,
-                    "service": one.service,
-                    "reason": one.reason,
-                }
-                for one in content.changes
+                {**asdict(change), "at": instant(change.at)}
+                for row in content.rows
+                for change in row.changes
+                if content.period.start <= change.at <= content.period.end
             ],
         }
     )
 
 
-def mesh_columns(steps: RangeSteps, rows: Sequence[tuple[float, MeshRow]]) -> dict[str, list[Any]]:
+def mesh_columns(steps: RangeSteps, rows: Sequence[MeshRow]) -> dict[str, list[Any]]:
     """Return the columns of the mesh; None where there is no row."""
-    places = steps.find(np.array([at for at, _ in rows], np.float64))
+    places = steps.find(np.array([row.at for row in rows], np.float64))
     groups: dict[int, list[MeshRow]] = {}
-    for place, (_, row) in zip(places.tolist(), rows, strict=True):
+    for place, row in zip(places.tolist(), rows, strict=True):
         groups.setdefault(place, []).append(row)
-    joined = [join_rows(groups[i]) if i in groups else None for i in range(len(steps.times))]
+    joined = [join_rows(groups[i], at) if i in groups else None for i, at in enumerate(steps.times.tolist())]
     return {
         # The highest of the means: a score that was high for minutes stays visible in a week.
         "score": [max(round(row.score, 3) for row in groups[i]) if i in groups else None for i in range(len(joined))],
@@ -172,19 +169,13 @@ def series_columns(steps: RangeSteps, series: PastSeries, expected: Band | None)
 def to_steps(steps: RangeSteps, series: PastSeries) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return the mean, lowest and highest metrics of each step, ``[T, M]``, and its highest score ``[T]``; NaN without
     a row."""
-    shape = len(steps.times), series.values.shape[1]
-    values, low, high = (np.full(shape, np.nan, np.float32) for _ in range(3))
-    scores = np.full(shape[0], np.nan, np.float32)
     places = steps.find(series.times)
-    order = np.flatnonzero(places >= 0)
-    borders = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
-    for first, last in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-        rows, place = order[first:last], places[order[first]]
-        group = series.values[rows]
-        values[place] = mean(group)
-        low[place], high[place] = np.fmin.reduce(group), np.fmax.reduce(group)
-        scores[place] = np.fmax.reduce(series.scores[rows])
-    return values, low, high, scores
+    rows = np.flatnonzero(places >= 0)
+    group, count, found = places[rows], len(steps.times), series.values[rows]
+    low, high = (np.full((count, found.shape[1]), np.nan, np.float32) for _ in range(2))
+    np.fmin.at(low, group, found)
+    np.fmax.at(high, group, found)
+    return means(found, group, count), low, high, highest(series.scores[rows], group, count)
 
 
 def _incident(one: ArchivedIncident, newest: datetime) -> dict[str, Any]:
