@@ -1,6 +1,6 @@
 """What the store of meshes takes and returns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 
@@ -32,6 +32,7 @@ class ArchivedIncident:
         services: all suspects and affected services.
         document: opaque.
         details: opaque; empty in lists.
+        size: bytes of document and details, as the index has them.
     """
 
     id: str
@@ -44,6 +45,7 @@ class ArchivedIncident:
     services: tuple[str, ...]
     document: bytes
     details: bytes = b""
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,18 @@ class IncidentFilter:
     severity: int | None = None
     before: tuple[datetime, str] | None = None
     limit: int = 1000
+
+    def has(self, one: ArchivedIncident) -> bool:
+        """Whether the list has this incident."""
+        return (
+            (self.since is None or one.until is None or one.until > self.since)
+            and (self.until is None or one.since < self.until)
+            and set(self.services) <= set(one.services)
+            and (self.suspects is None or not set(self.suspects).isdisjoint(one.suspects))
+            and self.kind in (None, one.kind)
+            and self.severity in (None, one.severity)
+            and (self.before is None or (one.since, one.id) < self.before)
+        )
 
 
 @dataclass(frozen=True, slots=True, order=True)

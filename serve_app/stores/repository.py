@@ -28,7 +28,7 @@ from serve_app.errors import (
 )
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
-from serve_app.stores.archive import archive, due, match, pack_document, unpack_document
+from serve_app.stores.archive import KeptSnapshot, archive, due, pack_document, unpack_document
 from serve_app.stores.base import (
     ArchivedIncident,
     ChunkKey,
@@ -377,7 +377,7 @@ class MeshRepository:
             return ()
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, window_size)]
-        scored = match(entry.mesh.state.window, [*records, record])
+        scored = KeptSnapshot.match(entry.mesh.state.window, [*records, record])
         found = (archive(one, scored, verdict.sequence, self.store.incident(mesh, one)) for one in wanted)
         return tuple(one for one in found if one is not None)
 
@@ -429,7 +429,7 @@ class MeshRepository:
         archived = self.store.incident(mesh, incident)
         if archived is None or archived.until is None:
             window = self.refresh(stored).mesh.state.window
-            scored = match(window, self.load_records(mesh, None, len(window)))
+            scored = KeptSnapshot.match(window, self.load_records(mesh, None, len(window)))
             archived = archive(incident, scored, stored.sequence, archived) if scored else archived
         if archived is None:
             raise UnknownIncident(

@@ -301,17 +301,19 @@ class StateStore:
         """The archived incidents that match, the newest first, without details. Leaves out damaged ones."""
         check_mesh_name(mesh)
         (index,) = self.database.read(mesh, under(INDEX))
-        some = [one for one in read_index(index).values() if one.is_wanted(wanted)]
+        some = [one for one in read_index(index).values() if wanted.has(one)]
         some.sort(key=lambda one: (one.since, one.id), reverse=True)
-        ids = [one.id for one in some[: wanted.limit]]
-        found = (row for row in self._read_all(mesh, [INCIDENT + one for one in ids]))
-        return [one for row in found if (one := read_incident(mesh, row)) is not None]
+        ids, of = [one.id for one in some[: wanted.limit]], {key.removeprefix(INDEX): (key, row) for key, row in index}
+        documents = self._read_all(mesh, [INCIDENT + one for one in ids])
+        found = (read_incident(mesh, of[row[0].removeprefix(INCIDENT)], row) for row in documents)
+        return [one for one in found if one is not None]
 
     def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
         """An archived incident by its id, with details; None if there is none, or it is damaged."""
         check_mesh_name(mesh)
-        row, details = self.database.read(mesh, only(INCIDENT + incident), only(DETAILS + incident))
-        return read_incident(mesh, row[0], details[0] if details else ("", b"")) if row else None
+        index, *found = self.database.read(mesh, *(only(kind + incident) for kind in (INDEX, INCIDENT, DETAILS)))
+        document, details = (rows[0] if rows else ("", b"") for rows in found)
+        return read_incident(mesh, index[0], document, details) if index else None
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
         """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""
@@ -507,7 +509,7 @@ class StateStore:
         gone = excess(index, self._archive, now)
         ends = [one.until for name, one in index.items() if one.until is not None and name not in set(gone)]
         last = datetime.max.replace(tzinfo=now.tzinfo)
-        self._ends[mesh] = min((rows.time_of(end) + self._archive.keep for end in ends), default=last)
+        self._ends[mesh] = min((end + self._archive.keep for end in ends), default=last)
         dropped = {key for name in gone for key in dropped_keys(name)}
         return [*drops, *sorted(dropped)], [row for row in written if row[0] not in dropped]
 

@@ -1,7 +1,8 @@
 """The usual range of a metric at each moment of a period: what it was at the same time of the days before.
 
-The detector's own expectation (``expectation.py``) needs each snapshot, so it exists for the window only. Of the weeks
-before, the history has minutes. Their quantiles at the same time of day need no model, and follow daily traffic.
+The detector's own expectation (``expectation.py``) needs each snapshot, so only the details of a service have it, for
+the window. Of the weeks before, the history has minutes. Their quantiles at the same time of day need no model, and
+follow daily traffic.
 """
 
 import numpy as np

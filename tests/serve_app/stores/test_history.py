@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot, NodeMetric
+from serve_app.errors import UnknownMesh
 from serve_app.stores.base import ChunkKey
+from serve_app.stores.copying import export_history
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
 from serve_app.stores.history_files import (
     METRICS,
@@ -235,3 +238,15 @@ def test_a_deleted_mesh_starts_without_history(whole: Watched, recording: list[M
     assert whole.store.history_sizes("shop") == {}
     whole.see("shop", recording[:50])
     assert {key.start for key in whole.store.history_sizes("shop")} == {unix(recording[0].observed_at)}
+
+
+def test_the_files_are_exported_as_they_are(whole: Watched, recording: list[MeshSnapshot], tmp_path: Path) -> None:
+    count = export_history(whole.store, "shop", tmp_path / "out")
+    files = sorted((tmp_path / "out" / "minutes").glob("series-*.parquet"))
+    assert count == len(files) + len([*(tmp_path / "out" / "minutes").glob("mesh-*.parquet")]) == 6
+    rows = [row for one in files for row in pq.read_table(one).to_pylist()]
+    name = recording[0].node_ids[3]
+    minutes = [row["time"] for row in rows if row["service"] == name and row["source"] is None]
+    assert minutes == sorted({one.observed_at.replace(second=0) for one in recording[:120]})
+    with pytest.raises(UnknownMesh):
+        export_history(whole.store, "nobody", tmp_path)
