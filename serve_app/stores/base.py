@@ -1,5 +1,6 @@
 """What the store of meshes takes and returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -86,7 +87,7 @@ class IncidentFilter:
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChunkKey:
-    """Which chunk of a mesh's history.
+    """Which file of a mesh's history.
 
     Attributes:
         step: seconds of one row.
@@ -99,12 +100,7 @@ class ChunkKey:
     part: int
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryChunk:
-    """A chunk of a mesh's history; ``content`` is opaque."""
-
-    key: ChunkKey
-    content: bytes
+HistoryUpdate = Mapping[ChunkKey, bytes | None]  # content to be written; None: to be deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +167,7 @@ class NewSnapshot:
         verdict: opaque.
         incidents: to be written to the archive; each replaces the one with its id.
         is_step: whether ``state`` is such a step. A full state replaces all steps before it.
-        history: chunks to be written; each replaces the one with its key.
-        dropped: chunks of the history to be deleted.
+        history: files to be written, opaque; each replaces the one with its key. None: to be deleted.
     """
 
     sequence: int
@@ -183,8 +178,7 @@ class NewSnapshot:
     verdict: bytes
     incidents: tuple[ArchivedIncident, ...] = ()
     is_step: bool = False
-    history: tuple[HistoryChunk, ...] = ()
-    dropped: tuple[ChunkKey, ...] = ()
+    history: HistoryUpdate = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

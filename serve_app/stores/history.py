@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray, MeshSnapshot
 from model.verdict import Status
 from serve_app.api.views import Deviations
-from serve_app.stores.base import ChunkKey, HistoryChunk
+from serve_app.stores.base import ChunkKey, HistoryUpdate
 from serve_app.stores.history_files import (
     MINUTE,
     ROWS,
@@ -242,9 +242,7 @@ class HistoryWriter:
         self._known = set(sizes)  # what there is, with what is written here
         self._written: dict[ChunkKey, pa.Table] = {}
 
-    def update(
-        self, scored: Sequence[ScoredRow], now: datetime, block: int
-    ) -> tuple[tuple[HistoryChunk, ...], tuple[ChunkKey, ...]]:
+    def update(self, scored: Sequence[ScoredRow], now: datetime, block: int) -> HistoryUpdate:
         """Return the files to write and those to delete.
 
         Args:
@@ -263,8 +261,8 @@ class HistoryWriter:
                 self._merge(TEN_MINUTES, day)
         files = {key: write_file(table) for key, table in self._written.items()}
         kept = self._within_limit({key: len(files.get(key, b"")) or self._sizes[key] for key in self._known}, unix(now))
-        chunks = tuple(HistoryChunk(key, content) for key, content in files.items() if key in kept)
-        return chunks, tuple(key for key in self._sizes if key not in kept)
+        deleted = dict.fromkeys(key for key in self._sizes if key not in kept)
+        return deleted | {key: content for key, content in files.items() if key in kept}
 
     def _add(self, step: int, start: int, rows: HistoryRows) -> None:
         """Write rows as a piece; with the rows that it has already, if their mesh was set aside in between."""
@@ -330,8 +328,7 @@ def overlay(pieces: Sequence[HistoryRows]) -> HistoryRows:
     last = np.zeros(moment.max(initial=-1) + 1, np.int64)
     np.maximum.at(last, moment, piece)
     (source, _), (service, names) = encode(whole["source"]), encode(whole["service"])
-    code = (source + 1) * len(names) + service
-    order = np.argsort(code, kind="stable")  # the pieces are in order of time
+    order = np.lexsort((times, (source + 1) * len(names) + service))
     return HistoryRows([mesh[at] for at in sorted(mesh)], whole.take(order[(last[moment] == piece)[order]]))
 
 

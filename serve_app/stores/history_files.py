@@ -10,14 +10,16 @@ bytes compress best apart.
 
 import logging
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, IntArray
 from serve_app.stores.base import ChunkKey
@@ -52,6 +54,7 @@ SERIES = pa.schema(
     ]
 )
 """Rows of services, and of calls, which have a ``source``; by name, then by time. Null: not observed, or not scored."""
+Times = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 
@@ -85,6 +88,35 @@ class MeshRow:
     threshold: float | None
     status: str
     changes: tuple[StoredChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PastSeries:
+    """The rows of a service or a call.
+
+    Attributes:
+        metrics: their M names.
+        times: Unix times of their beginning, ascending, s ``[T]``.
+        values: of the metrics, ``[T, M]``, NaN where not observed.
+        scores: highest anomaly scores (log10) ``[T]``, NaN where not scored.
+    """
+
+    metrics: Sequence[str]
+    times: Times
+    values: FloatArray
+    scores: FloatArray
+
+    @classmethod
+    def join(cls, metrics: Sequence[str], parts: Iterable["PastSeries"]) -> Self:
+        """Several series of these metrics, one after the other."""
+        nothing = cls(metrics, np.zeros(0), np.zeros((0, len(metrics)), np.float32), np.zeros(0, np.float32))
+        joined: list[PastSeries] = [nothing, *parts]
+        return cls(
+            metrics,
+            np.concatenate([one.times for one in joined]),
+            np.concatenate([one.values for one in joined]),
+            np.concatenate([one.scores for one in joined]),
+        )
 
 
 def mesh_table(rows: Sequence[MeshRow]) -> pa.Table:

@@ -3,14 +3,12 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.api.views import Deviations
 from serve_app.stores.base import ChunkKey
 from serve_app.stores.history import highest, start_of
@@ -20,6 +18,7 @@ from serve_app.stores.history_files import (
     SERIES,
     TEN_MINUTES,
     MeshRow,
+    PastSeries,
     encode,
     matrix,
     mesh_rows,
@@ -30,7 +29,6 @@ from serve_app.stores.history_files import (
 from serve_app.stores.repository import MeshRepository
 
 AT_ONCE = 128  # files that are read at once, some MB
-Times = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,35 +38,6 @@ class StoredSpan:
     step: int
     begin: int
     end: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PastSeries:
-    """The rows of a service or a call.
-
-    Attributes:
-        metrics: their M names.
-        times: Unix times of their beginning, ascending, s ``[T]``.
-        values: of the metrics, ``[T, M]``, NaN where not observed.
-        scores: highest anomaly scores (log10) ``[T]``, NaN where not scored.
-    """
-
-    metrics: Sequence[str]
-    times: Times
-    values: FloatArray
-    scores: FloatArray
-
-    @classmethod
-    def join(cls, metrics: Sequence[str], parts: Iterable["PastSeries"]) -> Self:
-        """Several series of these metrics, one after the other."""
-        nothing = cls(metrics, np.zeros(0), np.zeros((0, len(metrics)), np.float32), np.zeros(0, np.float32))
-        joined: list[PastSeries] = [nothing, *parts]
-        return cls(
-            metrics,
-            np.concatenate([one.times for one in joined]),
-            np.concatenate([one.values for one in joined]),
-            np.concatenate([one.scores for one in joined]),
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,7 +32,7 @@ from serve_app.stores.archive import KeptSnapshot, archive, due, pack_document, 
 from serve_app.stores.base import (
     ArchivedIncident,
     ChunkKey,
-    HistoryChunk,
+    HistoryUpdate,
     NewSnapshot,
     StoredMesh,
 )
@@ -44,8 +44,7 @@ from serve_app.stores.rows import time_of
 from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
-HistoryUpdate = tuple[tuple[HistoryChunk, ...], tuple[ChunkKey, ...]]  # to be written, to be deleted
-NO_UPDATE: HistoryUpdate = ((), ())
+NO_UPDATE: HistoryUpdate = {}
 ONE_STEP = timedelta(microseconds=1)  # between two times
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
@@ -338,7 +337,7 @@ class MeshRepository:
             record: its verdict.
             keep: at most this many snapshots stay.
             incidents: to be written to the archive.
-            history: chunks to be written and deleted.
+            history: files to be written and deleted.
         """
         state, full = after.state, before.full
         if full is not None and state.sequence - full.sequence <= _most_steps(state, keep) and not _is_costly(before):
@@ -354,7 +353,7 @@ class MeshRepository:
             record.pack(),
             incidents,
             is_step,
-            *history,
+            history,
         )
         revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
         if is_step:
@@ -382,7 +381,7 @@ class MeshRepository:
         return tuple(one for one in found if one is not None)
 
     def update_history(self, mesh: str, record: Record, entry: CachedMesh, window_size: int) -> HistoryUpdate:
-        """The chunks of the history to write and to delete with a snapshot: none, unless it begins a new block.
+        """The files of the history to write and to delete with a snapshot: none, unless it begins a new block.
 
         Args:
             record: the verdict as it will be stored.

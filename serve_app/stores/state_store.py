@@ -26,7 +26,7 @@ from serve_app.stores.base import (
     ArchivedIncident,
     ArchiveLimit,
     ChunkKey,
-    HistoryChunk,
+    HistoryUpdate,
     IncidentFilter,
     MeshSummary,
     NewSnapshot,
@@ -131,7 +131,7 @@ class StateStore:
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int) -> int:
         """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
         drop all snapshots but the last ``keep``, write its incidents to the archive, drop from the archive what is
-        beyond its limit, and write and drop chunks of the history.
+        beyond its limit, and write and drop files of the history.
 
         ``revision`` is that from which the state was computed; 0 for a new mesh.
 
@@ -161,7 +161,12 @@ class StateStore:
             drops=[
                 *drops,
                 *archived,
-                *(kind + rows.chunk_key(key) for key in new.dropped for kind in (rows.CHUNK, rows.SIZE)),
+                *(
+                    kind + rows.chunk_key(key)
+                    for key, content in new.history.items()
+                    if content is None
+                    for kind in (rows.CHUNK, rows.SIZE)
+                ),
             ],
             puts=[
                 _head(now, new.sequence),
@@ -614,9 +619,10 @@ def _read_verdicts(mesh: str, found: Iterable[Row]) -> Iterator[tuple[VerdictKey
     return ((VerdictKey.read(row[0]), unsealed(mesh, row)) for row in found)
 
 
-def _chunk_rows(mesh: str, chunks: Iterable[HistoryChunk]) -> Iterator[Row]:
-    for chunk in chunks:
-        key = rows.chunk_key(chunk.key)
-        row = sealed(mesh, rows.CHUNK + key, chunk.content)
-        yield row
-        yield rows.SIZE + key, b"%d" % len(row[1])
+def _chunk_rows(mesh: str, history: HistoryUpdate) -> Iterator[Row]:
+    for chunk, content in history.items():
+        if content is not None:
+            key = rows.chunk_key(chunk)
+            row = sealed(mesh, rows.CHUNK + key, content)
+            yield row
+            yield rows.SIZE + key, b"%d" % len(row[1])

@@ -14,13 +14,13 @@ from serve_app.errors import UnknownInstant
 from serve_app.stores.archive import unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.history import ScoredRow
-from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow
-from serve_app.stores.history_reader import HistoryReader, PastSeries
+from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSeries
+from serve_app.stores.history_reader import HistoryReader
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison, require_snapshots
 from serve_app.web.history import metric_table, row_of
-from serve_app.web.period import Ends, PastTable, Subject, TimeRange
-from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, RangeContent, RangeSteps, range_document
+from serve_app.web.period import Ends, RangeSteps, Subject, TimeRange
+from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, RangeContent, range_document
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 from serve_app.web.usual_range import DAY, DAYS_BEFORE, usual_range
 
@@ -45,7 +45,7 @@ class PastQueries:
         mesh: str,
         period: TimeRange,
         subject: Subject | None,
-        table: PastTable | None = None,
+        past: tuple[RangeSteps, PastSeries] | None = None,
         problem: str | None = None,
     ) -> bytes:
         """Return JSON of a ``RangeDocument``.
@@ -54,7 +54,7 @@ class PastQueries:
             mesh: name.
             period: with both ends.
             subject: whose metrics to return; None: none.
-            table: of the subject, from the mesh's Prometheus; None: use what is stored.
+            past: of the subject, from the mesh's Prometheus; None: use what is stored.
             problem: why Prometheus was asked in vain.
 
         Raises:
@@ -70,8 +70,9 @@ class PastQueries:
         tail = self._score_rows(mesh, window, _time(reader.end(spans, begin)))
         tail = [one for one in tail if one.snapshot.observed_at <= period.end]
         rows = [*reader.mesh_rows(spans), *(one.row for one in tail)]
-        if table is not None:
-            steps = RangeSteps.of_table(table)
+        series, expected = None, None
+        if past is not None:
+            steps, series = past
         elif is_kept:
             steps = RangeSteps.of_snapshots([row.at for row in rows], state.interval_seconds, period.points)
         else:
@@ -80,10 +81,7 @@ class PastQueries:
             steps = RangeSteps.of_rows(begin, end, longest, period.points)
         wanted = IncidentFilter(since=period.start, until=period.end, limit=MAX_INCIDENTS)
         incidents = self._meshes.store.incidents(mesh, wanted)
-        series, expected = None, None
-        if subject is not None and table is not None:
-            series = _series_of(table, subject)
-        elif subject is not None:
+        if subject is not None and past is None:
             series = PastSeries.join(
                 subject.metrics,
                 [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)],
@@ -91,7 +89,7 @@ class PastQueries:
             expected = usual_range(_days_before(reader, subject, begin, steps), steps)
         return range_document(
             RangeContent(
-                source=PROMETHEUS if table is not None else SNAPSHOTS if is_kept else ARCHIVE,
+                source=PROMETHEUS if past is not None else SNAPSHOTS if is_kept else ARCHIVE,
                 problem=problem,
                 complete_from=self._known_from(reader, state),
                 steps=steps,
@@ -217,14 +215,6 @@ class PastQueries:
 
 def _time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
-
-
-def _series_of(table: PastTable, subject: Subject) -> PastSeries:
-    """The metrics of a subject from Prometheus, which were not scored."""
-    if not table.values:
-        return PastSeries.join(subject.metrics, [])
-    scores = np.full(len(table.times), np.nan, np.float32)
-    return PastSeries(subject.metrics, np.array(table.times), np.array(table.values, np.float32), scores)
 
 
 def _tail_series(tail: Sequence[ScoredRow], subject: Subject) -> list[PastSeries]:

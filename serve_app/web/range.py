@@ -3,72 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
-from math import ceil, floor
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from model.snapshot import FloatArray, IntArray
+from model.snapshot import FloatArray
 from serve_app.stores.archive import SEVERITIES
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.history import highest, join_rows, means
-from serve_app.stores.history_files import MeshRow
-from serve_app.stores.history_reader import PastSeries, Times
+from serve_app.stores.history_files import MeshRow, PastSeries
 from serve_app.web.history import instant, plain
-from serve_app.web.period import PastTable, TimeRange
+from serve_app.web.period import RangeSteps, TimeRange
 
 SNAPSHOTS, ARCHIVE, PROMETHEUS = "snapshots", "archive", "prometheus"
-GAP = 1.5  # intervals without a snapshot, from which a line has a gap
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeSteps:
-    """The steps of a range.
-
-    Attributes:
-        seconds: length of a step.
-        times: Unix times of their beginning, ascending, s ``[T]``.
-    """
-
-    seconds: float
-    times: Times
-
-    @classmethod
-    def of_rows(cls, begin: float, end: float, row_seconds: int, points: int) -> Self:
-        """Steps of whole rows from ``begin`` to ``end``, at most ``points``, on multiples of their length since 1970,
-        so that a period shifted by days has the same ones."""
-        seconds = max(1, ceil((end - begin) / (max(points - 1, 1) * row_seconds))) * row_seconds
-        first = floor(begin / seconds) * seconds
-        count = floor((max(begin, end) - first) / seconds) + 1
-        return cls(seconds, np.float64(first) + np.arange(count) * np.float64(seconds))
-
-    @classmethod
-    def of_table(cls, table: PastTable) -> Self:
-        """The instants of a table of Prometheus."""
-        return cls(table.step_seconds, table.begin + np.arange(table.count) * np.float64(table.step_seconds))
-
-    @classmethod
-    def of_snapshots(cls, times: Sequence[float], interval_seconds: float, points: int) -> Self:
-        """The times of snapshots, and one without a snapshot in each gap; or, of too many snapshots, equal steps."""
-        if len(times) > points // 2:
-            whole = max(1, round(interval_seconds))
-            return cls.of_rows(times[0], times[-1], whole, points)
-        found = list(times[:1])
-        for before, now in pairwise(times):
-            if now - before > GAP * interval_seconds:
-                found.append(before + interval_seconds)
-            found.append(now)
-        return cls(interval_seconds, np.array(found, np.float64))
-
-    def find(self, times: Times) -> IntArray:
-        """The step that each of these times belongs to; -1: none."""
-        if not len(self.times):
-            return np.full(len(times), -1)
-        at = np.searchsorted(self.times, times, side="right") - 1
-        late = times - self.times[np.maximum(at, 0)] >= max(self.seconds, 1)
-        return np.where((at < 0) | late, -1, at)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,8 +8,9 @@ follow daily traffic.
 import numpy as np
 
 from model.snapshot import FloatArray, IntArray
-from serve_app.stores.history_reader import PastSeries, Times
-from serve_app.web.range import Band, RangeSteps
+from serve_app.stores.history_files import PastSeries, Times
+from serve_app.web.period import RangeSteps
+from serve_app.web.range import Band
 
 DAY = 86_400  # s
 DAYS_BEFORE = 14  # that are compared

@@ -72,11 +72,10 @@ class Chunks:
         for row in rows:
             if waiting and unix(row.snapshot.observed_at) // block > unix(waiting[-1].snapshot.observed_at) // block:
                 writer = HistoryWriter(self.limit, {key: len(one) for key, one in self.kept.items()}, self.read)
-                written, dropped = writer.update(waiting, row.snapshot.observed_at, block)
-                assert not {chunk.key for chunk in written} & {*dropped}
-                assert {*dropped} <= self.kept.keys()
-                self.kept = {key: one for key, one in self.kept.items() if key not in dropped}
-                self.kept |= {chunk.key: chunk.content for chunk in written}
+                update = writer.update(waiting, row.snapshot.observed_at, block)
+                assert {key for key, content in update.items() if content is None} <= self.kept.keys()
+                whole = {**self.kept, **update}
+                self.kept = {key: content for key, content in whole.items() if content is not None}
                 waiting = []
             waiting.append(row)
 

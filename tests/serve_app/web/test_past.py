@@ -17,12 +17,10 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import NODE_METRICS, MeshSnapshot, NodeMetric
 from serve_app.api.schemas.history import RangeDocument
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
-from serve_app.stores.history_files import ROUNDING
-from serve_app.stores.history_reader import PastSeries
+from serve_app.stores.history_files import ROUNDING, PastSeries
 from serve_app.web.documents import ComparisonDocument, PastMapDocument
 from serve_app.web.history import instant
-from serve_app.web.period import Subject, TimeRange
-from serve_app.web.range import RangeSteps
+from serve_app.web.period import RangeSteps, Subject, TimeRange
 from serve_app.web.usual_range import DAY, usual_range
 from tests.serve_app.running import failing
 from tests.serve_app.web.watching import Watched
