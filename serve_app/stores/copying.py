@@ -126,7 +126,7 @@ def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> 
 
 
 def export_history(store: StateStore, mesh: str, folder: Path) -> int:
-    """Write the files of a mesh's history to a folder, as they are. Returns how many.
+    """Write the files of a mesh's history to a folder. Returns how many.
 
     They are ``minutes/mesh-TIME.parquet`` and ``minutes/series-TIME-PART.parquet``, and the same in ``ten-minutes``.
 

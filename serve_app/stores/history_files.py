@@ -227,7 +227,7 @@ def write_file(table: pa.Table) -> bytes:
 def read_files(
     mesh: str, files: Mapping[ChunkKey, bytes], columns: Collection[str] | None = None
 ) -> dict[ChunkKey, pa.Table]:
-    """Return the tables of files of a mesh, or some columns of them. Those of another version are left out."""
+    """Return the tables of files of a mesh, or some columns of them. Files of another version are left out."""
     found: dict[ChunkKey, pa.Table] = {}
     for key, content in files.items():
         try:
