@@ -98,6 +98,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "model/state/serialization.py",
         "serve_app/api/codec/",
         "serve_app/alerts/",
+        "serve_app/stores/",
         "serve_app/web/",
         "serve_app/deployments/http/routes/login.py",
         "serve_app/deployments/http/streams.py",
@@ -108,7 +109,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "pyarrow": (
         "serve_app/recordings/",
         "serve_app/api/codec/arrow",
-        "serve_app/stores/compression.py",
+        "serve_app/stores/",
         "serve_app/web/assets.py",  # for its Brotli
     ),
     "pytest": ("lab/contracts/",),

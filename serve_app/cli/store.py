@@ -1,4 +1,4 @@
-"""``tagae store``: copies meshes between stores."""
+"""``tagae store``: copies meshes between stores, and their history to files."""
 
 from contextlib import closing
 from pathlib import Path
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 Place = "directory of a local store, URL of a Redis, or kind of store of another package"
 
-app = typer.Typer(no_args_is_help=True, help="Copy meshes between stores.")
+app = typer.Typer(no_args_is_help=True, help="Copy meshes between stores, and their history to files.")
 
 
 @app.callback()
 def _store() -> None:
-    """Copy meshes between stores."""
+    """Copy meshes between stores, and their history to files."""
 
 
 @app.command()
@@ -48,12 +48,10 @@ def copy(
     from serve_app.plugins import STORES
     from serve_app.stores.copying import choose_meshes, copy_meshes, copy_rollout
     from serve_app.stores.opening import open_store
-    from serve_app.stores.sqlite_file import FILE_NAME
 
     other = next((place for place in (source, target) if place in STORES.names() and place not in STORES.own), None)
     begin, end = (_settings_of(place, config, settings, other) for place in (source, target))
-    if begin.kind == "local" and not (begin.path / FILE_NAME).exists():
-        raise typer.BadParameter(f"expected a directory with {FILE_NAME}, got {source}", param_hint="--from")
+    _require_file(begin)
     if begin == end:
         raise typer.BadParameter(f"expected another store than --from, got {target}", param_hint="--to")
     with closing(open_store(begin)) as reading, closing(open_store(end)) as writing:
@@ -67,6 +65,43 @@ def copy(
         if not mesh and copy_rollout(reading, writing, overwrite=overwrite):
             print_note("copied which mesh uses which model")
     print_note(f"copied and compared {len(names)} mesh{'' if len(names) == 1 else 'es'} to {target}")
+
+
+@app.command()
+def history(
+    mesh: Annotated[str, typer.Argument(metavar="MESH", help="Name of the mesh.")],
+    target: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Folder for the Parquet files.")],
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="STORE", help=f"{Place}. Default: the one of the settings.")
+    ] = None,
+    config: ConfigFile = None,
+    settings: Assignments = None,
+) -> None:
+    """Write the history of a mesh as the Parquet files that the store has, to open them with DuckDB or pandas.
+
+    Columns: docs/state.md. The service may run meanwhile.
+
+    \b
+    Example:
+      tagae store history shop --to out/shop-history
+    """
+    from serve_app.settings import load
+    from serve_app.stores.copying import export_history
+    from serve_app.stores.opening import open_store
+
+    chosen = load(config, overrides(settings)).store if source is None else _settings_of(source, config, settings, None)
+    _require_file(chosen)
+    with closing(open_store(chosen)) as store:
+        count = export_history(store, mesh, target)
+    print_note(f"wrote {count} files to {target}")
+
+
+def _require_file(settings: "StoreSettings") -> None:
+    """Refuse to read a local store that does not exist."""
+    from serve_app.stores.sqlite_file import FILE_NAME
+
+    if settings.kind == "local" and not (settings.path / FILE_NAME).exists():
+        raise typer.BadParameter(f"expected a directory with {FILE_NAME}, got {settings.path}", param_hint="--from")
 
 
 def _settings_of(place: str, config: Path | None, settings: list[str] | None, other: str | None) -> "StoreSettings":

@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
 from serve_app.collect.kubernetes.watch import EventWatch, WatchState
@@ -30,9 +32,10 @@ from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Handle, connect, with_session
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
+from serve_app.stores.history_files import PastSeries
 from serve_app.stores.opening import open_leases
 from serve_app.web.history import metric_table
-from serve_app.web.period import PastTable, Subject, TimeRange
+from serve_app.web.period import RangeSteps, Subject, TimeRange
 
 if TYPE_CHECKING:  # the collector needs no torch
     from serve_app.deployments.session.mesh_session import MeshSession
@@ -93,7 +96,7 @@ class Collector:
         notes = {mesh: self._ownership.note_of(mesh) for mesh in self._loops}
         return [self._state(mesh) if note is None else CollectorState.unpack(note) for mesh, note in notes.items()]
 
-    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> PastTable:
+    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
         """The metrics of a service, or of calls, in a period, from the mesh's Prometheus.
 
         Raises:
@@ -101,9 +104,11 @@ class Collector:
         """
         found = await asyncio.to_thread(self._past.read, mesh, period.start, period.end, period.points)
         values = metric_table(found.snapshots, subject)
-        times = [one.observed_at.timestamp() for one in found.snapshots]
-        rows = None if values is None else values.tolist()
-        return PastTable(found.step_seconds, found.begin, found.count, times, rows or [])
+        steps = RangeSteps(found.step_seconds, found.begin + np.arange(found.count) * np.float64(found.step_seconds))
+        if values is None:
+            return steps, PastSeries.join(subject.metrics, [])
+        times = np.array([one.observed_at.timestamp() for one in found.snapshots])
+        return steps, PastSeries(subject.metrics, times, values, np.full(len(times), np.nan, np.float32))
 
     async def past_snapshot(self, mesh: str, at: datetime) -> bytes:
         """The mesh at a past time, packed. Errors as in :meth:`past`."""

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -64,24 +63,17 @@ class RecordingReader:
         """
         self.unmeasured_calls = self.dropped_calls = 0
         changes, announced = self.changes(), 0
-        calls = _instants(self.path / "edges.parquet", EDGE_KEYS, EDGE_METRICS)
-        pending = next(calls, None)
-        signals = _SignalReader(self.path / "signals.parquet")
-        for nodes in _instants(self.path / "nodes.parquet", NODE_KEYS, NODE_METRICS):
-            while pending is not None and pending.time < nodes.time:
-                self.dropped_calls += len(pending.features)  # calls of an instant without services
-                pending = next(calls, None)
-            present = None
-            if pending is not None and pending.time == nodes.time:
-                present, pending = pending, next(calls, None)
-            now, first = _datetime(nodes.time), announced
+        calls = _Follower(self.path / "edges.parquet", (*EDGE_KEYS, "requests_per_second"), EDGE_METRICS)
+        signals = _Follower(self.path / "signals.parquet", SIGNAL_COLUMNS[1:])
+        for time, nodes in _instants(self.path / "nodes.parquet", NODE_KEYS, NODE_METRICS):
+            now, first = _datetime(time), announced
             while announced < len(changes) and changes[announced][0] <= now:
                 announced += 1
             its_changes = [change for _, change in changes[first:announced]]
-            yield self._snapshot(nodes, present, its_changes, signals.at(nodes.time))
-        while pending is not None:
-            self.dropped_calls += len(pending.features)
-            pending = next(calls, None)
+            present, its_signals = calls.at(time), self._signals(now, signals.at(time))
+            self.dropped_calls = calls.skipped
+            yield self._snapshot(now, nodes, present, its_changes, its_signals)
+        self.dropped_calls = calls.skip_all()
 
     def incidents(self) -> list[LabelledIncident]:
         """The labelled incidents, sorted by start; empty if the recording has none."""
@@ -94,22 +86,41 @@ class RecordingReader:
         changes = [(row["time"], PlannedChange(row["kind"], row["object"], row.get("reason") or "")) for row in rows]
         return sorted(changes, key=lambda change: change[0])
 
+    def _signals(self, now: datetime, rows: pa.Table | None) -> list[Signal]:
+        """The signals of an instant. Rows without a value were not measured."""
+        if rows is None:
+            return []
+        kinds, values = rows["kind"].cast(pa.string()).to_pylist(), _features(rows, SIGNAL_COLUMNS[-1:])[:, 0].tolist()
+        if unknown := [str(kind) for kind in kinds if kind not in _KINDS]:
+            raise BadRecording(
+                f"{self.path / 'signals.parquet'}, time {now.isoformat()}: kind: expected one of {', '.join(_KINDS)}, "
+                f"got {unknown[0][:80]!r}; correct it or leave the row out"
+            )
+        services = _node_ids(rows, *NODE_KEYS).to_pylist()
+        found = zip(kinds, services, values, strict=True)
+        return [Signal(_KINDS[kind], service, value) for kind, service, value in found if value == value]
+
     def _snapshot(
-        self, nodes: "_Rows", calls: "_Rows | None", changes: list[PlannedChange], signals: list[Signal]
+        self,
+        now: datetime,
+        nodes: pa.Table,
+        calls: pa.Table | None,
+        changes: list[PlannedChange],
+        signals: list[Signal],
     ) -> MeshSnapshot:
-        (ids,) = nodes.ids
-        node_features = nodes.features
+        ids, node_features = _node_ids(nodes, *NODE_KEYS), _features(nodes, NODE_METRICS)
         index = np.empty((2, 0), dtype=np.int64)
         features = np.empty((0, len(EDGE_METRICS)), dtype=np.float32)
         if calls is not None:
-            measured = ~np.isnan(calls.features[:, EdgeMetric.REQUESTS_PER_SECOND])
+            features = _features(calls, EDGE_METRICS)
+            measured = ~np.isnan(features[:, EdgeMetric.REQUESTS_PER_SECOND])
             self.unmeasured_calls += int((~measured).sum())
-            ends, features = [end.filter(pa.array(measured)) for end in calls.ids], calls.features[measured]
+            ends = [_node_ids(calls, *keys).filter(pa.array(measured)) for keys in (EDGE_KEYS[:2], EDGE_KEYS[2:])]
+            features = features[measured]
             ids = _with_silent(ids, ends)
             silent = np.full((len(ids) - len(node_features), node_features.shape[1]), np.nan, np.float32)
             node_features = np.concatenate([node_features, silent])
             index = np.stack([_positions(end, ids) for end in ends])
-        now = _datetime(nodes.time)
         try:
             return MeshSnapshot.create(
                 node_ids=ids.to_pylist(),
@@ -197,90 +208,60 @@ def _plain(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The rows of one instant in one file.
-
-    Attributes:
-        time: microseconds since 1970.
-        ids: one array of node ids for services; two (source, destination) for calls.
-        features: float32 ``[rows, metrics]``; NaN if a value or its column is missing.
-    """
-
-    time: int
-    ids: list[pa.Array]
-    features: NDArray[np.float32]
-
-
-def _instants(path: Path, keys: Sequence[str], metrics: Sequence[str]) -> Iterator[_Rows]:
-    """Yield the rows of each instant, oldest first; an instant can span batches."""
+def _instants(path: Path, required: Sequence[str], metrics: Sequence[str] = ()) -> Iterator[tuple[int, pa.Table]]:
+    """Yield each instant (µs since 1970) with its rows, oldest first; an instant can span batches."""
     with _parquet(path) as file:
         present = file.schema_arrow.names
-        _require(path, present, ("time", *keys, *(("requests_per_second",) if "source" in keys else ())))
-        columns = [name for name in ("time", *keys, *metrics) if name in present]
-        held: list[_Rows] = []
-        row = 0
+        _require(path, present, ("time", *required))
+        columns = [name for name in dict.fromkeys(("time", *required, *metrics)) if name in present]
+        held: list[pa.RecordBatch] = []
+        row = before = 0
         for batch in file.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
-            times, features = _times(path, batch, row), _features(batch, metrics)
-            ids = [
-                _node_ids(batch, service, namespace) for service, namespace in zip(keys[::2], keys[1::2], strict=True)
-            ]
+            times = _times(path, batch, row)
             for start, stop in pairwise([0, *(np.flatnonzero(np.diff(times)) + 1), len(times)]):
-                rows = _Rows(int(times[start]), [part.slice(start, stop - start) for part in ids], features[start:stop])
-                if held and rows.time != held[0].time:
-                    _check_order(path, held[0].time, rows.time, row + start)
-                    yield _concatenate(held)
+                time = int(times[start])
+                if held and time != before:
+                    _check_order(path, before, time, row + start)
+                    yield before, pa.Table.from_batches(held)
                     held = []
-                held.append(rows)
+                held.append(batch.slice(start, stop - start))
+                before = time
             row += len(times)
         if held:
-            yield _concatenate(held)
+            yield before, pa.Table.from_batches(held)
 
 
-class _SignalReader:
-    """Reads the signals of one instant after the other. A missing file has none."""
+class _Follower:
+    """Reads a file along the instants of another one. A missing file has no rows.
 
-    def __init__(self, path: Path) -> None:
-        self._rows = _signal_rows(path) if path.exists() else iter(())
+    Attributes:
+        skipped: rows of instants that the other file does not have.
+    """
+
+    def __init__(self, path: Path, required: Sequence[str], metrics: Sequence[str] = ()) -> None:
+        self.skipped = 0
+        self._rows = _instants(path, required, metrics) if path.exists() else iter(())
         self._next = next(self._rows, None)
 
-    def at(self, time: int) -> list[Signal]:
-        """The signals of an instant; earlier signals are left out."""
-        found = []
-        while self._next is not None and self._next[0] <= time:
-            if self._next[0] == time:
-                found.append(self._next[1])
-            self._next = next(self._rows, None)
+    def at(self, time: int) -> pa.Table | None:
+        """The rows of the next instant of the other file; None: there are none."""
+        while self._next is not None and self._next[0] < time:
+            self._skip()
+        if self._next is None or self._next[0] != time:
+            return None
+        found, self._next = self._next[1], next(self._rows, None)
         return found
 
+    def skip_all(self) -> int:
+        """Skip what is left. Returns how many rows were skipped in all."""
+        while self._next is not None:
+            self._skip()
+        return self.skipped
 
-def _signal_rows(path: Path) -> Iterator[tuple[int, Signal]]:
-    """Yield the signals of a file and their times. Rows without a value were not measured."""
-    with _parquet(path) as file:
-        _require(path, file.schema_arrow.names, SIGNAL_COLUMNS)
-        row, before = 0, 0
-        for batch in file.iter_batches(BATCH_ROWS, columns=list(SIGNAL_COLUMNS), use_threads=False):
-            times, values = _times(path, batch, row), _features(batch, SIGNAL_COLUMNS[-1:])[:, 0]
-            services = _node_ids(batch, *NODE_KEYS).to_pylist()
-            kinds = batch.column("kind").cast(pa.string()).to_pylist()
-            for time, service, kind, value in zip(times.tolist(), services, kinds, values.tolist(), strict=True):
-                if row:
-                    _check_order(path, before, time, row)
-                if kind not in _KINDS:
-                    raise BadRecording(
-                        f"{path}, row {row}: kind: expected one of {', '.join(_KINDS)}, got {str(kind)[:80]!r}; "
-                        "correct it or leave the row out"
-                    )
-                row, before = row + 1, time
-                if value == value:
-                    yield time, Signal(_KINDS[kind], service, value)
-
-
-def _concatenate(parts: list[_Rows]) -> _Rows:
-    if len(parts) == 1:
-        return parts[0]
-    ids = [pa.concat_arrays(column) for column in zip(*(part.ids for part in parts), strict=True)]
-    return _Rows(parts[0].time, ids, np.concatenate([part.features for part in parts]))
+    def _skip(self) -> None:
+        assert self._next is not None
+        self.skipped += self._next[1].num_rows
+        self._next = next(self._rows, None)
 
 
 def _check_order(path: Path, before: int, after: int, row: int) -> None:
@@ -302,16 +283,17 @@ def _times(path: Path, batch: pa.RecordBatch, row: int) -> NDArray[np.int64]:
     return microseconds
 
 
-def _features(rows: pa.RecordBatch, metrics: Sequence[str]) -> NDArray[np.float32]:
-    features = np.full((len(rows), len(metrics)), np.nan, dtype=np.float32)
+def _features(rows: pa.Table, metrics: Sequence[str]) -> NDArray[np.float32]:
+    """Metrics ``[rows, metrics]``; NaN if a value or its column is missing."""
+    features = np.full((rows.num_rows, len(metrics)), np.nan, dtype=np.float32)
     for column, name in enumerate(metrics):
         if name in rows.schema.names:
-            features[:, column] = rows.column(name).cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+            features[:, column] = rows[name].cast(pa.float32(), safe=False).to_numpy()
     return features
 
 
-def _node_ids(rows: pa.RecordBatch, service: str, namespace: str) -> pa.Array:
-    parts = (rows.column(name).cast(pa.string()).fill_null("") for name in (namespace, service))
+def _node_ids(rows: pa.Table, service: str, namespace: str) -> pa.Array:
+    parts = (rows[name].cast(pa.string()).combine_chunks().fill_null("") for name in (namespace, service))
     return pc.binary_join_element_wise(*parts, "/")
 
 

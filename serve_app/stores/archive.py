@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from model.incidents.open_incident import LIKELY_SHARE
@@ -24,7 +25,8 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import SuspectDocument, VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.stores.base import ArchivedIncident
-from serve_app.stores.record import Record, StoredSnapshot
+from serve_app.stores.history_files import round_metrics
+from serve_app.stores.record import Record, StoredSnapshot, match
 
 WRITES_PER_WINDOW = 4  # of an incident that stays open
 BEFORE = 40  # snapshots kept before an incident
@@ -35,7 +37,6 @@ PAUSE = timedelta(hours=1)  # without a snapshot, after which an end is unknown
 LEVEL = 6  # of zlib
 ROUNDING = 13  # of the 24 bits of a metric that are left out, except at the highest score: 0.02% of the value
 SEVERITIES = [severity.value for severity in Severity]  # by rank
-_LENGTH = 4  # bytes
 
 
 class KeptSnapshot(NamedTuple):
@@ -45,19 +46,11 @@ class KeptSnapshot(NamedTuple):
     deviations: bytes
     verdict: dict[str, Any]
 
-
-def match(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[KeptSnapshot]:
-    """Return the records of snapshots of the window, with their snapshots, in order."""
-    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
-    read = ((record, json.loads(record.document)) for record in records)
-    found = (
-        (snapshots.get(datetime.fromisoformat(verdict["observed_at"])), record, verdict) for record, verdict in read
-    )
-    return [
-        KeptSnapshot(snapshot, record.deviations, verdict)
-        for snapshot, record, verdict in found
-        if snapshot is not None
-    ]
+    @classmethod
+    def match(cls, window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[Self]:
+        """The records of snapshots of the window, with their snapshots, in order."""
+        pairs = match(window, records)
+        return [cls(snapshot, record.deviations, json.loads(record.document)) for snapshot, record in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +71,12 @@ class Details:
 
     def pack(self) -> bytes:
         """Compress to bytes."""
-        head = json.dumps({"services": self.services, "calls": self.calls, "gone": self.gone}).encode()
-        parts = [part for one in self.moments for part in (one.snapshot, one.deviations, one.verdict)]
-        return zlib.compress(b"".join(len(part).to_bytes(_LENGTH, "big") + part for part in (head, *parts)), LEVEL)
+        return zlib.compress(msgspec.msgpack.encode(self), LEVEL)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
         """Inverse of :meth:`pack`."""
-        framed, parts, at = zlib.decompress(packed), [], 0
-        while at < len(framed):
-            end = at + _LENGTH + int.from_bytes(framed[at : at + _LENGTH], "big")
-            parts.append(framed[at + _LENGTH : end])
-            at = end
-        head = json.loads(parts[0])
-        moments = tuple(StoredSnapshot(*parts[i : i + 3]) for i in range(1, len(parts), 3))
-        return cls(head["services"], head["calls"], tuple(head["gone"]), moments)
+        return msgspec.msgpack.decode(zlib.decompress(packed), type=cls)
 
     def read(self) -> list[KeptSnapshot]:
         """The moments, unpacked."""
@@ -299,10 +283,7 @@ def _calls_of(snapshot: MeshSnapshot, services: Sequence[int]) -> IntArray:
 
 def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     """Round the metrics, so that they compress to half the size."""
-    nodes, edges = (
-        (values.view(np.uint32) + np.uint32(1 << ROUNDING - 1) >> ROUNDING << ROUNDING).view(np.float32)
-        for values in (snapshot.node_features, snapshot.edge_features)
-    )
+    nodes, edges = (round_metrics(values, ROUNDING) for values in (snapshot.node_features, snapshot.edge_features))
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 

@@ -1,6 +1,7 @@
 """What the store of meshes takes and returns."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 
@@ -32,6 +33,7 @@ class ArchivedIncident:
         services: all suspects and affected services.
         document: opaque.
         details: opaque; empty in lists.
+        size: bytes of document and details, as the index has them.
     """
 
     id: str
@@ -44,6 +46,7 @@ class ArchivedIncident:
     services: tuple[str, ...]
     document: bytes
     details: bytes = b""
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,22 @@ class IncidentFilter:
     before: tuple[datetime, str] | None = None
     limit: int = 1000
 
+    def has(self, one: ArchivedIncident) -> bool:
+        """Whether the list has this incident."""
+        return (
+            (self.since is None or one.until is None or one.until > self.since)
+            and (self.until is None or one.since < self.until)
+            and set(self.services) <= set(one.services)
+            and (self.suspects is None or not set(self.suspects).isdisjoint(one.suspects))
+            and self.kind in (None, one.kind)
+            and self.severity in (None, one.severity)
+            and (self.before is None or (one.since, one.id) < self.before)
+        )
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChunkKey:
-    """Which chunk of a mesh's history.
+    """Which file of a mesh's history.
 
     Attributes:
         step: seconds of one row.
@@ -85,12 +100,7 @@ class ChunkKey:
     part: int
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryChunk:
-    """A chunk of a mesh's history; ``content`` is opaque."""
-
-    key: ChunkKey
-    content: bytes
+HistoryUpdate = Mapping[ChunkKey, bytes | None]  # content to be written; None: to be deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +167,7 @@ class NewSnapshot:
         verdict: opaque.
         incidents: to be written to the archive; each replaces the one with its id.
         is_step: whether ``state`` is such a step. A full state replaces all steps before it.
-        history: chunks to be written; each replaces the one with its key.
-        dropped: chunks of the history to be deleted.
+        history: files to be written, opaque; each replaces the one with its key. None: to be deleted.
     """
 
     sequence: int
@@ -169,8 +178,7 @@ class NewSnapshot:
     verdict: bytes
     incidents: tuple[ArchivedIncident, ...] = ()
     is_step: bool = False
-    history: tuple[HistoryChunk, ...] = ()
-    dropped: tuple[ChunkKey, ...] = ()
+    history: HistoryUpdate = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

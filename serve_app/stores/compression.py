@@ -18,7 +18,6 @@ _MIN_BYTES = 256  # smaller blobs are not compressed
 _SIZE_BYTES = 4
 Buffer = bytes | memoryview
 _CODEC: Any = pa.Codec("lz4_raw")
-_DENSE: Any = pa.Codec("zstd", compression_level=3)
 
 
 def compress(blob: bytes) -> tuple[Buffer, ...]:
@@ -50,14 +49,3 @@ def decompress(packed: memoryview) -> bytes:
             f"stored blob: expected {size} bytes in LZ4, got other data ({error}); restore a backup, or delete the mesh"
         ) from error
     return blob
-
-
-def squeeze_column(blob: bytes) -> bytes:
-    """The bytes of a column with their size, in Zstandard: for history, which is written rarely and kept for long."""
-    return len(blob).to_bytes(_SIZE_BYTES, "big") + (bytes(_DENSE.compress(blob, asbytes=True)) if blob else b"")
-
-
-def decompress_column(packed: Buffer) -> bytes:
-    """Inverse of :func:`squeeze_column`; the checksum of the row has been compared before."""
-    size = int.from_bytes(packed[:_SIZE_BYTES], "big")
-    return bytes(_DENSE.decompress(packed[_SIZE_BYTES:], size, asbytes=True)) if size else b""

@@ -1,13 +1,17 @@
-"""Copies meshes from one store to another, with their revisions and history, and the documents of the service."""
+"""Copies meshes from one store to another, with their revisions and history, and the documents of the service; and
+histories to files."""
 
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
+from pathlib import Path
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
 from serve_app.stores import incident_rows, rows
 from serve_app.stores.base import ROLLOUT
+from serve_app.stores.history_files import MINUTE, read_files
 from serve_app.stores.primitives import HEAD, Change, Row, only, under
 from serve_app.stores.state_store import StateStore
 
@@ -119,6 +123,29 @@ def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> 
         )
     target.write_document(ROLLOUT, document.content, revision=before.revision if before else 0)
     return True
+
+
+def export_history(store: StateStore, mesh: str, folder: Path) -> int:
+    """Write the files of a mesh's history to a folder. Returns how many.
+
+    They are ``minutes/mesh-TIME.parquet`` and ``minutes/series-TIME-PART.parquet``, and the same in ``ten-minutes``.
+
+    Raises:
+        UnknownMesh: nothing is stored under this name.
+    """
+    keys, count = sorted(store.history_sizes(mesh)), 0
+    if not keys and store.load(mesh) is None:
+        raise UnknownMesh(f"mesh {mesh!r}: nothing is stored under this name; correct the name")
+    for at in range(0, len(keys), CHUNKS_AT_ONCE):
+        files = store.history(mesh, keys[at : at + CHUNKS_AT_ONCE])
+        for key in read_files(mesh, files, ["time"]):
+            place = folder / ("minutes" if key.step == MINUTE else "ten-minutes")
+            place.mkdir(parents=True, exist_ok=True)
+            time = f"{datetime.fromtimestamp(key.start, UTC):%Y%m%dT%H%M%SZ}"
+            name = f"series-{time}-{key.part:03}" if key.part else f"mesh-{time}"
+            (place / f"{name}.parquet").write_bytes(files[key])
+            count += 1
+    return count
 
 
 def _read(store: StateStore, mesh: str) -> dict[str, bytes]:

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from model.drift.measures import MEASURES
@@ -17,6 +19,18 @@ from serve_app.stores.base import MeshSummary
 
 TIMES = 3  # of a record
 MAX = 9999  # hundredths of a limit
+
+
+class Head(msgspec.Struct):
+    """The fields of a verdict that are about the mesh as a whole."""
+
+    observed_at: datetime
+    status: str
+    mesh_score: float
+    threshold: float | None
+
+
+_read_head = msgspec.json.Decoder(Head).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,11 @@ class Record:
     made_at: float | None = None
     interval: float | None = None
     drift: bytes = b""
+
+    @property
+    def head(self) -> Head:
+        """What the document says about the mesh as a whole."""
+        return _read_head(self.document)
 
     def pack(self) -> bytes:
         """A line with numbers, a line with the document (its JSON has no line breaks), then the deviations.
@@ -97,6 +116,13 @@ class StoredSnapshot:
     snapshot: bytes
     deviations: bytes
     verdict: bytes
+
+
+def match(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[tuple[MeshSnapshot, Record]]:
+    """Return the records of snapshots of the window, with their snapshots, in order."""
+    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
+    found = ((snapshots.get(record.head.observed_at), record) for record in records)
+    return [(snapshot, record) for snapshot, record in found if snapshot is not None]
 
 
 def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, MeshSnapshot]]:

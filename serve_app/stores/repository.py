@@ -1,13 +1,14 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
+
+import pyarrow as pa
 
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
@@ -27,23 +28,23 @@ from serve_app.errors import (
 )
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
-from serve_app.stores.archive import archive, due, match, pack_document, unpack_document
+from serve_app.stores.archive import KeptSnapshot, archive, due, pack_document, unpack_document
 from serve_app.stores.base import (
     ArchivedIncident,
     ChunkKey,
-    HistoryChunk,
+    HistoryUpdate,
     NewSnapshot,
     StoredMesh,
 )
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
+from serve_app.stores.history_files import read_files
 from serve_app.stores.record import Record, StoredSnapshot, gauges, unpack_window
 from serve_app.stores.rows import time_of
 from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
-HistoryUpdate = tuple[tuple[HistoryChunk, ...], tuple[ChunkKey, ...]]  # to be written, to be deleted
-NO_UPDATE: HistoryUpdate = ((), ())
+NO_UPDATE: HistoryUpdate = {}
 ONE_STEP = timedelta(microseconds=1)  # between two times
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
 # after the last one, the next snapshot stores it. A replay of 15 takes as long as scoring a snapshot or two.
@@ -336,7 +337,7 @@ class MeshRepository:
             record: its verdict.
             keep: at most this many snapshots stay.
             incidents: to be written to the archive.
-            history: chunks to be written and deleted.
+            history: files to be written and deleted.
         """
         state, full = after.state, before.full
         if full is not None and state.sequence - full.sequence <= _most_steps(state, keep) and not _is_costly(before):
@@ -352,7 +353,7 @@ class MeshRepository:
             record.pack(),
             incidents,
             is_step,
-            *history,
+            history,
         )
         revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
         if is_step:
@@ -375,12 +376,12 @@ class MeshRepository:
             return ()
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, window_size)]
-        scored = match(entry.mesh.state.window, [*records, record])
+        scored = KeptSnapshot.match(entry.mesh.state.window, [*records, record])
         found = (archive(one, scored, verdict.sequence, self.store.incident(mesh, one)) for one in wanted)
         return tuple(one for one in found if one is not None)
 
     def update_history(self, mesh: str, record: Record, entry: CachedMesh, window_size: int) -> HistoryUpdate:
-        """The chunks of the history to write and to delete with a snapshot: none, unless it begins a new block.
+        """The files of the history to write and to delete with a snapshot: none, unless it begins a new block.
 
         Args:
             record: the verdict as it will be stored.
@@ -410,7 +411,11 @@ class MeshRepository:
             scored = ScoredRow.match(over, records)
         if not scored:  # another session has deleted the mesh
             return NO_UPDATE
-        writer = HistoryWriter(self._history, sizes, partial(self.store.history, mesh))
+
+        def read(keys: Collection[ChunkKey]) -> dict[ChunkKey, pa.Table]:
+            return read_files(mesh, self.store.history(mesh, keys))
+
+        writer = HistoryWriter(self._history, sizes, read)
         return writer.update(scored, window[-1].observed_at, block)
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
@@ -423,7 +428,7 @@ class MeshRepository:
         archived = self.store.incident(mesh, incident)
         if archived is None or archived.until is None:
             window = self.refresh(stored).mesh.state.window
-            scored = match(window, self.load_records(mesh, None, len(window)))
+            scored = KeptSnapshot.match(window, self.load_records(mesh, None, len(window)))
             archived = archive(incident, scored, stored.sequence, archived) if scored else archived
         if archived is None:
             raise UnknownIncident(

@@ -12,7 +12,7 @@ Keys are texts that sort like the numbers in them.
 | ``snapshot/SEQUENCE`` | snapshots of the window, sealed |
 | ``incident/ID``, ``details/ID`` | the archive, see ``incident_rows.py`` |
 | ``index/ID``, ``open/ID`` | what finds archived incidents; open ones with the sequence of their last write |
-| ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | chunks of the history, sealed, and their bytes |
+| ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | files of the history, sealed, and their bytes |
 | ``aside/...`` | rows of a mesh that was set aside, and why |
 """
 

@@ -26,7 +26,7 @@ from serve_app.stores.base import (
     ArchivedIncident,
     ArchiveLimit,
     ChunkKey,
-    HistoryChunk,
+    HistoryUpdate,
     IncidentFilter,
     MeshSummary,
     NewSnapshot,
@@ -131,7 +131,7 @@ class StateStore:
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int) -> int:
         """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
         drop all snapshots but the last ``keep``, write its incidents to the archive, drop from the archive what is
-        beyond its limit, and write and drop chunks of the history.
+        beyond its limit, and write and drop files of the history.
 
         ``revision`` is that from which the state was computed; 0 for a new mesh.
 
@@ -161,7 +161,12 @@ class StateStore:
             drops=[
                 *drops,
                 *archived,
-                *(kind + rows.chunk_key(key) for key in new.dropped for kind in (rows.CHUNK, rows.SIZE)),
+                *(
+                    kind + rows.chunk_key(key)
+                    for key, content in new.history.items()
+                    if content is None
+                    for kind in (rows.CHUNK, rows.SIZE)
+                ),
             ],
             puts=[
                 _head(now, new.sequence),
@@ -301,17 +306,19 @@ class StateStore:
         """The archived incidents that match, the newest first, without details. Leaves out damaged ones."""
         check_mesh_name(mesh)
         (index,) = self.database.read(mesh, under(INDEX))
-        some = [one for one in read_index(index).values() if one.is_wanted(wanted)]
+        some = [one for one in read_index(index).values() if wanted.has(one)]
         some.sort(key=lambda one: (one.since, one.id), reverse=True)
-        ids = [one.id for one in some[: wanted.limit]]
-        found = (row for row in self._read_all(mesh, [INCIDENT + one for one in ids]))
-        return [one for row in found if (one := read_incident(mesh, row)) is not None]
+        ids, of = [one.id for one in some[: wanted.limit]], {key.removeprefix(INDEX): (key, row) for key, row in index}
+        documents = self._read_all(mesh, [INCIDENT + one for one in ids])
+        found = (read_incident(mesh, of[row[0].removeprefix(INCIDENT)], row) for row in documents)
+        return [one for one in found if one is not None]
 
     def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
         """An archived incident by its id, with details; None if there is none, or it is damaged."""
         check_mesh_name(mesh)
-        row, details = self.database.read(mesh, only(INCIDENT + incident), only(DETAILS + incident))
-        return read_incident(mesh, row[0], details[0] if details else ("", b"")) if row else None
+        index, *found = self.database.read(mesh, *(only(kind + incident) for kind in (INDEX, INCIDENT, DETAILS)))
+        document, details = (rows[0] if rows else ("", b"") for rows in found)
+        return read_incident(mesh, index[0], document, details) if index else None
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
         """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""
@@ -507,7 +514,7 @@ class StateStore:
         gone = excess(index, self._archive, now)
         ends = [one.until for name, one in index.items() if one.until is not None and name not in set(gone)]
         last = datetime.max.replace(tzinfo=now.tzinfo)
-        self._ends[mesh] = min((rows.time_of(end) + self._archive.keep for end in ends), default=last)
+        self._ends[mesh] = min((end + self._archive.keep for end in ends), default=last)
         dropped = {key for name in gone for key in dropped_keys(name)}
         return [*drops, *sorted(dropped)], [row for row in written if row[0] not in dropped]
 
@@ -612,9 +619,10 @@ def _read_verdicts(mesh: str, found: Iterable[Row]) -> Iterator[tuple[VerdictKey
     return ((VerdictKey.read(row[0]), unsealed(mesh, row)) for row in found)
 
 
-def _chunk_rows(mesh: str, chunks: Iterable[HistoryChunk]) -> Iterator[Row]:
-    for chunk in chunks:
-        key = rows.chunk_key(chunk.key)
-        row = sealed(mesh, rows.CHUNK + key, chunk.content)
-        yield row
-        yield rows.SIZE + key, b"%d" % len(row[1])
+def _chunk_rows(mesh: str, history: HistoryUpdate) -> Iterator[Row]:
+    for chunk, content in history.items():
+        if content is not None:
+            key = rows.chunk_key(chunk)
+            row = sealed(mesh, rows.CHUNK + key, content)
+            yield row
+            yield rows.SIZE + key, b"%d" % len(row[1])

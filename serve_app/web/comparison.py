@@ -12,6 +12,7 @@ from model.evidence.release_versions import find_versions
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel_values
 from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
 from serve_app.errors import InvalidParameter
+from serve_app.stores.numbered import NumberedRows
 from serve_app.web.history import instant
 
 MAX_DIFFERENCES, MAX_COMPARED = 60, 300  # rows of a comparison of a mesh, and of a service
@@ -115,19 +116,16 @@ def comparison(
         days: the same periods on earlier days.
     """
     samples = [first, second, *(sample for pair in days for sample in pair)]
-    names = tuple(dict.fromkeys(name for sample in samples for one in sample.snapshots for name in one.node_ids))
-    row = {name: i for i, name in enumerate(names)}
-    rows = [_rows(sample.snapshots, row) for sample in samples]
-    codes = np.unique(np.concatenate([code for places in rows for _, code in places]))
-    ends = np.stack([codes % len(names), codes // len(names)])
-    typical = [
-        _typical(*_values(sample.snapshots, at, len(names), codes), ends, sample.seconds)
-        for sample, at in zip(samples, rows, strict=True)
-    ]
-    wanted = np.ones(len(names), bool), np.ones(len(codes), bool)
+    rows = NumberedRows.of([one for sample in samples for one in sample.snapshots])
+    names, ends = rows.services, rows.calls
+    typical, first_row = [], 0
+    for sample in samples:
+        places = range(first_row, first_row := first_row + len(sample.snapshots))
+        typical.append(_typical(*_values(sample.snapshots, rows, places), ends, sample.seconds))
+    wanted = np.ones(len(names), bool), np.ones(ends.shape[1], bool)
     if focus is not None:
-        own = [row[name] for name in (focus.service, *focus.versions)]
-        wanted[0][:] = np.isin(np.arange(len(names)), [row[name] for name in focus.services])
+        own = [names.index(name) for name in (focus.service, *focus.versions)]
+        wanted[0][:] = np.isin(names, focus.services)
         wanted[1][:] = np.isin(ends[1], own)
     services, calls = (
         _compare([one[i] for one in typical], wanted[i], COMPARED if focus is not None else (), metrics)
@@ -165,30 +163,14 @@ def require_snapshots(
         )
 
 
-def _rows(period: Sequence[MeshSnapshot], row: dict[str, int]) -> list[tuple[IntArray, IntArray]]:
-    """Return for each snapshot the rows of its services, and a code of the two rows for each call."""
-    places: list[tuple[IntArray, IntArray]] = []
-    last: MeshSnapshot | None = None
-    for snapshot in period:
-        if last is None or snapshot.node_ids is not last.node_ids or snapshot.edge_index is not last.edge_index:
-            at = np.fromiter((row[name] for name in snapshot.node_ids), np.int64, snapshot.num_nodes)
-            source, destination = at[snapshot.edge_index]
-            place = at, destination * len(row) + source
-        places.append(place)
-        last = snapshot
-    return places
-
-
-def _values(
-    period: Sequence[MeshSnapshot], places: Sequence[tuple[IntArray, IntArray]], services: int, codes: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the observed metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``; NaN if not observed."""
-    nodes = np.full((len(period), services, len(NODE_METRICS)), np.nan, np.float32)
-    edges = np.full((len(period), len(codes), len(EDGE_METRICS)), np.nan, np.float32)
-    for t, (snapshot, (at, code)) in enumerate(zip(period, places, strict=True)):
-        nodes[t, at] = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
-        between = np.searchsorted(codes, code)
-        edges[t, between] = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
+def _values(period: Sequence[MeshSnapshot], rows: NumberedRows, places: Iterable[int]) -> tuple[FloatArray, FloatArray]:
+    """Return the observed metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN if not observed, of the T
+    snapshots at these places among all."""
+    nodes = np.full((len(period), len(rows.services), len(NODE_METRICS)), np.nan, np.float32)
+    edges = np.full((len(period), rows.calls.shape[1], len(EDGE_METRICS)), np.nan, np.float32)
+    for t, (snapshot, place) in enumerate(zip(period, places, strict=True)):
+        nodes[t, rows.nodes[place]] = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
+        edges[t, rows.edges[place]] = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
     return nodes, edges
 
 

@@ -2,32 +2,29 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 
-from model.snapshot import FloatArray, MeshSnapshot
+from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import Status
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.views import Deviations
 from serve_app.errors import UnknownInstant
-from serve_app.stores.archive import SEVERITIES, unpack_document
-from serve_app.stores.base import ArchivedIncident, IncidentFilter
+from serve_app.stores.archive import unpack_document
+from serve_app.stores.base import IncidentFilter
 from serve_app.stores.history import ScoredRow
-from serve_app.stores.history_chunks import MINUTE, TEN_MINUTES, MeshRow
-from serve_app.stores.history_reader import HistoryReader, PastSeries
+from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSeries
+from serve_app.stores.history_reader import HistoryReader
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison, require_snapshots
 from serve_app.web.history import metric_table, row_of
-from serve_app.web.metric_history import metric_histories
-from serve_app.web.period import Ends, PastTable, Subject, TimeRange
-from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, Band, RangeContent, RangeSteps, range_document, to_steps
+from serve_app.web.period import Ends, RangeSteps, Subject, TimeRange
+from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, RangeContent, range_document
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 from serve_app.web.usual_range import DAY, DAYS_BEFORE, usual_range
 
 MAX_INCIDENTS, MAX_UNUSUAL = 500, 20  # of a range
-NOTICE = SEVERITIES.index("notice")
 MAX_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
 DAYS_COMPARED = 7  # before two periods, to learn how much they usually differ
 ONE_STEP = timedelta(microseconds=1)  # between two times
@@ -48,7 +45,7 @@ class PastQueries:
         mesh: str,
         period: TimeRange,
         subject: Subject | None,
-        table: PastTable | None = None,
+        past: tuple[RangeSteps, PastSeries] | None = None,
         problem: str | None = None,
     ) -> bytes:
         """Return JSON of a ``RangeDocument``.
@@ -57,7 +54,7 @@ class PastQueries:
             mesh: name.
             period: with both ends.
             subject: whose metrics to return; None: none.
-            table: of the subject, from the mesh's Prometheus; None: use what is stored.
+            past: of the subject, from the mesh's Prometheus; None: use what is stored.
             problem: why Prometheus was asked in vain.
 
         Raises:
@@ -70,43 +67,37 @@ class PastQueries:
         history_from = reader.first(TEN_MINUTES)
         is_kept = history_from is None or period.start >= oldest
         spans = [] if is_kept else reader.plan(int(begin), int(end) + 1, int((end - begin) / period.points))
-        rows: list[tuple[float, MeshRow]] = [*reader.mesh_rows(spans)]
         tail = self._score_rows(mesh, window, _time(reader.end(spans, begin)))
         tail = [one for one in tail if one.snapshot.observed_at <= period.end]
-        rows += [(one.snapshot.observed_at.timestamp(), one.row) for one in tail]
-        if table is not None:
-            steps = RangeSteps.of_table(table)
+        rows = [*reader.mesh_rows(spans), *(one.row for one in tail)]
+        series, expected = None, None
+        if past is not None:
+            steps, series = past
         elif is_kept:
-            steps = RangeSteps.of_snapshots([at for at, _ in rows], state.interval_seconds, period.points)
+            steps = RangeSteps.of_snapshots([row.at for row in rows], state.interval_seconds, period.points)
         else:
             of_calls = subject is not None and subject.source is not None  # whose rows are of ten minutes
             longest = max(TEN_MINUTES if of_calls else span.step for span in spans)
             steps = RangeSteps.of_rows(begin, end, longest, period.points)
         wanted = IncidentFilter(since=period.start, until=period.end, limit=MAX_INCIDENTS)
         incidents = self._meshes.store.incidents(mesh, wanted)
-        series, expected = None, None
-        if subject is not None and table is not None:
-            series = _series_of(table, subject)
-        elif subject is not None:
+        if subject is not None and past is None:
             series = PastSeries.join(
                 subject.metrics,
                 [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)],
             )
-            if is_kept:
-                expected = _expected_by_detector(state, subject, steps, [one.snapshot for one in tail], incidents)
-            else:
-                expected = usual_range(_days_before(reader, subject, begin, steps), steps)
+            expected = usual_range(_days_before(reader, subject, begin, steps), steps)
         return range_document(
             RangeContent(
-                source=PROMETHEUS if table is not None else SNAPSHOTS if is_kept else ARCHIVE,
+                source=PROMETHEUS if past is not None else SNAPSHOTS if is_kept else ARCHIVE,
                 problem=problem,
                 complete_from=self._known_from(reader, state),
                 steps=steps,
+                period=period,
                 rows=rows,
                 series=series,
                 expected=expected,
                 incidents=incidents,
-                changes=[*reader.changes(spans), *(change for one in tail for change in one.changes)],
                 unusual=_most_unusual(reader.highest_scores(spans), tail) if subject is None else (),
                 newest=newest,
             )
@@ -123,9 +114,7 @@ class PastQueries:
         kept = next((one for one in reversed(state.window) if one.observed_at <= at), None)
         if kept is not None and (at - kept.observed_at).total_seconds() < state.interval_seconds:
             record = self._meshes.load_record(mesh, kept.observed_at)
-            verdict = VerdictDocument.model_validate_json(record.document)
-            scored = ScoredSnapshot(kept, Deviations.unpack(record.deviations, kept), verdict, record.seconds)
-            return PastMoment(scored, SNAPSHOTS, state.interval_seconds)
+            return PastMoment(ScoredSnapshot.of(kept, record), SNAPSHOTS, state.interval_seconds)
         reader = HistoryReader(self._meshes, mesh)
         found = reader.moment(int(at.timestamp() // 1))
         if found is None:
@@ -143,7 +132,7 @@ class PastQueries:
         """Return a past moment from a snapshot that was not scored."""
         unknown = Deviations.unpack(b"", snapshot)
         at = snapshot.observed_at
-        verdict = self._verdict(mesh, at, 0.0, MeshRow(1, 0.0, 0.0, None, Status.PARTIAL))
+        verdict = self._verdict(mesh, at, 0.0, MeshRow(at.timestamp(), 1, 0.0, 0.0, None, Status.PARTIAL))
         step = self._meshes.load_state(mesh).interval_seconds
         return PastMoment(ScoredSnapshot(snapshot, unknown, verdict), PROMETHEUS, step, is_scored=False)
 
@@ -228,14 +217,6 @@ def _time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-def _series_of(table: PastTable, subject: Subject) -> PastSeries:
-    """The metrics of a subject from Prometheus, which were not scored."""
-    if not table.values:
-        return PastSeries.join(subject.metrics, [])
-    scores = np.full(len(table.times), np.nan, np.float32)
-    return PastSeries(subject.metrics, np.array(table.times), np.array(table.values, np.float32), scores)
-
-
 def _tail_series(tail: Sequence[ScoredRow], subject: Subject) -> list[PastSeries]:
     """The subject in the newest snapshots."""
     values = metric_table([one.snapshot for one in tail], subject)
@@ -261,38 +242,6 @@ def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: R
         first = max(first, reader.first(MINUTE) or first)
     spans = reader.plan(first, int(begin), int(steps.seconds))
     return reader.series(spans, subject.service, subject.source)
-
-
-def _expected_by_detector(
-    state: MeshState,
-    subject: Subject,
-    steps: RangeSteps,
-    shown: Sequence[MeshSnapshot],
-    incidents: Sequence[ArchivedIncident],
-) -> Band | None:
-    """The usual range as the detector expects it, for kept snapshots."""
-    table = metric_table(shown, subject)
-    if table is None:
-        return None
-    alerts = [one for one in incidents if one.severity != NOTICE and {*one.services} & {*subject.ends}]
-    paused = np.array(
-        [
-            any(one.since < at.observed_at and (one.until is None or at.observed_at <= one.until) for one in alerts)
-            for at in shown
-        ]
-    )
-    histories = metric_histories(subject, state, table, paused)
-    times = np.array([one.observed_at.timestamp() for one in shown])
-    nothing = np.full(len(shown), np.nan, np.float32)
-    low, high = (
-        to_steps(steps, PastSeries(subject.metrics, times, _column(histories, name), nothing))[0]
-        for name in ("low", "high")
-    )
-    return Band(low, high)
-
-
-def _column(histories: Sequence[Mapping[str, Any]], name: str) -> FloatArray:
-    return np.array([one[name] for one in histories], np.float32).T
 
 
 def _most_unusual(

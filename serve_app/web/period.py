@@ -1,11 +1,19 @@
 """What questions about metrics are about: a service or a call, and a period."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
+from math import ceil, floor
+from typing import Self
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS
+import numpy as np
+
+from model.snapshot import EDGE_METRICS, NODE_METRICS, IntArray
+from serve_app.stores.history_files import Times
 
 Ends = tuple[datetime, datetime]  # of a period, both included
+GAP = 1.5  # intervals without a snapshot, from which a line has a gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +48,44 @@ class TimeRange:
     points: int
 
 
-@dataclass(frozen=True, slots=True)
-class PastTable:
-    """The metrics of a subject from the mesh's Prometheus.
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeSteps:
+    """The steps of a range.
 
     Attributes:
-        step_seconds: time between two instants, over which rates are.
-        begin: Unix time of the first instant, s.
-        count: number of instants.
-        times: Unix times of those with data, s.
-        values: a row of metrics for each of them, NaN where not observed; empty if nothing is known of the subject.
+        seconds: length of a step.
+        times: Unix times of their beginning, ascending, s ``[T]``.
     """
 
-    step_seconds: float
-    begin: float
-    count: int
-    times: list[float]
-    values: list[list[float]]
+    seconds: float
+    times: Times
+
+    @classmethod
+    def of_rows(cls, begin: float, end: float, row_seconds: int, points: int) -> Self:
+        """Steps of whole rows from ``begin`` to ``end``, at most ``points``, on multiples of their length since 1970,
+        so that a period shifted by days has the same ones."""
+        seconds = max(1, ceil((end - begin) / (max(points - 1, 1) * row_seconds))) * row_seconds
+        first = floor(begin / seconds) * seconds
+        count = floor((max(begin, end) - first) / seconds) + 1
+        return cls(seconds, np.float64(first) + np.arange(count) * np.float64(seconds))
+
+    @classmethod
+    def of_snapshots(cls, times: Sequence[float], interval_seconds: float, points: int) -> Self:
+        """The times of snapshots, and one without a snapshot in each gap; or, of too many snapshots, equal steps."""
+        if len(times) > points // 2:
+            whole = max(1, round(interval_seconds))
+            return cls.of_rows(times[0], times[-1], whole, points)
+        found = list(times[:1])
+        for before, now in pairwise(times):
+            if now - before > GAP * interval_seconds:
+                found.append(before + interval_seconds)
+            found.append(now)
+        return cls(interval_seconds, np.array(found, np.float64))
+
+    def find(self, times: Times) -> IntArray:
+        """The step that each of these times belongs to; -1: none."""
+        if not len(self.times):
+            return np.full(len(times), -1)
+        at = np.searchsorted(self.times, times, side="right") - 1
+        late = times - self.times[np.maximum(at, 0)] >= max(self.seconds, 1)
+        return np.where((at < 0) | late, -1, at)

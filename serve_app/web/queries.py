@@ -17,11 +17,9 @@ from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
 from serve_app.alerts.links import Links
 from serve_app.api.codec import unpack_snapshot
-from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.api.views import Deviations, graph_document, incident_services
+from serve_app.api.views import graph_document, incident_services
 from serve_app.errors import InvalidParameter
 from serve_app.stores.base import IncidentFilter
-from serve_app.stores.record import Record
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
@@ -187,11 +185,7 @@ class PageQueries:
         snapshot = next((snapshot for snapshot in reversed(state.window) if snapshot.observed_at == at), None)
         if snapshot is None:  # dropped in the meantime
             raise unknown_instant(mesh, at)
-        return _moment(snapshot, VerdictDocument.model_validate_json(record.document), record)
-
-
-def _moment(snapshot: MeshSnapshot, verdict: VerdictDocument, record: Record) -> ScoredSnapshot:
-    return ScoredSnapshot(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
+        return ScoredSnapshot.of(snapshot, record)
 
 
 def _update_layout(layout: Layout | None, state: MeshState, moment: ScoredSnapshot) -> Layout:

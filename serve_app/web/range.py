@@ -1,74 +1,22 @@
 """The range of a mesh: its scores, and the metrics of a service or call, in steps over any period. Returns JSON."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
-from math import ceil, floor
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from model.snapshot import FloatArray, IntArray
+from model.snapshot import FloatArray
 from serve_app.stores.archive import SEVERITIES
 from serve_app.stores.base import ArchivedIncident
-from serve_app.stores.history import join_rows, mean
-from serve_app.stores.history_chunks import MeshRow, StoredChange
-from serve_app.stores.history_reader import PastSeries, Times
+from serve_app.stores.history import highest, join_rows, means
+from serve_app.stores.history_files import MeshRow, PastSeries
 from serve_app.web.history import instant, plain
-from serve_app.web.period import PastTable
+from serve_app.web.period import RangeSteps, TimeRange
 
 SNAPSHOTS, ARCHIVE, PROMETHEUS = "snapshots", "archive", "prometheus"
-GAP = 1.5  # intervals without a snapshot, from which a line has a gap
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeSteps:
-    """The steps of a range.
-
-    Attributes:
-        seconds: length of a step.
-        times: Unix times of their beginning, ascending, s ``[T]``.
-    """
-
-    seconds: float
-    times: Times
-
-    @classmethod
-    def of_rows(cls, begin: float, end: float, row_seconds: int, points: int) -> Self:
-        """Steps of whole rows from ``begin`` to ``end``, at most ``points``, on multiples of their length since 1970,
-        so that a period shifted by days has the same ones."""
-        seconds = max(1, ceil((end - begin) / (max(points - 1, 1) * row_seconds))) * row_seconds
-        first = floor(begin / seconds) * seconds
-        count = floor((max(begin, end) - first) / seconds) + 1
-        return cls(seconds, np.float64(first) + np.arange(count) * np.float64(seconds))
-
-    @classmethod
-    def of_table(cls, table: PastTable) -> Self:
-        """The instants of a table of Prometheus."""
-        return cls(table.step_seconds, table.begin + np.arange(table.count) * np.float64(table.step_seconds))
-
-    @classmethod
-    def of_snapshots(cls, times: Sequence[float], interval_seconds: float, points: int) -> Self:
-        """The times of snapshots, and one without a snapshot in each gap; or, of too many snapshots, equal steps."""
-        if len(times) > points // 2:
-            whole = max(1, round(interval_seconds))
-            return cls.of_rows(times[0], times[-1], whole, points)
-        found = list(times[:1])
-        for before, now in pairwise(times):
-            if now - before > GAP * interval_seconds:
-                found.append(before + interval_seconds)
-            found.append(now)
-        return cls(interval_seconds, np.array(found, np.float64))
-
-    def find(self, times: Times) -> IntArray:
-        """The step that each of these times belongs to; -1: none."""
-        if not len(self.times):
-            return np.full(len(times), -1)
-        at = np.searchsorted(self.times, times, side="right") - 1
-        late = times - self.times[np.maximum(at, 0)] >= max(self.seconds, 1)
-        return np.where((at < 0) | late, -1, at)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +36,11 @@ class RangeContent:
         problem: why Prometheus has no more; None: it was not asked, or has.
         complete_from: from when there are any; None: unknown.
         steps: of the answer.
-        rows: of the mesh, with their Unix times, s.
+        period: both ends; planned changes outside of it are left out.
+        rows: of the mesh, oldest first.
         series: of the service or call; None: not asked for.
         expected: usual range of its metrics; None: unknown.
         incidents: of the period.
-        changes: planned ones.
         unusual: services with the highest scores: name, score, time.
         newest: time of the newest snapshot.
     """
@@ -101,11 +49,11 @@ class RangeContent:
     problem: str | None
     complete_from: datetime | None
     steps: RangeSteps
-    rows: Sequence[tuple[float, MeshRow]]
+    period: TimeRange
+    rows: Sequence[MeshRow]
     series: PastSeries | None
     expected: Band | None
     incidents: Sequence[ArchivedIncident]
-    changes: Sequence[StoredChange]
     unusual: Sequence[tuple[str, float, datetime]]
     newest: datetime
 
@@ -128,25 +76,22 @@ def range_document(content: RangeContent) -> bytes:
             ],
             "incidents": [_incident(one, content.newest) for one in content.incidents],
             "changes": [
-                {
-                    "at": instant(datetime.fromtimestamp(one.at, UTC)),
-                    "kind": one.kind,
-                    "service": one.service,
-                    "reason": one.reason,
-                }
-                for one in content.changes
+                {**asdict(change), "at": instant(change.at)}
+                for row in content.rows
+                for change in row.changes
+                if content.period.start <= change.at <= content.period.end
             ],
         }
     )
 
 
-def mesh_columns(steps: RangeSteps, rows: Sequence[tuple[float, MeshRow]]) -> dict[str, list[Any]]:
+def mesh_columns(steps: RangeSteps, rows: Sequence[MeshRow]) -> dict[str, list[Any]]:
     """Return the columns of the mesh; None where there is no row."""
-    places = steps.find(np.array([at for at, _ in rows], np.float64))
+    places = steps.find(np.array([row.at for row in rows], np.float64))
     groups: dict[int, list[MeshRow]] = {}
-    for place, (_, row) in zip(places.tolist(), rows, strict=True):
+    for place, row in zip(places.tolist(), rows, strict=True):
         groups.setdefault(place, []).append(row)
-    joined = [join_rows(groups[i]) if i in groups else None for i in range(len(steps.times))]
+    joined = [join_rows(groups[i], at) if i in groups else None for i, at in enumerate(steps.times.tolist())]
     return {
         # The highest of the means: a score that was high for minutes stays visible in a week.
         "score": [max(round(row.score, 3) for row in groups[i]) if i in groups else None for i in range(len(joined))],
@@ -172,19 +117,13 @@ def series_columns(steps: RangeSteps, series: PastSeries, expected: Band | None)
 def to_steps(steps: RangeSteps, series: PastSeries) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return the mean, lowest and highest metrics of each step, ``[T, M]``, and its highest score ``[T]``; NaN without
     a row."""
-    shape = len(steps.times), series.values.shape[1]
-    values, low, high = (np.full(shape, np.nan, np.float32) for _ in range(3))
-    scores = np.full(shape[0], np.nan, np.float32)
     places = steps.find(series.times)
-    order = np.flatnonzero(places >= 0)
-    borders = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
-    for first, last in zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True):
-        rows, place = order[first:last], places[order[first]]
-        group = series.values[rows]
-        values[place] = mean(group)
-        low[place], high[place] = np.fmin.reduce(group), np.fmax.reduce(group)
-        scores[place] = np.fmax.reduce(series.scores[rows])
-    return values, low, high, scores
+    rows = np.flatnonzero(places >= 0)
+    group, count, found = places[rows], len(steps.times), series.values[rows]
+    low, high = (np.full((count, found.shape[1]), np.nan, np.float32) for _ in range(2))
+    np.fmin.at(low, group, found)
+    np.fmax.at(high, group, found)
+    return means(found, group, count), low, high, highest(series.scores[rows], group, count)
 
 
 def _incident(one: ArchivedIncident, newest: datetime) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations
-from serve_app.stores.record import Record
+from serve_app.stores.record import Record, match
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,16 +28,16 @@ class ScoredSnapshot:
     seconds: float | None = None
     of_mesh: tuple[int, int] | None = None
 
+    @classmethod
+    def of(cls, snapshot: MeshSnapshot, record: Record) -> Self:
+        """A snapshot with the record of its verdict."""
+        verdict = VerdictDocument.model_validate_json(record.document)
+        return cls(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
+
 
 def match_records(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[ScoredSnapshot]:
     """Return the snapshots of a window that have a record, with their verdicts, in the order of the records."""
-    snapshots = {snapshot.observed_at: snapshot for snapshot in window}
-    read = ((VerdictDocument.model_validate_json(record.document), record) for record in records)
-    return [
-        ScoredSnapshot(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
-        for verdict, record in read
-        if (snapshot := snapshots.get(verdict.observed_at)) is not None
-    ]
+    return [ScoredSnapshot.of(*pair) for pair in match(window, records)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

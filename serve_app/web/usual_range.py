@@ -1,14 +1,16 @@
 """The usual range of a metric at each moment of a period: what it was at the same time of the days before.
 
-The detector's own expectation (``expectation.py``) needs each snapshot, so it exists for the window only. Of the weeks
-before, the history has minutes. Their quantiles at the same time of day need no model, and follow daily traffic.
+The detector's own expectation (``expectation.py``) needs each snapshot, so only the details of a service have it, for
+the window. Of the weeks before, the history has minutes. Their quantiles at the same time of day need no model, and
+follow daily traffic.
 """
 
 import numpy as np
 
 from model.snapshot import FloatArray, IntArray
-from serve_app.stores.history_reader import PastSeries, Times
-from serve_app.web.range import Band, RangeSteps
+from serve_app.stores.history_files import PastSeries, Times
+from serve_app.web.period import RangeSteps
+from serve_app.web.range import Band
 
 DAY = 86_400  # s
 DAYS_BEFORE = 14  # that are compared

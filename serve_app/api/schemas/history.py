@@ -38,8 +38,8 @@ class RangeMetric(Document):
     high: list[float | None] | None = Field(None, description="highest row of each step")
     expected: RangeBand | None = Field(
         None,
-        description="of snapshots, as the detector expects it; of the past, what 96% of the rows within half an hour "
-        "of the same time of day were on up to 14 days before the range",
+        description="what 96% of the rows within half an hour of the same time of day were on up to 14 days before the "
+        "range; what the detector expects is in `details`",
     )
 
 

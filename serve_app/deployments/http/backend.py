@@ -15,7 +15,7 @@ from serve_app.runtime.deadline import Deadline, seconds_since
 from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
-from serve_app.web.period import PastTable, Subject, TimeRange
+from serve_app.web.period import RangeSteps, Subject, TimeRange
 
 RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
     from serve_app.deployments.session.doors import Doors
     from serve_app.deployments.session.mesh_session import MeshSession
+    from serve_app.stores.history_files import PastSeries
 
 
 class Backend:
@@ -72,7 +73,7 @@ class Backend:
         """Call a method of a handle, or of a door, within the usual deadline; errors as in :meth:`Caller.ask`."""
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
-    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> PastTable:
+    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
         """The metrics of a subject in a period, from the mesh's Prometheus.
 
         Raises:

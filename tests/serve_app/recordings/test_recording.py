@@ -207,7 +207,7 @@ def test_an_unknown_kind_of_signal_is_named(tmp_path: Path) -> None:
     reader = _write(folder, [replace(_mesh(0, 1, 0, START), signals=())])
     rows = [{"time": START, "service": "a/0:é", "namespace": "ns-0", "kind": "queue", "value": 1.0}]
     pq.write_table(pa.Table.from_pylist(rows), folder / "signals.parquet")
-    with pytest.raises(BadRecording, match=r"row 0: kind: expected one of cpu_throttling, .*, got 'queue'"):
+    with pytest.raises(BadRecording, match=r"time .*: kind: expected one of cpu_throttling, .*, got 'queue'"):
         list(reader.snapshots())
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from serve_app.stores.base import ArchivedIncident, ArchiveLimit, ChunkKey, HistoryChunk, IncidentFilter, NewSnapshot
+from serve_app.stores.base import ArchivedIncident, ArchiveLimit, ChunkKey, IncidentFilter, NewSnapshot
 from serve_app.stores.state_store import StateStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -78,10 +78,14 @@ def incident(number: int, until: datetime | None = None, **changed: object) -> A
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
-def chunk(number: int, content: bytes | None = None) -> HistoryChunk:
-    """Return a chunk of the history with a key of its own."""
-    key = ChunkKey(60 if number % 2 else 600, 3600 * (number // 4), number % 4)
-    return HistoryChunk(key, b"chunk %d" % number if content is None else content)
+def chunk_key(number: int) -> ChunkKey:
+    """Return the key of a file of the history."""
+    return ChunkKey(60 if number % 2 else 600, 3600 * (number // 4), number % 4)
+
+
+def chunks(*numbers: int) -> dict[ChunkKey, bytes]:
+    """Return files of the history, each with a key and a content of its own."""
+    return {chunk_key(number): b"chunk %d" % number for number in numbers}
 
 
 def found(store: StateStore, mesh: str = "prod", **wanted: object) -> list[str]:

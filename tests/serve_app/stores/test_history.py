@@ -7,30 +7,36 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
+from model.snapshot import MeshSnapshot, NodeMetric
+from serve_app.errors import UnknownMesh
 from serve_app.stores.base import ChunkKey
+from serve_app.stores.copying import export_history
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
-from serve_app.stores.history_chunks import (
+from serve_app.stores.history_files import (
+    METRICS,
     MINUTE,
+    ROUNDING,
     ROWS,
-    STEPS_AN_OCTAVE,
     TEN_MINUTES,
-    MeshPart,
-    PackedPart,
-    call_key,
-    decode_values,
-    encode_values,
+    MeshRow,
+    mesh_rows,
+    read_files,
+    round_metrics,
+    seconds,
 )
 from serve_app.web.period import Subject, TimeRange
 from tests.serve_app.web.watching import Watched
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 BLOCK, DAY = 600, 86_400
-ROUNDING = 2 ** (0.51 / STEPS_AN_OCTAVE) - 1
+ROUNDED = 2.0 ** (ROUNDING - 24)  # share of a value
 FOREVER = HistoryLimit(timedelta(days=366), timedelta(days=366), 2**30)
 ENDLESS = timedelta(days=366)
 
@@ -50,7 +56,7 @@ def snapshot(second: int, rate: float, errors: float = 0.0, services: int = 2) -
 
 def row_of(one: MeshSnapshot, score: float = 1.0, deviation: int = 16) -> ScoredRow:
     deviations = np.full(one.num_nodes + one.num_edges, deviation, np.uint8).tobytes()
-    return ScoredRow(one, score, 3.0, "normal", deviations)
+    return ScoredRow(one, MeshRow(one.observed_at.timestamp(), 1, score, score, 3.0, "normal"), deviations)
 
 
 @dataclass
@@ -66,16 +72,15 @@ class Chunks:
         for row in rows:
             if waiting and unix(row.snapshot.observed_at) // block > unix(waiting[-1].snapshot.observed_at) // block:
                 writer = HistoryWriter(self.limit, {key: len(one) for key, one in self.kept.items()}, self.read)
-                written, dropped = writer.update(waiting, row.snapshot.observed_at, block)
-                assert not {chunk.key for chunk in written} & {*dropped}
-                assert {*dropped} <= self.kept.keys()
-                self.kept = {key: one for key, one in self.kept.items() if key not in dropped}
-                self.kept |= {chunk.key: chunk.content for chunk in written}
+                update = writer.update(waiting, row.snapshot.observed_at, block)
+                assert {key for key, content in update.items() if content is None} <= self.kept.keys()
+                whole = {**self.kept, **update}
+                self.kept = {key: content for key, content in whole.items() if content is not None}
                 waiting = []
             waiting.append(row)
 
-    def read(self, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
-        return {key: self.kept[key] for key in keys if key in self.kept}
+    def read(self, keys: Collection[ChunkKey]) -> dict[ChunkKey, pa.Table]:
+        return read_files("shop", {key: self.kept[key] for key in keys if key in self.kept})
 
     def starts(self, step: int) -> list[int]:
         """Return the beginnings of the chunks, s after the start of the test."""
@@ -84,59 +89,71 @@ class Chunks:
     def rates(self, step: int, service: str = "shop/s1") -> dict[int, float]:
         """Return the rate of a service at each row, by the time after the start, s."""
         found: dict[int, float] = {}
-        for key, content in self.kept.items():
-            if key.step == step and key.part and service in (packed := PackedPart(content)).services:
-                table = packed.service_table()
-                values = decode_values(table.codes[NodeMetric.REQUEST_RATE, table.keys.index(service)])
-                for place in np.flatnonzero(~np.isnan(values)).tolist():
-                    at = key.start - unix(START) + place * step
-                    assert at not in found, "a row is stored once"
-                    found[at] = float(values[place])
+        keys = [key for key in self.kept if key.step == step and key.part]
+        for table in self.read(keys).values():
+            of_service = table.filter(pc.and_(pc.equal(table["service"], service), pc.is_null(table["source"])))
+            for at, value in zip(seconds(of_service).tolist(), of_service["request_rate"].to_pylist(), strict=True):
+                assert at - unix(START) not in found, "a row is stored once"
+                found[at - unix(START)] = value
         return dict(sorted(found.items()))
 
 
-def test_values_are_rounded_to_half_a_percent_and_extremes_stay() -> None:
+def test_values_are_rounded_and_extremes_stay() -> None:
     values = np.array([0, 1e-8, 1e-3, 0.5, 1, 99.7, 1e6, 1e12, np.nan], np.float32)
-    read = decode_values(encode_values(values))
+    read = round_metrics(values, ROUNDING)
     assert np.isnan(read[-1])
     assert read[0] == 0
-    assert read[1:-1] == pytest.approx(values[1:-1], rel=ROUNDING)
+    assert read[1:-1] == pytest.approx(values[1:-1], rel=ROUNDED)
 
 
 def test_a_minute_has_means_weighted_by_requests_and_the_highest_score() -> None:
     chunks = Chunks()
     minute = [row_of(snapshot(0, 30, 0.4), 1, 16), row_of(snapshot(15, 10, 0.0), 9, 160)]
     chunks.write([*minute, row_of(snapshot(BLOCK, 1))])
-    (part,) = (PackedPart(one) for key, one in chunks.kept.items() if key.part)
-    services, calls = part.service_table(), part.call_table()
-    assert decode_values(services.codes[:, 0, 0])[:2] == pytest.approx([20, 0.3], rel=ROUNDING)
-    assert services.scores[0, 0] == 160
-    assert calls.keys == (call_key("shop/s0", "shop/s1"),)
-    assert decode_values(calls.codes[EdgeMetric.REQUESTS_PER_SECOND, 0]) == pytest.approx([20], rel=ROUNDING)
-    row = MeshPart.unpack(chunks.kept[ChunkKey(MINUTE, unix(START), 0)]).rows[0]
-    assert (row.snapshots, row.score, row.highest_score, row.threshold, row.status) == (2, 5, 9, 3, "normal")
+    mesh, series = chunks.read(chunks.kept).values()
+    first, second, call = series.to_pylist()
+    at = {"time": START, "source": None, "score": 10}
+    nothing = dict.fromkeys(METRICS) | {"requests_per_second": None}
+    for name, found in (("shop/s0", first), ("shop/s1", second)):
+        rounded = {"request_rate": pytest.approx(20, rel=ROUNDED), "error_rate": pytest.approx(0.3, rel=ROUNDED)}
+        assert found == nothing | at | {"service": name} | rounded
+    assert (call["source"], call["service"], call["requests_per_second"]) == ("shop/s0", "shop/s1", 20)
+    (row,) = mesh_rows(mesh)
+    assert row == MeshRow(unix(START), 2, 5, 9, 3, "normal")
 
 
-def test_pieces_become_a_chunk_when_their_time_is_over() -> None:
+def test_a_piece_of_another_version_is_left_out_and_deleted_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [row_of(snapshot(second, 7)) for second in range(0, 11_000, 60)]
     chunks = Chunks()
-    rows = [row_of(snapshot(second, 1 + second // 60)) for second in range(0, 14 * 3600 + 15, 60)]
+    chunks.write(rows[:12])
+    old = dict.fromkeys(chunks.kept, b"[1,10,[],[]]")
+    chunks.kept = dict(old)
+    chunks.write(rows[10:])
+    assert list(chunks.rates(MINUTE)) == [*range(600, 10_800, 60)]
+    assert "2 files are of another version" in caplog.text
+    assert not {*old.values()} & {*chunks.kept.values()}
+
+
+def test_pieces_become_a_file_when_their_time_is_over() -> None:
+    chunks, hour = Chunks(), 3600
+    rows = [row_of(snapshot(second, 1 + second // 60)) for second in range(0, 31 * hour + 15, 60)]
     chunks.write(rows[: 50 + 1])
     assert chunks.starts(MINUTE) == [0, 600, 1200, 1800, 2400]
     chunks = Chunks()
     chunks.write(rows)
-    assert chunks.starts(MINUTE) == [3600 * hour for hour in range(14)]
-    assert chunks.starts(TEN_MINUTES) == [0, 12 * 3600, 13 * 3600], "half a day, and two hours of the next"
+    assert chunks.starts(MINUTE) == [*range(0, 30 * hour, 3 * hour), *range(30 * hour, 31 * hour, 600)]
+    assert chunks.starts(TEN_MINUTES) == [0, 24 * hour, 27 * hour], "a day, and six hours of the next"
     minutes, tens = chunks.rates(MINUTE), chunks.rates(TEN_MINUTES)
-    assert list(minutes) == [*range(0, 14 * 3600, 60)]
-    assert list(minutes.values()) == pytest.approx([1 + minute for minute in range(14 * 60)], rel=ROUNDING)
-    assert list(tens.values()) == pytest.approx([10 * i + 5.5 for i in range(14 * 6)], rel=2 * ROUNDING)
+    assert list(minutes) == [*range(0, 31 * hour, 60)]
+    assert list(minutes.values()) == pytest.approx([1 + minute for minute in range(31 * 60)], rel=ROUNDED)
+    assert list(tens.values()) == pytest.approx([10 * i + 5.5 for i in range(30 * 6)], rel=2 * ROUNDED)
 
 
 def test_a_gap_over_hours_leaves_no_pieces_behind() -> None:
     chunks = Chunks()
     seconds = [*range(0, 1500, 60), *range(20_000, 24_000, 60)]
     chunks.write(row_of(snapshot(second, 5)) for second in seconds)
-    assert chunks.starts(MINUTE) == [0, 18_000, 21_600, 22_200, 22_800, 23_400][: len(chunks.starts(MINUTE))]
+    assert chunks.starts(MINUTE) == [0, 10_800, 21_600, 22_200, 22_800, 23_400][: len(chunks.starts(MINUTE))]
     assert list(chunks.rates(MINUTE)) == [
         second // 60 * 60 for second in seconds if second // BLOCK < seconds[-1] // BLOCK
     ]
@@ -144,18 +161,18 @@ def test_a_gap_over_hours_leaves_no_pieces_behind() -> None:
 
 def test_services_are_divided_among_parts_and_come_and_go() -> None:
     chunks = Chunks()
-    rows = [row_of(snapshot(second, 7, services=100 if second < 2000 else 40)) for second in range(0, 3700, 60)]
+    rows = [row_of(snapshot(second, 7, services=200 if second < 2000 else 40)) for second in range(0, 11_000, 60)]
     chunks.write(rows)
     parts = {key.part for key in chunks.kept if key.step == MINUTE}
     assert len(parts) > 3
-    assert max(chunks.rates(MINUTE, "shop/s99")) < 2000 <= 3540 == max(chunks.rates(MINUTE, "shop/s39"))
+    assert max(chunks.rates(MINUTE, "shop/s99")) < 2000 <= 10_740 == max(chunks.rates(MINUTE, "shop/s39"))
 
 
-@pytest.mark.parametrize("most", [3_000, 10_000])
+@pytest.mark.parametrize("most", [60_000, 90_000])
 def test_the_oldest_is_deleted_beyond_the_limit_of_bytes(most: int) -> None:
     chunks = Chunks(HistoryLimit(ENDLESS, ENDLESS, most))
     largest, random = 0, np.random.default_rng(0)
-    rows = [row_of(snapshot(60 * minute, float(random.exponential(100)))) for minute in range(3 * 24 * 60)]
+    rows = [row_of(snapshot(60 * minute, float(random.exponential(100)))) for minute in range(36 * 60)]
     for begin in range(0, len(rows) - 10, 10):
         chunks.write(rows[begin : begin + 11])
         largest = max(largest, sum(map(len, chunks.kept.values())))
@@ -170,9 +187,8 @@ def test_minutes_are_deleted_sooner_than_ten_minutes() -> None:
     chunks = Chunks(HistoryLimit(timedelta(hours=5), timedelta(hours=40), 2**30))
     chunks.write(row_of(snapshot(60 * minute, 3)) for minute in range(60 * 60))
     now = 60 * 60 * 60 - 60
-    assert now - 6 * 3600 < min(chunks.rates(MINUTE)) <= now - 5 * 3600
-    half_a_day = ROWS[TEN_MINUTES] * TEN_MINUTES
-    assert now - 40 * 3600 - half_a_day < min(chunks.rates(TEN_MINUTES)) <= now - 40 * 3600
+    for step, hours in ((MINUTE, 5), (TEN_MINUTES, 40)):
+        assert now - hours * 3600 - ROWS[step] * step < min(chunks.rates(step)) <= now - hours * 3600
 
 
 def test_a_block_is_as_long_as_the_window_surely_holds() -> None:
@@ -221,3 +237,15 @@ def test_a_deleted_mesh_starts_without_history(whole: Watched, recording: list[M
     assert whole.store.history_sizes("shop") == {}
     whole.see("shop", recording[:50])
     assert {key.start for key in whole.store.history_sizes("shop")} == {unix(recording[0].observed_at)}
+
+
+def test_the_files_are_exported_as_they_are(whole: Watched, recording: list[MeshSnapshot], tmp_path: Path) -> None:
+    count = export_history(whole.store, "shop", tmp_path / "out")
+    files = sorted((tmp_path / "out" / "minutes").glob("series-*.parquet"))
+    assert count == len(files) + len([*(tmp_path / "out" / "minutes").glob("mesh-*.parquet")]) == 6
+    rows = [row for one in files for row in pq.read_table(one).to_pylist()]
+    name = recording[0].node_ids[3]
+    minutes = [row["time"] for row in rows if row["service"] == name and row["source"] is None]
+    assert minutes == sorted({one.observed_at.replace(second=0) for one in recording[:120]})
+    with pytest.raises(UnknownMesh):
+        export_history(whole.store, "nobody", tmp_path)

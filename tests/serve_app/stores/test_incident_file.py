@@ -24,7 +24,7 @@ def test_damaged_incidents_are_left_out(store: StateStore, tmp_path: Path, caplo
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as hand:
         hand.execute("UPDATE rows SET value = x'00' WHERE key = 'incident/incident-1'")
         hand.execute(
-            "UPDATE rows SET value = CAST(replace(value, 'slow', 'gone') AS BLOB) WHERE key = 'incident/incident-2'"
+            "UPDATE rows SET value = CAST(replace(value, 'slow', 'gone') AS BLOB) WHERE key = 'index/incident-2'"
         )
         hand.execute("UPDATE rows SET value = x'00' WHERE key = 'details/incident-3'")
         hand.commit()

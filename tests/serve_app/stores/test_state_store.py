@@ -17,7 +17,6 @@ from lab.contracts.stores import kill_writer
 from serve_app.errors import BadMeshName, StoreConflict, TooManyMeshes
 from serve_app.settings import StoreSettings
 from serve_app.stores.base import (
-    ChunkKey,
     IncidentFilter,
     StoredDocument,
     StoredMesh,
@@ -34,7 +33,8 @@ from tests.serve_app.stores.content import (
     START,
     append,
     at,
-    chunk,
+    chunk_key,
+    chunks,
     contents,
     found,
     incident,
@@ -433,47 +433,45 @@ class TestStateStore:
             assert [one.until for one in kept[1:]] == [at(n) for n in range(mesh.sequence, 1, -1)]
 
     def test_history_is_written_with_its_snapshot_or_not_at_all(self, store: StateStore, place: StoreSettings) -> None:
-        first, second = chunk(0), chunk(1)
-        append(store, 1, history=(first, chunk(2)))
-        append(store, 2, history=(second, chunk(2, content=b"again")), dropped=(ChunkKey(60, 3600, 9),))
+        first, second, third, unknown = map(chunk_key, (0, 1, 2, 9))
+        append(store, 1, history=chunks(0, 2))
+        append(store, 2, history={**chunks(1), third: b"again", unknown: None})
         with pytest.raises(StoreConflict):
-            append(store, 2, history=(chunk(3),), dropped=(first.key,))
-        stored = {first.key: first.content, second.key: second.content, chunk(2).key: b"again"}
+            append(store, 2, history={**chunks(3), first: None})
+        stored = {**chunks(0, 1), third: b"again"}
         with closing(open_store(place)) as other:
             for one in (store, other):
                 assert one.history_sizes("prod").keys() == stored.keys()
-                assert one.history("prod", [*stored, chunk(3).key]) == stored
-                assert one.history("prod", [second.key]) == {second.key: second.content}
-        assert (store.history("prod", []), store.history("other", [first.key])) == ({}, {})
+                assert one.history("prod", [*stored, chunk_key(3)]) == stored
+                assert one.history("prod", [second]) == chunks(1)
+        assert (store.history("prod", []), store.history("other", [first])) == ({}, {})
         assert store.history_sizes("other") == {}
-        append(store, 3, dropped=(first.key, chunk(2).key))
-        assert store.history("prod", list(stored)) == {second.key: second.content}
+        append(store, 3, history={first: None, third: None})
+        assert store.history("prod", list(stored)) == chunks(1)
 
     def test_the_size_of_a_chunk_is_at_least_what_cannot_be_compressed(self, store: StateStore) -> None:
-        content = random_bytes(1, 100_000)
-        append(store, 1, history=(chunk(0, content=content),))
-        assert 100_000 <= store.history_sizes("prod")[chunk(0).key] < 101_000
-        assert store.history("prod", [chunk(0).key]) == {chunk(0).key: content}
+        content = {chunk_key(0): random_bytes(1, 100_000)}
+        append(store, 1, history=content)
+        assert 100_000 <= store.history_sizes("prod")[chunk_key(0)] < 101_000
+        assert store.history("prod", [*content]) == content
 
     def test_a_deleted_mesh_has_no_history_and_one_set_aside_keeps_it(self, store: StateStore) -> None:
-        revision = append(store, 1, history=(chunk(0),))
+        revision = append(store, 1, history=chunks(0))
         assert store.set_aside("prod", "of another schema", revision=revision)
         append(store, 1)
-        assert store.history_sizes("prod").keys() == {chunk(0).key}
+        assert store.history_sizes("prod").keys() == {chunk_key(0)}
         store.delete("prod")
         append(store, 1)
         assert store.history_sizes("prod") == {}
 
     def test_history_is_copied_beside_the_mesh(self, store: StateStore, elsewhere: StoreSettings) -> None:
-        chunks = [chunk(number) for number in range(300)]
-        append(store, 1, history=tuple(chunks))
+        history = chunks(*range(300))
+        append(store, 1, history=history)
         with closing(open_store(elsewhere)) as other:
-            append(other, 1, history=(chunk(999),))
+            append(other, 1, history=chunks(999))
             (copied,) = copy_meshes(store, other, ["prod"], overwrite=True)
-            assert other.history("prod", [one.key for one in (*chunks, chunk(999))]) == {
-                one.key: one.content for one in chunks
-            }
-        assert copied.history_bytes >= sum(len(one.content) for one in chunks)
+            assert other.history("prod", [*history, chunk_key(999)]) == history
+        assert copied.history_bytes >= sum(map(len, history.values()))
 
     def test_a_document_is_changed_with_compare_and_set(self, store: StateStore, place: StoreSettings) -> None:
         assert store.read_document("rollout") is None

@@ -25,7 +25,7 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDe
 from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
-from serve_app.stores.archive import BEFORE, MAX_MOMENTS, KeptSnapshot, archive, match, unpack_document
+from serve_app.stores.archive import BEFORE, MAX_MOMENTS, KeptSnapshot, archive, unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.web import incidents
 from serve_app.web.history import instant
@@ -257,7 +257,7 @@ def test_an_incident_that_was_closed_unseen_ended_unknown_how(
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
     stored, state = watched_mesh.meshes.load_stored(MESH), watched_mesh.meshes.load_state(MESH)
-    scored = match(state.window, watched_mesh.meshes.load_records(MESH, None, len(state.window)))
+    scored = KeptSnapshot.match(state.window, watched_mesh.meshes.load_records(MESH, None, len(state.window)))
     before = watched_mesh.store.incident(MESH, incident.id)
     seen, back = scored[-1], scored[-1].snapshot.observed_at + timedelta(minutes=20)
     verdict = {**seen.verdict, "observed_at": instant(back), "incidents": [], "lost": [incident.id]}

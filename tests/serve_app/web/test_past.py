@@ -17,12 +17,10 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import NODE_METRICS, MeshSnapshot, NodeMetric
 from serve_app.api.schemas.history import RangeDocument
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
-from serve_app.stores.history_chunks import STEPS_AN_OCTAVE
-from serve_app.stores.history_reader import PastSeries
+from serve_app.stores.history_files import ROUNDING, PastSeries
 from serve_app.web.documents import ComparisonDocument, PastMapDocument
 from serve_app.web.history import instant
-from serve_app.web.period import Subject, TimeRange
-from serve_app.web.range import RangeSteps
+from serve_app.web.period import RangeSteps, Subject, TimeRange
 from serve_app.web.usual_range import DAY, usual_range
 from tests.serve_app.running import failing
 from tests.serve_app.web.watching import Watched
@@ -32,7 +30,7 @@ CULPRIT = failing(SPEC, "latency_injection")
 MESH, WINDOW = "shop", 96  # 24 minutes, so that most of the recording has left the window
 FAULT_FROM, FAULT_TO, LENGTH = 150, 166, 420
 SLOWER = 8.0  # times its usual latency on top, about 100 ms: users notice it
-ROUNDING = 2 ** (0.51 / STEPS_AN_OCTAVE) - 1
+ROUNDED = 2.0 ** (ROUNDING - 24)  # share of a value
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +88,7 @@ def test_a_range_of_the_past_has_the_means_of_minutes(watched_mesh: Watched, sna
             for one, row in zip(by_minute[at], rows, strict=True)
             if one.node_observed[row, NodeMetric.REQUEST_RATE]
         ]
-        assert value == (pytest.approx(np.mean(observed), rel=ROUNDING) if observed else None)
+        assert value == (pytest.approx(np.mean(observed), rel=ROUNDED) if observed else None)
         times = {instant(one.observed_at) for one in by_minute[at]}
         verdicts = [one["mesh_score"] for one in watched_mesh.verdicts if one["observed_at"] in times]
         assert score == pytest.approx(max(verdicts), abs=1e-3)
