@@ -1,4 +1,4 @@
-"""Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
+"""Routes of a running service besides pushing: scoring without storing, verdicts, graph, model."""
 
 import json
 from typing import Any
@@ -79,23 +79,6 @@ def test_stored_verdicts_are_read_in_pages(service: Service, watched_verdicts: l
     assert service.http.get(path, params={"since": last}).json() == {"verdicts": []}
 
 
-def test_the_plan_accounts_for_every_service_and_call(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
-    plan = service.http.get("/v1/meshes/watched/plan").json()
-    assert (plan["observed_at"], plan["services"]) == (watched_verdicts[-1]["observed_at"], 120)
-    parts = plan["parts"]
-    assert [p["part"] for p in parts] == list(range(len(parts)))
-    assert len(parts) >= 3
-    assert sum(p["services"] for p in parts) == 120
-    assert sum(p["calls"] for p in parts) == plan["calls"]
-    assert max(p["services"] for p in parts) <= 40
-    assert plan["quality"]["call_cut"] == pytest.approx(plan["crossing_calls"] / plan["calls"])
-    assert plan["quality"]["replication"] == pytest.approx(1 + sum(p["halo"] for p in parts) / 120)
-    assert all("members" not in p for p in parts)
-    named = service.http.get("/v1/meshes/watched/plan", params={"members": "true"}).json()["parts"]
-    assert [len(p["members"]) for p in named] == [p["services"] for p in parts]
-    assert {m.split("/")[0] for m in named[0]["members"]} == set(named[0]["namespaces"])
-
-
 def test_a_young_mesh_has_no_drift_but_all_measures(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
     with Client(service.url) as client:
         drift = client.drift("watched")
@@ -174,7 +157,7 @@ def test_the_model_route_describes_the_model(service: Service) -> None:
 
 
 def test_every_answer_has_its_duration(service: Service, watched_verdicts: list[dict[str, Any]]) -> None:
-    for path in ("verdict", "verdicts", "plan", "graph", "incidents", "nothing"):
+    for path in ("verdict", "verdicts", "graph", "incidents", "nothing"):
         assert service.http.get(f"/v1/meshes/watched/{path}").headers["server-timing"].startswith("total;dur=")
 
 
