@@ -91,6 +91,50 @@ class MapNamespaces(Document):
     incident: list[str | None] = Field(description="id of the worst open incident; null: none, or only a notice")
 
 
+class MetricHistory(Document):
+    """A metric over time, one value for each snapshot; null: not observed, or not known."""
+
+    metric: str = Field(examples=["p99_latency"])
+    observed: list[float | None]
+    expected: list[float | None] = Field(
+        description="of a service or call, expected from its own past, as the detector computes it, recomputed from "
+        "the kept snapshots"
+    )
+    low: list[float | None] = Field(description="lower end of the usual range")
+    high: list[float | None] = Field(description="upper end of the usual range")
+
+
+class MapFrontDoor(Document):
+    """The requests that enter the mesh, over the last snapshots: those of services that no other one calls."""
+
+    times: list[Instant]
+    metrics: list[MetricHistory] = Field(
+        description="`request_rate`, `error_rate` and `p99_latency`: means of all entry points, by their requests; "
+        "expected: the median of the snapshots before the open incidents"
+    )
+
+
+class CallGroup(Document):
+    """Calls that share an end, or the namespace of an end."""
+
+    calls: str = Field(description="in words", examples=["calls from shop/web", "calls out of namespace shop"])
+    bad: int = Field(description="calls of the group that fail or are slow")
+    total: int = Field(description="calls of the group")
+    others_bad: int = Field(description="other calls that fail or are slow, and do not follow from another one")
+    others: int = Field(description="other calls")
+
+
+class MapInCommon(Document):
+    """What the failing or slow calls of an incident share."""
+
+    verb: str = Field(description="what they do: `fail` or `are slow`; empty: it is not known what is usual")
+    groups: list[CallGroup] = Field(description="the one that explains most first; empty: they share nothing")
+    next_step: str = Field(
+        description="what to do before the next step of the incident, because the first group explains more than its "
+        "first suspect; empty: it does not"
+    )
+
+
 class MapDocument(Document):
     """The map of a mesh."""
 
@@ -106,6 +150,12 @@ class MapDocument(Document):
     nodes: MapNodes
     edges: MapCalls
     spread: dict[str, MapSpread] = Field(description="by id of each open incident")
+    front_door: MapFrontDoor | None = Field(description="null: of a past moment")
+    ways: dict[str, list[ServiceKey]] = Field(
+        description="by id of each open incident that raises an alert: the services from the front door to its first "
+        "suspect; empty: it reached no entry point"
+    )
+    in_common: dict[str, MapInCommon] = Field(description="by id of each open incident that raises an alert")
 
 
 class ServicesDocument(Document):
@@ -157,18 +207,6 @@ class ComparisonDocument(Document):
         description="the service and its other versions, by their names; empty without `service`"
     )
     rows: list[ComparisonRow]
-
-
-class MetricHistory(Document):
-    """A metric over time, one value for each snapshot; null: not observed, or not known."""
-
-    metric: str = Field(examples=["p99_latency"])
-    observed: list[float | None]
-    expected: list[float | None] = Field(
-        description="expected from its own past, as the detector computes it; recomputed from the kept snapshots"
-    )
-    low: list[float | None] = Field(description="lower end of the usual range")
-    high: list[float | None] = Field(description="upper end of the usual range")
 
 
 class NeighbourDocument(Document):
