@@ -97,8 +97,7 @@ class MetricHistory(Document):
     metric: str = Field(examples=["p99_latency"])
     observed: list[float | None]
     expected: list[float | None] = Field(
-        description="of a service or call, expected from its own past, as the detector computes it, recomputed from "
-        "the kept snapshots"
+        description="expected from its own past, as the detector computes it; recomputed from the kept snapshots"
     )
     low: list[float | None] = Field(description="lower end of the usual range")
     high: list[float | None] = Field(description="upper end of the usual range")
@@ -109,8 +108,8 @@ class MapFrontDoor(Document):
 
     times: list[Instant]
     metrics: list[MetricHistory] = Field(
-        description="`request_rate`, `error_rate` and `p99_latency`: means of all entry points, by their requests; "
-        "expected: the median of the snapshots before the open incidents"
+        description="`request_rate`, `error_rate` and `p99_latency`: means of all entry points, by their requests; the "
+        "usual range is the one of the snapshots before the open incidents"
     )
 
 
@@ -133,6 +132,7 @@ class MapInCommon(Document):
         description="what to do before the next step of the incident, because the first group explains more than its "
         "first suspect; empty: it does not"
     )
+    service: str = Field(description="the service of `next_step`; empty: it is about none")
 
 
 class MapDocument(Document):

@@ -16,7 +16,7 @@ MAX_SNAPSHOTS = 60  # of the charts
 METRICS = ("request_rate", "error_rate", "p99_latency")
 OWN = [NodeMetric.ERROR_RATE, NodeMetric.P99_LATENCY]
 OF_CALLS = [EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY]
-USUAL = (50, 5, 95)  # percentiles: the usual value, and the ends of the usual range
+USUAL = (5, 95)  # percentiles: the ends of the usual range
 
 Values = NDArray[np.float64]
 
@@ -41,10 +41,9 @@ def front_door(window: Sequence[MeshSnapshot], trouble_since: datetime | None = 
             {
                 "metric": name,
                 "observed": plain(observed[:, column]),
-                **{
-                    of: plain(np.full(len(shown), value))
-                    for of, value in zip(("expected", "low", "high"), usual[:, column], strict=True)
-                },
+                "expected": [None] * len(shown),
+                "low": plain(np.full(len(shown), usual[0, column])),
+                "high": plain(np.full(len(shown), usual[1, column])),
             }
             for column, name in enumerate(METRICS)
         ],

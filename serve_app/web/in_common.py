@@ -9,15 +9,17 @@ from numpy.typing import NDArray
 
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, mark_services, namespace_of
 from serve_app.api.schemas.verdict import IncidentDocument
+from serve_app.api.subject import times_text
 
 BEFORE = 5  # snapshots before the incident, of which the median is usual
 MIN_CALLS = 3  # that fail or are slow, from which they have something in common
 MIN_ERRORS = 0.02  # rise of the share of requests that fail, from which a call fails
 SLOWER, MIN_SLOWER = 2.0, 0.01  # times its usual p99 latency, and seconds above it, from which a call is slow
+MORE_CALLS = 1.5  # times the usual requests, from which a caller retries too much
 MIN_FIT = 0.5  # of a group that is listed
 LEADING_FIT = 0.8  # of a group that explains more than a suspect
 MAX_GROUPS = 3
-ERROR, P99 = EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
+RATE, ERROR, P99 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
 
 Values = NDArray[np.float64]
 
@@ -28,6 +30,7 @@ class _Bad:
 
     Attributes:
         verb: what they do.
+        rates: requests/s of all calls, usually and now, ``[2, E]``; NaN: unknown.
         of_incident: those of the incident's services.
         origins: those of them whose callee makes none: others follow from these.
         ignored: those that say nothing about a group that does not have them: they follow from others, or are of
@@ -35,6 +38,7 @@ class _Bad:
     """
 
     verb: str
+    rates: Values
     of_incident: BoolArray
     origins: BoolArray
     ignored: BoolArray
@@ -48,12 +52,14 @@ class _Group:
         way: ``from`` or ``to`` a service, ``out of`` or ``into`` a namespace.
         end: the service or the namespace.
         fit: how well the group tells bad calls from others, 0 to 1.
+        times: the requests of its calls, relative to usual.
         counts: as in ``CallGroup``.
     """
 
     way: str
     end: str
     fit: float
+    times: float
     counts: dict[str, int]
 
     @property
@@ -72,15 +78,13 @@ def in_common(snapshot: MeshSnapshot, before: Sequence[MeshSnapshot], incident: 
     """
     earlier = [one for one in before if one.observed_at < incident.since][-BEFORE:]
     if not earlier:
-        return {"verb": "", "groups": [], "next_step": ""}
+        return {"verb": "", "groups": [], "next_step": "", "service": ""}
     bad = _find_bad_calls(snapshot, earlier, incident)
     groups = sorted(_groups(snapshot, bad), key=lambda one: -one.fit)[:MAX_GROUPS]
     listed = [{"calls": one.calls, **one.counts} for one in groups if one.fit >= MIN_FIT]
-    return {
-        "verb": bad.verb,
-        "groups": listed,
-        "next_step": _next_step(groups[0], bad.verb, incident) if listed else "",
-    }
+    step = _next_step(groups[0], bad.verb, incident) if listed else ""
+    service = groups[0].end if step and groups[0].way == "from" else ""
+    return {"verb": bad.verb, "groups": listed, "next_step": step, "service": service}
 
 
 def _next_step(best: _Group, verb: str, incident: IncidentDocument) -> str:
@@ -95,6 +99,9 @@ def _next_step(best: _Group, verb: str, incident: IncidentDocument) -> str:
     counts = best.counts
     group = f"{counts['bad']:,} of {counts['total']:,} {best.calls} {verb}"
     fact = f"{group}, and {counts['others_bad']:,} of {counts['others']:,} others"
+    if best.way == "from" and best.times >= MORE_CALLS:
+        more = f"it makes {times_text(best.times)} times its usual calls"
+        return f"Limit the retries of {best.end} first: {more}, and {fact}."
     if best.way == "from":
         return f"Look at {best.end} first, its network and its DNS: {fact}."
     what = "DNS, egress and policies" if verb == "fail" else "the network and the nodes"
@@ -115,7 +122,8 @@ def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], inc
     is_involved = mark_services(snapshot.node_ids, services)[snapshot.edge_index].any(axis=0)
     of_incident = bad & is_involved
     origins = of_incident & ~makes_bad[destination]
-    return _Bad(verb, of_incident, origins if origins.any() else of_incident, bad & ~origins)
+    rates = np.stack([usual[:, RATE], now[:, RATE]])
+    return _Bad(verb, rates, of_incident, origins if origins.any() else of_incident, bad & ~origins)
 
 
 def _values(snapshot: MeshSnapshot, of: MeshSnapshot) -> Values:
@@ -172,4 +180,5 @@ def _group(way: str, end: str, inside: BoolArray, bad: _Bad) -> _Group:
     precision, recall = own / total, float((bad.origins & inside).sum() / bad.origins.sum())
     fit = 2 * precision * recall / (precision + recall)
     counts = {"bad": own, "total": total, "others_bad": int((bad.origins & others).sum()), "others": int(others.sum())}
-    return _Group(way, end, fit, counts)
+    usual, now = np.nansum(bad.rates[:, inside], axis=1)
+    return _Group(way, end, fit, float(now / usual) if usual else 1.0, counts)

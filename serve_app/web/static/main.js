@@ -13,6 +13,7 @@ import { go, read, visit } from "./link.js";
 import { mutesView } from "./mutes.js";
 import { overviewView } from "./overview.js";
 import { archivedMoment, coarseness } from "./archive.js";
+import { chart } from "./chart.js";
 import { panelView } from "./panel.js";
 import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
 import { searchView, unfold } from "./search.js";
@@ -446,6 +447,8 @@ function draw() {
   incidents.draw({
     mesh: known.mesh,
     verdict: known.verdict,
+    shown: open,
+    map: known.map,
     state: stateShown(),
     service: view.service,
     panel: isExplained ? { service: view.service, incident: open?.id ?? null } : null,
@@ -454,6 +457,7 @@ function draw() {
     canWrite: session.canWrite(),
     newest: known.newest.observed_at,
   });
+  drawFrontDoor(known.map?.front_door);
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
@@ -464,6 +468,15 @@ function draw() {
   }
   drawDetector();
   fetchMap();
+}
+
+/** Draw the traffic of users, now and usually; a past moment has none. */
+function drawFrontDoor(door) {
+  by("front-door").hidden = !door;
+  if (!door) return;
+  const { times, metrics } = door,
+    view = { at: times.length - 1, cursor: null };
+  show(by("front-door-charts"), ...metrics.map((one) => chart({ ...one, times, incidents: [], changes: [] }, view)));
 }
 
 /** Draw the overview instead of a mesh, if the link asks for it. Returns whether it did. */

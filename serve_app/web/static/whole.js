@@ -127,7 +127,7 @@ function straight(from, to) {
     b = { x: to.x - ux * (to.radius + 2), y: to.y - uy * (to.radius + 2) };
   return {
     line: `M${a.x} ${a.y}L${b.x} ${b.y}`,
-    heads: { source: head(a, -ux, -uy), destination: head(b, ux, uy) },
+    head: head(b, ux, uy),
     spots: SPOTS.map((share) => ({ x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y), room: length - from.radius - to.radius })),
   };
 }
