@@ -77,20 +77,6 @@ class MapSpread(Document):
     is_down: list[bool] = Field(description="whether it spread from caller to callee")
 
 
-class MapNamespaces(Document):
-    """All namespaces of a mesh in columns, with all their services."""
-
-    name: list[str]
-    services: list[int] = Field(description="number of services")
-    unusual: list[int] = Field(description="number of services with an anomaly score above 3")
-    silent: list[int] = Field(description="number of services without any metric of their own")
-    requests_per_second: list[float] = Field(
-        description="received by its services, or sent by those that nothing calls"
-    )
-    deviation: list[Deviation] = Field(description="highest anomaly score of its services")
-    incident: list[str | None] = Field(description="id of the worst open incident; null: none, or only a notice")
-
-
 class MetricHistory(Document):
     """A metric over time, one value for each snapshot; null: not observed, or not known."""
 
@@ -146,7 +132,6 @@ class MapDocument(Document):
         description="namespaces with services that are one node, in a mesh above 200 services; `expand` opens them. "
         "Services of incidents, their callers and callees have nodes of their own"
     )
-    namespaces: MapNamespaces | None = Field(description="of a mesh above 200 services; null: the mesh is smaller")
     nodes: MapNodes
     edges: MapCalls
     spread: dict[str, MapSpread] = Field(description="by id of each open incident")

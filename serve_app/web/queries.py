@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-import numpy as np
-
 from model.incidents.owners import Owners
 from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
@@ -199,5 +197,4 @@ def _update_layout(layout: Layout | None, state: MeshState, moment: ScoredSnapsh
     names = tuple(dict.fromkeys((*state.node_ids, *moment.snapshot.node_ids, *gone_services(moment))))
     if layout is not None and set(names) <= set(layout.names):
         return layout
-    rates = np.ones(state.edge_index.shape[1], np.float32)
-    return arrange(names, state.edge_index, rates, layout)
+    return arrange(names, state.edge_index, layout)

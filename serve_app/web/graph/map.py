@@ -93,7 +93,6 @@ def map_document(
             "services": snapshot.num_nodes,
             "calls": snapshot.num_edges,
             "collapsed": sorted({namespace_of(name) for name in folded}),
-            "namespaces": _namespaces(content, incident) if len(content.names) > FOLD_FROM else None,
             "nodes": {
                 "name": names,
                 "services": counts.tolist(),
@@ -250,30 +249,6 @@ def _services_around(content: MapContent, incident: Collection[str]) -> set[str]
     others = np.where(inside[source[busiest]], destination[busiest], source[busiest])
     near = list(dict.fromkeys(others.tolist()))[:MAX_NEIGHBOURS]
     return {content.names[i] for i in (*rows, *near)}
-
-
-def _namespaces(content: MapContent, incident: dict[str, str]) -> dict[str, list[Any]]:
-    """Return the columns of ``MapNamespaces``: all services of each namespace, also those with nodes of their own."""
-    spaces = [namespace_of(name) for name in content.names]
-    row = {space: i for i, space in enumerate(dict.fromkeys(spaces))}
-    group, count = np.fromiter((row[space] for space in spaces), np.int64, len(spaces)), len(row)
-    worst: dict[str, str] = {}
-    for service, found in incident.items():
-        worst.setdefault(namespace_of(service), found)
-
-    def number_of(those: BoolArray) -> list[int]:
-        counts: list[int] = np.bincount(group[those], minlength=count).tolist()
-        return counts
-
-    return {
-        "name": list(row),
-        "services": np.bincount(group, minlength=count).tolist(),
-        "unusual": number_of(np.nan_to_num(content.services) > UNUSUAL),
-        "silent": number_of(content.silent),
-        "requests_per_second": _round(np.bincount(group, content.traffic, count), 2),
-        "deviation": _round(_largest(content.services, group, count), 2),
-        "incident": [worst.get(space) for space in row],
-    }
 
 
 def _node_name(name: str, folded: Collection[str]) -> str:

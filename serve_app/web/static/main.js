@@ -62,7 +62,6 @@ function reveal(service, source = null) {
 
 const graph = graphView({
   select,
-  expand: (name) => go({ expand: withExpanded(name) }),
   enter: (space) => go({ space, view: "all" }),
 });
 const timeline = timelineView({

@@ -1,8 +1,8 @@
-// A small mesh, or one namespace: services where the layout of the service has them, and their calls as straight lines. Dragging moves
+// The whole mesh, or one namespace: services, or folded namespaces, where the layout of the service has them, and their calls as straight lines. Dragging moves
 // the picture, and the wheel zooms.
 import { BAD, QUIET } from "./severity.js";
 import { head } from "./routes.js";
-import { nodeLabel } from "./scene.js";
+import { isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
 import { boxAround, isFree, textWidth } from "./text.js";
 import { EVERYTHING, namespace } from "./words.js";
 
@@ -13,6 +13,7 @@ const MARGIN = 14, // pixels around the graph
   ASIDE = 6, // pixels from a service to its name
   HEIGHT = 16, // pixels of a name
   SPOTS = [0.5, 0.35, 0.65]; // of the length of a call, where its label may be
+const CROWDED = 300; // services in view, above which only calls that matter are drawn
 const MAX_ZOOM = 60,
   MIN_ZOOM = 0.5,
   STEP = 0.0016, // of the logarithm of the zoom, by a pixel of the wheel
@@ -80,6 +81,7 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
     shown = nodes.name.map((name, i) => isShown(scene, name, i)),
     { places, circles } = stretch(nodes, shown, stage),
     count = places.filter(Boolean).length,
+    onPath = new Set(scene.path.map((one) => one.edge)),
     first = scene.incident?.suspects[0]?.service,
     isMain = (i) => nodes.name[i] === first || nodes.name[i] === scene.service,
     weigh = (i) => (isMain(i) ? 4e6 : 0) + (nodes.incident[i] ? 1e6 : 0) + 1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) + nodes.services[i],
@@ -100,6 +102,7 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
   const ways = new Map(
     [...edges.source.keys()]
       .filter((e) => edges.source[e] !== edges.destination[e] && at.has(edges.source[e]) && at.has(edges.destination[e]))
+      .filter((e) => count <= CROWDED || isUnusualCall(scene, e) || isNewCall(scene, e) || onPath.has(e))
       .map((e) => [e, straight(at.get(edges.source[e]), at.get(edges.destination[e]))]),
   );
   const spaces = circles.map((one) => ({ ...one, ...to(one), across: zoom * one.across, down: zoom * one.down }));
