@@ -114,10 +114,11 @@ class MapInCommon(Document):
 
     verb: str = Field(description="what they do: `fail` or `are slow`; empty: it is not known what is usual")
     groups: list[CallGroup] = Field(description="the one that explains most first; empty: they share nothing")
-    next_step: str = Field(
-        description="what to do before the next step of the incident, because the first group explains more than its "
-        "first suspect; empty: it does not"
+    fact: str = Field(
+        description="the first group in words, if it explains more than the first suspect; else empty",
+        examples=["31 of 31 calls out of namespace maps fail, and 2 of 480 others"],
     )
+    next_step: str = Field(description="then what to do before the next step of the incident; else empty")
     service: str = Field(description="the service of `next_step`; empty: it is about none")
 
 

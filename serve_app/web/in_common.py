@@ -78,34 +78,37 @@ def in_common(snapshot: MeshSnapshot, before: Sequence[MeshSnapshot], incident: 
     """
     earlier = [one for one in before if one.observed_at < incident.since][-BEFORE:]
     if not earlier:
-        return {"verb": "", "groups": [], "next_step": "", "service": ""}
+        return {"verb": "", "groups": [], "fact": "", "next_step": "", "service": ""}
     bad = _find_bad_calls(snapshot, earlier, incident)
     groups = sorted(_groups(snapshot, bad), key=lambda one: -one.fit)[:MAX_GROUPS]
     listed = [{"calls": one.calls, **one.counts} for one in groups if one.fit >= MIN_FIT]
-    step = _next_step(groups[0], bad.verb, incident) if listed else ""
-    service = groups[0].end if step and groups[0].way == "from" else ""
-    return {"verb": bad.verb, "groups": listed, "next_step": step, "service": service}
+    found: dict[str, Any] = {"verb": bad.verb, "groups": listed, "fact": "", "next_step": "", "service": ""}
+    if not groups or not _explains_more(groups[0], incident):
+        return found
+    best, counts = groups[0], groups[0].counts
+    group = f"{counts['bad']:,} of {counts['total']:,} {best.calls} {bad.verb}"
+    fact = f"{group}, and {counts['others_bad']:,} of {counts['others']:,} others"
+    return found | {
+        "fact": fact,
+        "next_step": f"{_next_step(best, bad.verb)}.",
+        "service": best.end if best.way == "from" else "",
+    }
 
 
-def _next_step(best: _Group, verb: str, incident: IncidentDocument) -> str:
-    """``Look at shop/web first, its network and its DNS: 17 of 17 calls from shop/web fail, and 0 of 223 others.``
-
-    Empty if the group says no more than the incident: it names the same end, or a callee, which is a suspect itself.
-    """
+def _explains_more(best: _Group, incident: IncidentDocument) -> bool:
+    """Whether a group of callers fits well, and the incident does not name it."""
     named = {incident.caller, incident.title.rpartition("namespace ")[2]}
     named |= {suspect.service for suspect in incident.suspects[:1]}
-    if best.way not in ("from", "out of") or best.end in named or best.fit < LEADING_FIT:
-        return ""
-    counts = best.counts
-    group = f"{counts['bad']:,} of {counts['total']:,} {best.calls} {verb}"
-    fact = f"{group}, and {counts['others_bad']:,} of {counts['others']:,} others"
-    if best.way == "from" and best.times >= MORE_CALLS:
-        more = f"it makes {times_text(best.times)} times its usual calls"
-        return f"Limit the retries of {best.end} first: {more}, and {fact}."
-    if best.way == "from":
-        return f"Look at {best.end} first, its network and its DNS: {fact}."
-    what = "DNS, egress and policies" if verb == "fail" else "the network and the nodes"
-    return f"Check {what} of namespace {best.end} first: {fact}."
+    return best.way in ("from", "out of") and best.fit >= LEADING_FIT and best.end not in named
+
+
+def _next_step(best: _Group, verb: str) -> str:
+    if best.way == "out of":
+        what = "DNS, egress and policies" if verb == "fail" else "the network and the nodes"
+        return f"Check {what} of namespace {best.end} first"
+    if best.times >= MORE_CALLS:
+        return f"Limit the retries of {best.end} first: it makes {times_text(best.times)} times its usual calls"
+    return f"Look at {best.end} first, its network and its DNS"
 
 
 def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], incident: IncidentDocument) -> _Bad:

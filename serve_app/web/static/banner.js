@@ -74,10 +74,11 @@ export function showNotes(list) {
  * missed, problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
  * failed request. */
 export function banner(now) {
-  const { state, verdict, incident, view } = now;
+  const { state, verdict, incident, view, map } = now;
   const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
   const learned = learning(now),
-    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? [causeAndDetail(incident), ""] : quietHead(now);
+    shared = map?.in_common?.[incident?.id],
+    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? (shared?.fact ? [shared.fact, `Reported as: ${incident.headline}`] : [causeAndDetail(incident), ""]) : quietHead(now);
   headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident, incident ? aboutIncident(now) : {});
   by("progress").hidden = state.name !== "learning" || Boolean(verdict.archived);
   by("progress").value = learned.done;
@@ -118,7 +119,7 @@ function aboutIncident(now) {
     step = state.stopped ? "" : [shared?.next_step, incident.next_step].filter(Boolean).join(" Then: "),
     service = shared?.service || incident.caller || incident.suspects[0]?.service,
     isOfService = step && service && !incident.scope && !incident.recovering && !(shared?.next_step && !shared.service),
-    line = isOfService ? kubectl(service, incident.kind, shared?.next_step || incident.next_step) : null;
+    line = isOfService ? kubectl(service, step) : null;
   return {
     chips: incidentChips(now),
     way: map?.ways?.[incident.id],

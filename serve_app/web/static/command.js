@@ -24,10 +24,11 @@ export function command(text, about) {
 
 const PLAIN = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/; // a name in Kubernetes; any other one could be more than a name in a shell
 
-/** The kubectl command that belongs to what to do about a service; null: there is none. */
-export function kubectl(service, kind, nextStep) {
+/** The kubectl command that belongs to a sentence on what to do about a service; null: there is none. */
+export function kubectl(service, step) {
   const [namespace, name] = service.split(/\/(.*)/);
   if (!PLAIN.test(namespace) || !PLAIN.test(name)) return null;
-  if (kind === "gone") return `kubectl -n ${namespace} get deployments,pods,events`;
-  return nextStep.startsWith("Roll back") ? `kubectl -n ${namespace} rollout undo deployment/${name}` : `kubectl -n ${namespace} logs deployment/${name} --since=30m`;
+  if (step.startsWith("Bring ")) return `kubectl -n ${namespace} get deployments,pods,events`;
+  if (step.startsWith("Roll back")) return `kubectl -n ${namespace} rollout undo deployment/${name}`;
+  return /^(Look at|Find out why containers)/.test(step) ? `kubectl -n ${namespace} logs deployment/${name} --since=30m` : null;
 }

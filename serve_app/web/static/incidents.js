@@ -85,7 +85,10 @@ export function incidentsView(on) {
   /** The incident that the banner is about: what the banner does not say. */
   function card(incident) {
     const others = (incident.teams ?? []).filter((team) => team !== incident.team),
-      before = (earlier.found.get(incident.id) ?? incident).seen_before;
+      before = (earlier.found.get(incident.id) ?? incident).seen_before,
+      suspects = likelySuspects(incident).map((one, i) => suspect(one, i, incident)),
+      shared = drawn.map?.in_common?.[incident.id],
+      common = inCommon(shared);
     return el(
       "article",
       { class: `card ${incident.severity}` },
@@ -97,8 +100,7 @@ export function incidentsView(on) {
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
       incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
-      ...likelySuspects(incident).map((one, i) => suspect(one, i, incident)),
-      inCommon(drawn.map?.in_common?.[incident.id]),
+      ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
       el("p", { class: "affected" }, `Affected: ${someOf(incident.affected, NAMES)}`),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
