@@ -13,7 +13,7 @@ pytestmark = IN_BROWSER
 SINCE = re.compile(r", since [0-9: -]+ UTC")
 STATES = {"silent": "unknown", "recovering": "recovering"}  # by scene; all others are open incidents
 WORDS = {  # of the headline, by scene
-    "slow": "has been slower for",
+    "slow": "has been slow for",
     "failing": "is failing",
     "gone": "has disappeared",
     "retries": "times its usual calls",

@@ -172,8 +172,8 @@ class IncidentDocument(Document):
         "",
         description="cause, symptom and impact in words; empty in verdicts of earlier versions",
         examples=[
-            "shop/bff-2 sends 1.8 times its usual calls; 47% of those to shop/tax-1 fail. 4 services affected, 12% of "
-            "front-door requests."
+            "shop/bff-2 sends 1.8 times its usual calls; 47% of its calls to shop/tax-1 fail, usually 0.1%. 4 services "
+            "affected, 12% of front-door requests."
         ],
     )
     next_step: str = Field(
