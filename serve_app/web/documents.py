@@ -219,28 +219,16 @@ class DetailsEvent(Document):
 
 
 class DetailsIncident(Document):
-    """An incident in the kept snapshots in which the service is suspected or affected."""
+    """An incident in which the service is suspected or affected."""
 
     id: str
     since: Instant
     severity: str = Field(description="the highest so far; `notice`: it raises no alert")
     kind: str
-    headline: str = Field(description="of the last verdict in which it was not recovering")
-    role: str = Field(description="`first_suspect`, `suspect` or `affected`; the strongest that it had")
-    first: Instant = Field(description="snapshot of the first kept verdict with it")
-    last: Instant = Field(description="snapshot of the last verdict with it")
-    open: bool = Field(description="whether it is open at the selected moment")
-
-
-class EarlierIncident(Document):
-    """An incident of the archive in which the service is suspected or affected, from before the metrics shown."""
-
-    id: str
-    since: Instant
-    severity: str = Field(description="the highest; `notice`: it raised no alert")
-    kind: str
     headline: str = Field(description="at its highest score")
     role: str = Field(description="`first_suspect`, `suspect` or `affected`, at its highest score")
+    last: Instant = Field(description="its end; the selected moment if it has not ended")
+    open: bool = Field(description="whether it is open at the selected moment")
 
 
 class DetailsDocument(Document):
@@ -274,9 +262,6 @@ class DetailsDocument(Document):
     callees_total: int = Field(ge=0)
     changes: list[TimelineChange] = Field(description="planned changes of it, newest first, at most 50")
     events: list[DetailsEvent] = Field(description="newest first, at most 50")
-    incidents: list[DetailsIncident] = Field(description="newest first, at most 50")
-    earlier_incidents: list[EarlierIncident] = Field(
-        [], description="from the archive, without those in `incidents`; newest first, at most 10"
-    )
+    incidents: list[DetailsIncident] = Field(description="up to the moment, newest first, at most 50")
     muted: list[MuteInForceDocument] = Field(description="mutes in force at the moment that include it")
     links: dict[str, str] = Field(description="URLs of other tools: `dashboard`, `traces`, `logs`, `runbook`")

@@ -115,7 +115,7 @@ class PageQueries:
         moment = self._moment(mesh, state, at)
         shown = span(state.window, at)
         records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
-        wanted = IncidentFilter(until=shown[0].observed_at, services=subject.ends, limit=MAX_LISTED)
+        wanted = IncidentFilter(until=at + ONE_STEP, services=subject.ends, limit=MAX_LISTED)
         archived = self._meshes.store.incidents(mesh, wanted)
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
         return details(subject, state, moment, shown, records, archived, mesh, links, owner)

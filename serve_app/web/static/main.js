@@ -90,12 +90,7 @@ const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
 const past = historyView({ leave: () => go({ history: null }) });
 const comparison = comparisonView({ select });
-const panel = panelView({
-  select,
-  look,
-  // The details may be older than the newest snapshot, up to which an open incident lasts.
-  visit: ({ id, last, open }) => go({ at: (open && !read().at) || last === known.timeline?.observed_at.at(-1) ? null : last, incident: id }),
-});
+const panel = panelView({ select, look });
 const detector = detectorView();
 const overview = overviewView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });

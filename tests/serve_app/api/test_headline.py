@@ -63,8 +63,8 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
                 reason("p50_latency", 0.4, 0.08, source="shop/web"), reason("error_rate", 0.015, 0, source="shop/web")
             ),
             "slow",
-            "Calls from shop/web to shop/cart are slow: p50 latency 400 ms, usually 80 ms; 1.5% of the calls from shop/web "
-            "fail, usually 0%",
+            "Calls from shop/web to shop/cart are slow: p50 latency 400 ms, usually 80 ms; 1.5% of the calls from "
+            "shop/web fail, usually 0%",
         ),
         (incident(FAILING), "failing", "shop/cart is failing: 47% of its requests, usually 0.1%"),
         (
@@ -105,8 +105,8 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
                 reason("error_rate", 0.6, 0.0, source="shop/web"), reason("p99_latency", 4.1, 0.08, source="shop/web")
             ),
             "failing",
-            "Calls from shop/web to shop/cart are failing: 60%, usually 0%; the p99 latency of the calls from shop/web rose "
-            "to 4.1 s, usually 0.08 s",
+            "Calls from shop/web to shop/cart are failing: 60%, usually 0%; the p99 latency of the calls from shop/web "
+            "rose to 4.1 s, usually 0.08 s",
         ),
         (incident(reason(VANISHED, 0, 40)), "gone", "shop/cart has disappeared: no requests, usually 40/s"),
         (
