@@ -224,10 +224,6 @@ class IncidentDocument(Document):
         """Whether its first suspect sends no telemetry, so that its state is unknown."""
         return self.recovering and self.kind == IncidentKind.TELEMETRY_MISSING
 
-    def is_of_scope(self, service: str) -> bool:
-        """Whether a suspect's reasons show the values of the whole scope, which no single service has."""
-        return bool(self.scope) and self.scope != service and [service] == [one.service for one in self.suspects[:1]]
-
 
 class MuteInForceDocument(Document):
     """A mute in force."""
