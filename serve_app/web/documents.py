@@ -48,9 +48,6 @@ class MapNodes(Document):
     y: list[float]
     requests_per_second: list[float] = Field(description="received, or sent by a service that nothing calls")
     deviation: list[Deviation] = Field(description="anomaly score; of a namespace, the highest")
-    suspicion: list[float | None] = Field(
-        description="score as a suspect; of a namespace, the highest; null: no suspect"
-    )
     incident: list[str | None] = Field(description="id of its worst open incident; null: none, or only a notice")
     gone: list[bool] = Field(description="missing from the snapshot, and suspected or affected")
     silent: list[bool] = Field(

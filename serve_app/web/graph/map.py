@@ -75,7 +75,6 @@ def map_document(
     incident = _incidents(moment.verdict)
     folded = _services_to_fold(content, incident, expand)
     node, names = _nodes(content.names, folded)
-    suspicion = _by_node(((one.service, one.score) for one in moment.verdict.suspects), folded)
     incidents = _by_node(incident.items(), folded)
     place = {name: i for i, name in enumerate(layout.names)}
     positions = layout.positions[[place[name] for name in content.names]]
@@ -101,7 +100,6 @@ def map_document(
                 "y": _round(y, 2),
                 "requests_per_second": _round(np.bincount(node, content.traffic, len(names)), 2),
                 "deviation": _round(_largest(content.services, node, len(names)), 2),
-                "suspicion": [suspicion.get(name) for name in names],
                 "incident": [incidents.get(name) for name in names],
                 "gone": gone.tolist(),
                 "silent": silent.tolist(),

@@ -87,7 +87,6 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
     assert drawn.nodes.services == [1] * 4
     assert drawn.nodes.gone == [False] * 4
     assert drawn.nodes.silent == [True] * 4, "none of the services has a metric of its own"
-    assert drawn.nodes.suspicion == [0.1, None, None, 0.8]
     assert drawn.nodes.incident == [None, "other", "worse", "worse"], "a service in two incidents shows the worse one"
     expected = [None if np.isnan(d) else round(float(d), 2) for d in moment.deviations.services]
     assert drawn.nodes.deviation == expected
@@ -203,7 +202,6 @@ def test_services_of_an_incident_and_beside_it_have_nodes_of_their_own() -> None
     count = dict(zip(drawn.nodes.name, drawn.nodes.services, strict=True))
     assert count == {"shop/s0": 1, "shop/s1": 1, "shop/*": 88, "pay/s0": 1, "pay/*": 89, "batch/s0": 1, "batch/*": 89}
     at = {name: i for i, name in enumerate(drawn.nodes.name)}
-    assert drawn.nodes.suspicion[at["shop/s0"]] == 0.8
     assert [drawn.nodes.incident[at[name]] for name in ("shop/s0", "pay/s0", "pay/*")] == ["x", "x", None]
     ends = {
         (drawn.nodes.name[s], drawn.nodes.name[d])
@@ -240,7 +238,6 @@ def test_a_folded_namespace_shows_its_worst_service(monkeypatch: pytest.MonkeyPa
     drawn, _ = draw_map(large(), judgement)
     assert drawn.collapsed == sorted(LARGE)
     at = drawn.nodes.name.index("batch/*")
-    assert (drawn.nodes.suspicion[at], drawn.nodes.incident[at]) == (0.8, "worse")
     assert drawn.nodes.gone == [False] * 3
 
 
