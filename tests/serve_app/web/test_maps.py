@@ -237,7 +237,6 @@ def test_a_folded_namespace_shows_its_worst_service(monkeypatch: pytest.MonkeyPa
     )
     drawn, _ = draw_map(large(), judgement)
     assert drawn.collapsed == sorted(LARGE)
-    at = drawn.nodes.name.index("batch/*")
     assert drawn.nodes.gone == [False] * 3
 
 
