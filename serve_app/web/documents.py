@@ -4,7 +4,7 @@ from pydantic import Field
 
 from serve_app.api.schemas.base import Deviation, Document, Instant, ServiceKey
 from serve_app.api.schemas.history import TimelineChange
-from serve_app.api.schemas.verdict import MuteInForceDocument
+from serve_app.api.schemas.verdict import ClusterEventFields, MuteInForceDocument
 
 
 class TimelineIncident(Document):
@@ -203,18 +203,6 @@ class NeighbourDocument(Document):
     deviation: Deviation
 
 
-class DetailsEvent(Document):
-    """A Kubernetes event of the service, which came with an incident."""
-
-    kind: str = Field(examples=["BackOff"])
-    service: ServiceKey
-    object: str = Field(examples=["Pod cart-v1-5f-x7k2p"])
-    message: str
-    first: Instant
-    last: Instant
-    count: int = Field(ge=1)
-
-
 class DetailsIncident(Document):
     """An incident in which the service is suspected or affected."""
 
@@ -258,7 +246,7 @@ class DetailsDocument(Document):
     callees: list[NeighbourDocument] = Field(description="most requests first, at most 100; empty for calls")
     callees_total: int = Field(ge=0)
     changes: list[TimelineChange] = Field(description="planned changes of it, newest first, at most 50")
-    events: list[DetailsEvent] = Field(description="newest first, at most 50")
+    events: list[ClusterEventFields] = Field(description="newest first, at most 50")
     incidents: list[DetailsIncident] = Field(description="up to the moment, newest first, at most 50")
     muted: list[MuteInForceDocument] = Field(description="mutes in force at the moment that include it")
     links: dict[str, str] = Field(description="URLs of other tools: `dashboard`, `traces`, `logs`, `runbook`")

@@ -76,7 +76,7 @@ class NearbyChangeDocument(StoredChangeDocument):
     text: str = Field(description="the same in words", examples=["began 40 s after deploy of shop/cart (v1.4.2)"])
 
 
-class ClusterEventDocument(Document):
+class ClusterEventFields(Document):
     """An unplanned event of a service, reported by Kubernetes: context that does not affect the score."""
 
     kind: str = Field(examples=["BackOff"])
@@ -86,6 +86,11 @@ class ClusterEventDocument(Document):
     first: Instant
     last: Instant
     count: int = Field(ge=1)
+
+
+class ClusterEventDocument(ClusterEventFields):
+    """An event near an incident."""
+
     text: str = Field(description="the same in words", examples=["BackOff of shop/cart, 40 s before it began"])
 
 

@@ -44,20 +44,7 @@ export function headline(state, head, story, incident = null, { chips = [], way 
   show(by("next-step"), ...(step ? [el("b", {}, el("span", { class: "wide" }, "What to do: "), el("span", { class: "narrow", "aria-hidden": "true" }, "→ ")), step] : []));
   show(by("commands"), ...commands);
   show(by("others"), ...others);
-  fold(null);
 }
-
-/** Fold what a narrow screen has no room for, or show it. @param {boolean | null} isFolded null: as it was. */
-function fold(isFolded) {
-  const { classList } = by("verdict"),
-    more = by("more");
-  if (isFolded !== null) more.setAttribute("aria-expanded", String(!isFolded));
-  const isOpen = more.getAttribute("aria-expanded") === "true";
-  classList.toggle("unfolded", isOpen);
-  more.textContent = isOpen ? "Less" : "More";
-}
-
-by("more").addEventListener("click", () => fold(by("more").getAttribute("aria-expanded") === "true"));
 
 /** @param {string[][]} list kind, text and, if the note leads somewhere, the address. */
 export function showNotes(list) {
@@ -67,7 +54,6 @@ export function showNotes(list) {
       el("li", { class: kind || null }, to ? el("a", { href: to, "data-key": `note ${to}` }, text) : text),
     ),
   );
-  by("more").hidden = ["notes", "story", "others", "next-step"].every((id) => !by(id).textContent);
 }
 
 /** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, pace, needed, source, lost,
