@@ -171,24 +171,15 @@ def test_the_incident_stays_in_view_while_namespaces_are_folded(one: Tab) -> Non
     assert legend["y"] >= stage["y"] + stage["height"], "the legend covers nothing"
 
 
-def test_filters_are_in_the_link_and_show_a_part(one: Tab) -> None:
+def test_a_namespace_is_in_the_link_and_shows_a_part(one: Tab) -> None:
     space = one.page.locator("#space option").nth(1).get_attribute("value")
     one.page.select_option("#space", space)
     one.until(lambda: f"space={space}" in one.page.url, "the link has the namespace")
     one.until(lambda: "nodes in view" in label(one), "a part is drawn")
     inside = {name for name in SNAPSHOTS[-1].node_ids if name.startswith(f"{space}/")}
     one.until(lambda: f"{len(inside)} of " in label(one), "all services of the namespace, one by one")
-    whole = one.page.locator("#canvas .whole .service").count
     one.page.select_option("#space", "")
     one.until(lambda: one.page.locator("#canvas .whole .folded").count(), "all namespaces")
-    every = whole()
-    one.page.check("#only")
-    one.until(lambda: "only=unusual" in one.page.url, "the link has the filter")
-    one.until(lambda: 0 < whole() < every, "only what is unusual")
-    one.page.reload()
-    one.until(lambda: one.page.is_checked("#only") and 0 < whole() < every, "the link brings it back")
-    one.page.click("#near")
-    one.until(lambda: not one.page.is_checked("#only"), "around the suspects, nothing is filtered")
 
 
 def test_a_mesh_with_its_calls_is_moved_zoomed_and_walked(one: Tab) -> None:

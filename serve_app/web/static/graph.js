@@ -39,13 +39,13 @@ export function graphView(on) {
   const picture = pictureView(place, { select: on.select, open }),
     enterOnce = walk(place);
 
-  /** @param {any} next `{mesh, map, incident, service, source, near, space, unusual, labels}`: what to show. space: only this
-   * namespace. unusual: only unusual services. labels: on all calls. */
+  /** @param {any} next `{mesh, map, incident, service, source, near, space, labels}`: what to show. space: only this
+   * namespace. labels: on all calls. */
   function draw(next) {
     const before = given,
       isNew =
         !before ||
-        ["mesh", "near", "service", "source", "space", "unusual"].some((field) => before[field] !== next[field]) ||
+        ["mesh", "near", "service", "source", "space"].some((field) => before[field] !== next[field]) ||
         before.incident?.id !== next.incident?.id ||
         before.map.collapsed.length !== next.map.collapsed.length;
     given = next;

@@ -35,7 +35,6 @@ const SOON_MS = 3000; // between two such requests while a first snapshot is awa
 const UNREADY = [0, 503, 504]; // answers of a service that is starting, or of none
 const GONE = [404, 422]; // answers about a moment that is not kept
 const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
-const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
 let listsUnderWay = 0, // requests for the list
   leave = null, // ends the stream of the mesh, if there is one
@@ -404,7 +403,7 @@ function draw() {
   drawState();
   const open = shownIncident(),
     hasCentre = Boolean(open ?? view.service),
-    near = hasCentre && view.view !== "all" && !view.space && !view.only;
+    near = hasCentre && view.view !== "all" && !view.space;
   by("near").disabled = !hasCentre;
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
@@ -419,7 +418,6 @@ function draw() {
       source: view.source,
       near,
       space: view.space,
-      unusual: Boolean(view.only),
       labels: Boolean(view.labels),
     });
   }
@@ -483,14 +481,13 @@ function drawOverview() {
   return isAsked;
 }
 
-/** The filters of the graph: the namespaces of the mesh, whether only unusual services are drawn, and whether calls have labels. */
+/** The filters of the graph: the namespaces of the mesh, and whether calls have labels. */
 function drawFilters({ nodes }, view) {
-  const { space = "", only, labels } = view;
+  const { space = "", labels } = view;
   const spaces = [...new Set(nodes.name.map(namespace))].sort(),
     all = space && !spaces.includes(space) ? [...spaces, space] : spaces;
   show(by("space"), el("option", { value: "" }, "All namespaces"), ...all.map((one) => el("option", { value: one }, one)));
   by("space").value = space;
-  by("only").checked = Boolean(only);
   by("labels").checked = Boolean(labels);
 }
 
@@ -595,7 +592,7 @@ function visitNext(direction) {
 /** Show the suspects, or the selection, with what is around them. */
 function lookAround() {
   const { service, space, expand } = read();
-  go({ view: null, space: null, only: null, expand: service && space ? withExpanded(space) : expand });
+  go({ view: null, space: null, expand: service && space ? withExpanded(space) : expand });
 }
 
 /** Say why a control did nothing. */
@@ -606,7 +603,7 @@ function answer(text) {
 function selectSuspect(rank) {
   const suspects = shownIncident()?.suspects ?? known.verdict?.suspects ?? [];
   if (suspects[rank - 1]) select(suspects[rank - 1].service);
-  else answer(`There is no ${RANKS[rank - 1]} suspect.`);
+  else answer(`There is no suspect ${rank}.`);
 }
 
 const KEYS = {
@@ -675,9 +672,6 @@ by("space").addEventListener("change", () => {
   const space = by("space").value;
   go({ space: space || null, view: space ? "all" : read().view });
 });
-by("only").addEventListener("change", () =>
-  go({ only: by("only").checked ? "unusual" : null, view: by("only").checked ? "all" : read().view }),
-);
 by("labels").addEventListener("change", () => go({ labels: by("labels").checked ? "calls" : null }));
 by("compare").addEventListener("click", compare);
 by("open-history").addEventListener("click", toggleHistory);

@@ -78,7 +78,7 @@ export function cameraOf(place, moved) {
  */
 export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
   const { nodes, edges } = scene.map,
-    shown = nodes.name.map((name, i) => isShown(scene, name, i)),
+    shown = nodes.name.map((name) => !scene.space || namespace(name) === scene.space),
     { places, circles } = stretch(nodes, shown, stage),
     count = places.filter(Boolean).length,
     onPath = new Set(scene.path.map((one) => one.edge)),
@@ -107,12 +107,6 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
   );
   const spaces = circles.map((one) => ({ ...one, ...to(one), across: zoom * one.across, down: zoom * one.down }));
   return { kind: "whole", ...stage, at, ways, spaces, taken, root: scene.index.get(first) };
-}
-
-/** Whether the filters let a service through. */
-function isShown({ map: { nodes }, space, unusual, service }, name, i) {
-  if (space && namespace(name) !== space) return false;
-  return !unusual || nodes.unusual[i] > 0 || Boolean(nodes.incident[i]) || name === service;
 }
 
 /** The box of a name right or left of a service, where it is free; a `strong` one is always drawn. */

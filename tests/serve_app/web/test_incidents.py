@@ -164,7 +164,7 @@ def test_an_incident_that_outlives_the_window_is_kept_whole(watched_mesh: Watche
     assert datetime.fromisoformat(open_at[0]) <= incident.since + timedelta(seconds=60)
     assert max(gaps) <= timedelta(seconds=90)  # thinned out evenly
     assert incident.until is not None
-    assert times[-1] == instant(incident.until)
+    assert times_of(watched_mesh, incident.id)[-1] == instant(incident.until)
 
 
 def test_an_incident_that_was_seen_before_says_so(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
