@@ -87,7 +87,7 @@ class MetricHistory(Document):
 
 
 class MapFrontDoor(Document):
-    """The requests that enter the mesh, over the last snapshots: those of services that no other one calls."""
+    """The requests that enter the mesh, over the last snapshots: the requests of services that no other service calls."""
 
     times: list[Instant]
     metrics: list[MetricHistory] = Field(

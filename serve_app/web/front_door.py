@@ -53,7 +53,7 @@ def front_door(window: Sequence[MeshSnapshot], trouble_since: datetime | None = 
 def _measure(snapshot: MeshSnapshot) -> Values:
     """Return the ``METRICS`` of all entry points together, weighted by their requests; NaN: not observed.
 
-    A gateway often has no metrics of its own; those of its calls stand for them.
+    A gateway often has no metrics of its own; the metrics of its calls stand for them.
     """
     entry, count = measure_traffic(snapshot).entry, snapshot.num_nodes
     if not entry.any():

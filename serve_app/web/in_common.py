@@ -31,8 +31,8 @@ class _Bad:
     Attributes:
         verb: what they do.
         rates: requests/s of all calls, usually and now, ``[2, E]``; NaN: unknown.
-        of_incident: those of the incident's services.
-        origins: those of them whose callee makes none: others follow from these.
+        of_incident: bad calls from or to the incident's services.
+        origins: the ones among them whose callee makes no bad call; others follow from these.
         ignored: those that say nothing about a group that does not have them: they follow from others, or are of
             another incident.
     """

@@ -69,7 +69,7 @@ def failing(caller: str = "", callee: str = "", space: str = "") -> MeshSnapshot
     return values(errors, usual, 2)
 
 
-def test_calls_out_of_a_namespace_that_fail_are_told_apart_with_counts() -> None:
+def test_calls_out_of_a_namespace_that_fail_are_compared_with_all_others() -> None:
     found = share(failing(space="maps/"))
     (best, *_) = found.groups
     assert (best.calls, best.bad, best.total) == ("calls out of namespace maps", 6, 6)
