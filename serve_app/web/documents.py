@@ -87,7 +87,7 @@ class MetricHistory(Document):
 
 
 class MapFrontDoor(Document):
-    """The requests that enter the mesh, over the last snapshots: the requests of services that no other service calls."""
+    """The requests of services that no other service calls, over the last snapshots."""
 
     times: list[Instant]
     metrics: list[MetricHistory] = Field(

@@ -135,7 +135,7 @@ def test_every_other_incident_has_a_line_that_selects_it(look: Callable[..., Tab
 def test_graph_and_first_suspect_are_above_the_fold_with_three_incidents(look: Callable[..., Tab]) -> None:
     one = look(ALERTED, others(2), DESK)
     bottoms = one.page.evaluate(
-        "() => ['#verdict', '#stage', '#cards .suspect'].map((one) => document.querySelector(one))"
+        "() => ['#verdict', '#stage', '#cards .suspect .why'].map((one) => document.querySelector(one))"
         ".map((one) => one.getBoundingClientRect().bottom)"
     )
     assert max(bottoms) < DESK["height"], bottoms
@@ -191,11 +191,14 @@ def test_a_command_belongs_to_what_to_do(look: Callable[..., Tab]) -> None:
 
 
 def test_a_name_that_is_more_than_a_name_is_no_part_of_a_command(look: Callable[..., Tab]) -> None:
-    def add(verdict: dict[str, Any]) -> None:
-        verdict["incidents"][0].update(next_step=STEP, caller=None)
-        verdict["incidents"][0]["suspects"][0]["service"] = "shop/cart; reboot"
-
-    assert not look(ALERTED, add).page.locator("#commands .command").count()
+    commands = look(ALERTED, nothing).page.evaluate(
+        """async () => {
+            const path = document.querySelector("script[src*='/main.js']").src.replace("main.js", "command.js"),
+                { kubectl } = await import(path);
+            return ["shop/cart", "shop/cart; reboot", "shop/$(id)", "-n/cart"].map((name) => kubectl(name, "Look at it"));
+        }"""
+    )
+    assert commands == ["kubectl -n shop logs deployment/cart --since=30m", None, None, None]
 
 
 def colour(one: Tab, selector: str, name: str) -> str:
