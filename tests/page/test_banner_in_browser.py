@@ -195,7 +195,7 @@ def test_a_name_that_is_more_than_a_name_is_no_part_of_a_command(look: Callable[
         """async () => {
             const path = document.querySelector("script[src*='/main.js']").src.replace("main.js", "command.js"),
                 { kubectl } = await import(path);
-            return ["shop/cart", "shop/cart; reboot", "shop/$(id)", "-n/cart"].map((name) => kubectl(name, "Look at it"));
+            return ["shop/cart", "shop/cart; reboot", "shop/$(id)", "-n/cart"].map((one) => kubectl(one, "Look at"));
         }"""
     )
     assert commands == ["kubectl -n shop logs deployment/cart --since=30m", None, None, None]
