@@ -10,8 +10,8 @@ import numpy as np
 from lab.evaluation.measures.located import GRACE, LocatedFault
 from lab.evaluation.measures.series import MISSING, VerdictSeries, align_verdicts
 from lab.evaluation.measures.truth import GUARD, TICK, Form, GroundTruth, Span, ground_truth
+from lab.evaluation.verdict_lines import decode_verdict_line
 from model.verdict import Verdict
-from serve_app.api.codec import decode_verdict_line
 from serve_app.errors import BadRecording, BadVerdicts
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.reader import RecordingReader

@@ -30,7 +30,7 @@ from serve_app.api.schemas.actions import (
 )
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.drift import DriftDocument
-from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument, IncidentsDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
 from serve_app.api.schemas.models import (
     CanaryDocument,
     ComparisonOfModels,
@@ -169,9 +169,9 @@ class Client:
             if cursor is None:
                 return
 
-    def incident(self, mesh: str, incident: str) -> IncidentDetailDocument:
+    def incident(self, mesh: str, incident: str) -> ArchivedIncidentDocument:
         """An incident, open or archived, at its highest score."""
-        return IncidentDetailDocument.model_validate(self.read(mesh, f"incidents/{quote(incident, safe='')}"))
+        return ArchivedIncidentDocument.model_validate(self.read(mesh, f"incidents/{quote(incident, safe='')}"))
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh."""

@@ -32,6 +32,8 @@ from model.verdict import (
 )
 from serve_app.api.number_text import share_text, span_text
 from serve_app.api.reason_text import (
+    LATENCIES,
+    clause_text,
     facts,
     is_signal,
     metric_words,
@@ -43,7 +45,6 @@ from serve_app.api.reason_text import (
 )
 from serve_app.api.rerouting import swapped_callers
 from serve_app.api.subject import (
-    LATENCIES,
     TRAFFIC,
     caller,
     change_before,
@@ -61,52 +62,38 @@ from serve_app.api.subject import (
 
 MIN_HARM = 0.005  # share of front-door requests that is written as one percent
 _NUMBERS = "{observed}, usually {usual}"
-_OWN = {  # by metric
-    "error_rate": "{who} is failing: {observed} of its requests, usually {usual}",
-    **dict.fromkeys(LATENCIES, f"{{who}} is slow: {{metric}} {_NUMBERS}"),
-    "cpu_utilization": f"{{who}} uses more CPU: {_NUMBERS}",
-    "cpu_per_request": f"{{who}} uses more CPU per request: {_NUMBERS}",
-    "memory_utilization": f"{{who}} uses more memory: {_NUMBERS}",
-    "active_connections": f"{{who}} has more connections: {_NUMBERS}",
-    VANISHED: "{who} has disappeared: no requests, usually {usual}",
-    SENT: "{who} sends {times} times its usual calls",
-    WAITS: f"All calls out of {{who}} are slow, though what it calls is as fast as ever: {_NUMBERS}",
-    LOSES: f"calls out of {{who}} fail on the way, though what it calls is well: {_NUMBERS}",
-    NAMESPACE_WAITS: f"calls out of all services of namespace {{namespace}} are slow on the way: {_NUMBERS}",
-    NAMESPACE_LOSES: f"calls out of all services of namespace {{namespace}} fail on the way: {_NUMBERS}",
-    NAMESPACE_SLOW: f"calls to all services of namespace {{namespace}} are slow on the way: {_NUMBERS}",
-    NAMESPACE_FAILS: f"calls to all services of namespace {{namespace}} fail on the way: {_NUMBERS}",
+_SLOW = f"{{metric}} {_NUMBERS}"
+# What is wrong, and its numbers, by metric.
+_OWN: dict[str, tuple[str, str]] = {
+    "error_rate": ("{who} {is} failing", "{observed} of its requests, usually {usual}"),
+    **dict.fromkeys(LATENCIES, ("{who} {is} slow", _SLOW)),
+    "cpu_utilization": ("{who} uses more CPU", _NUMBERS),
+    "cpu_per_request": ("{who} uses more CPU per request", _NUMBERS),
+    "memory_utilization": ("{who} uses more memory", _NUMBERS),
+    "active_connections": ("{who} has more connections", _NUMBERS),
+    VANISHED: ("{who} has disappeared", "no requests, usually {usual}"),
+    SENT: ("{who} sends {times} times its usual calls", ""),
+    WAITS: ("all calls out of {who} {are} slow", f"{_NUMBERS}, though what it calls is as fast as ever"),
+    LOSES: ("calls out of {who} {are} failing on the way", f"{_NUMBERS}, though what it calls is well"),
+    NAMESPACE_WAITS: ("calls out of all services of namespace {namespace} {are} slow on the way", _NUMBERS),
+    NAMESPACE_LOSES: ("calls out of all services of namespace {namespace} {are} failing on the way", _NUMBERS),
+    NAMESPACE_SLOW: ("calls to all services of namespace {namespace} {are} slow on the way", _NUMBERS),
+    NAMESPACE_FAILS: ("calls to all services of namespace {namespace} {are} failing on the way", _NUMBERS),
 }
-_OF_A_CALL = {
-    "error_rate": "{who} is failing: {observed} of the calls from {source}, usually {usual}",
-    **dict.fromkeys(LATENCIES, f"{{who}} is slow for {{source}}: {{metric}} {_NUMBERS}"),
-    NEW: "{who} gets new calls from {source}: {observed}",
-    MOVED: "{who} makes new calls to {destination}: {observed}",
-    LOST: f"{{who}} lost calls from {{source}}, which moved elsewhere: {_NUMBERS}",
-    DROPPED: f"{{who}} gets hardly any calls from {{source}}: {_NUMBERS}",
+_OF_A_CALL: dict[str, tuple[str, str]] = {
+    "error_rate": ("{who} {is} failing", "{observed} of the calls from {source}, usually {usual}"),
+    **dict.fromkeys(LATENCIES, ("{who} {is} slow for {source}", _SLOW)),
+    NEW: ("{who} gets new calls from {source}", "{observed}"),
+    MOVED: ("{who} makes new calls to {destination}", "{observed}"),
+    LOST: ("{who} lost calls from {source}, which moved elsewhere", _NUMBERS),
+    DROPPED: ("{who} gets hardly any calls from {source}", _NUMBERS),
 }
 # For a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
-_ONLY_A_CALL = {
-    "error_rate": "{observed} of the calls from {source} to {who} fail, usually {usual}",
-    **dict.fromkeys(LATENCIES, f"calls from {{source}} to {{who}} are slow: {{metric}} {_NUMBERS}"),
+_ONLY_A_CALL: dict[str, tuple[str, str]] = {
+    "error_rate": ("calls from {source} to {who} {are} failing", _NUMBERS),
+    **dict.fromkeys(LATENCIES, ("calls from {source} to {who} {are} slow", _SLOW)),
 }
-_SAME_CALL = {  # of another symptom of these calls
-    "error_rate": "{observed} of them fail, usually {usual}",
-    **dict.fromkeys(LATENCIES, f"they are slow: {{metric}} {_NUMBERS}"),
-}
-_AFTER_A_CHANGE = {  # instead of the texts above
-    _OWN["error_rate"]: "{who} has been failing since {change}: {usual} to {observed} of its requests",
-    _OWN["p99_latency"]: "{who} has been slower since {change}: {metric} {usual} to {observed}",
-    _OF_A_CALL["error_rate"]: "{who} has been failing since {change}: {usual} to {observed} of the calls from {source}",
-    _OF_A_CALL["p99_latency"]: "{who} has been slower for {source} since {change}: {metric} {usual} to {observed}",
-    _ONLY_A_CALL["error_rate"]: "{observed} of the calls from {source} to {who} have failed since {change}, usually "
-    "{usual}",
-    _ONLY_A_CALL[
-        "p99_latency"
-    ]: "calls from {source} to {who} have been slower since {change}: {metric} {usual} to {observed}",
-}
-_LEAK = f"{{who}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
-_CHANGE = "{{whose}} {{metric}} {} to {{observed}}, usually {{usual}}"  # of anything else
+_LEAK = ("{who} leaks memory", _NUMBERS)  # that rises steadily and has a forecast
 _PAST = {  # of a recovering incident
     IncidentKind.SLOW: "it was slow",
     IncidentKind.FAILING: "it was failing",
@@ -121,8 +108,8 @@ _PAST_CALLS = {IncidentKind.SLOW: "they were slow", IncidentKind.FAILING: "they 
 
 
 def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
-    """``shop/bff sends 1.8 times its usual calls; 47% of those to shop/tax fail. 4 services affected, 12% of front-door
-    requests.``
+    """``shop/bff sends 1.8 times its usual calls; 47% of its calls to shop/tax fail, usually 0.1%. 4 services affected,
+    12% of front-door requests.``
 
     If the first suspect is not clear, it says that the cause is uncertain, and names two.
 
@@ -151,7 +138,7 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     if unclear:
         names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
         return f"Cause uncertain, {names}: {text}. {impact}."
-    return f"{_capitalized(text) if text.startswith('calls ') else text}. {impact}.{_returns(incident)}"
+    return f"{_capitalized(text) if text.startswith(('calls ', 'all calls ')) else text}. {impact}.{_returns(incident)}"
 
 
 def _returns(incident: Incident) -> str:
@@ -167,8 +154,9 @@ def impact_text(impact: Impact) -> str:
     """``4 services affected, 12% of front-door requests fail or are slow``; without known harm, how many requests reach
     it: ``4 services affected, 12% of front-door requests``."""
     services = f"{impact.services:,} service{'' if impact.services == 1 else 's'} affected"
-    if impact.harmed_share and impact.harmed_share >= MIN_HARM:
-        return f"{services}, {share_text(impact.harmed_share)} of front-door requests fail or are slow"
+    if impact.harmed_share is not None and impact.front_door_share:
+        harmed = f"{share_text(impact.harmed_share)} of" if impact.harmed_share >= MIN_HARM else "hardly any"
+        return f"{services}, {harmed} front-door requests fail or are slow"
     if not impact.front_door_share:
         return services
     return f"{services}, {share_text(impact.front_door_share)} of front-door requests"
@@ -218,19 +206,20 @@ def _cause_and_symptom(incident: Incident, *, is_clear: bool) -> str:
     who = suspect.service
     others = [fact for fact in facts(suspect) if reason_kind(fact) is not kind and fact.metric not in OF_NAMESPACE]
     causes = facts_of_kind(suspect, kind)
-    call, change = None, _change_words(incident)
+    is_call = bool(causes) and is_only_in_a_call(causes)
+    change = numbers = ""
     if kind is IncidentKind.OVERLOADED:
         cause = f"{who} gets {times_text(suspect.reasons[0].load)} times its usual requests"
     elif causes:
-        call = causes[0] if is_only_in_a_call(causes) else None
-        cause = _cause_text(causes[0], who, is_only_in_a_call=call is not None, change=change)
-        if not is_clear and not change:
-            cause = cause.replace(": ", ", ", 1)  # the names of the suspects end with a colon
+        change = _change_words(incident)
+        cause, numbers = _cause(causes[0], who, change, is_only_in_a_call=is_call)
     else:
         return f"{who} deviates, cause unclear" if is_clear else f"{who} deviates"
     if kind is IncidentKind.SENDS_TOO_MANY_CALLS:
         others.sort(key=lambda fact: not fact.destination)  # what becomes of these calls says most
-    return f"{cause}{f'; {_symptom_text(others[0], who, call)}' if others else ''}"
+    if numbers:
+        cause += f"{':' if is_clear or change else ','} {numbers}"  # the names of uncertain suspects end with a colon
+    return f"{cause}; {clause_text(others[0], who, is_named=is_call)}" if others else cause
 
 
 def _change_words(incident: Incident) -> str:
@@ -246,55 +235,33 @@ def _change_words(incident: Incident) -> str:
     return f"{what}, {span_text(ahead)} before" if ahead else what
 
 
-def _cause_text(reason: Reason, who: str, *, is_only_in_a_call: bool = False, change: str = "") -> str:
-    """The text of a reason about ``who``, with its numbers, and after which change."""
+def _cause(reason: Reason, who: str, change: str, *, is_only_in_a_call: bool) -> tuple[str, str]:
+    """What a reason about ``who`` says is wrong, since which change, and the numbers."""
     if is_signal(reason):
-        return signal_text(reason, who)
-    if reason.forecast is not None:
-        return _fill(_LEAK, reason, who)
+        return signal_text(reason, who), ""
     is_call, fell = bool(reason.source or reason.destination), reason.observed < reason.expected
-    otherwise = _CHANGE.format("fell" if fell else "rose")
-    if fell and not is_call and reason.metric != VANISHED:
-        return _fill(otherwise, reason, who)
-    texts = _ONLY_A_CALL if is_only_in_a_call else _OF_A_CALL if is_call else _OWN
-    text = texts.get(reason.metric, otherwise)
-    return _fill(_AFTER_A_CHANGE.get(text, text) if change else text, reason, who, change)
-
-
-def _symptom_text(reason: Reason, who: str, call: Reason | None) -> str:
-    """The same without a subject if the cause has it; an error rate of ``destination`` is about the calls that the
-    cause mentions.
-
-    Args:
-        reason: of another kind than the cause.
-        call: the cause, if it is about calls and not about the suspect.
-    """
-    if is_signal(reason):
-        return signal_text(reason)
-    if call is not None:
-        is_same = reason.source == call.source and reason.metric in _SAME_CALL
-        return _fill(_SAME_CALL[reason.metric], reason, who) if is_same else _cause_text(reason, who)
-    if reason.metric != "error_rate":
-        return _cause_text(reason, "it")
-    if reason.destination:
-        return _fill("{observed} of those to {destination} fail", reason, "it")
-    which = "the calls from {source}" if reason.source else "its requests"
-    return _fill(f"{{observed}} of {which} fail, usually {{usual}}", reason, "it")
-
-
-def _fill(template: str, reason: Reason, who: str, change: str = "") -> str:
-    return template.format(
-        who=who,
-        whose="its" if who == "it" else f"{who}'s",
-        metric="self time" if reason.metric == "own_time" else metric_words(reason.metric),
-        observed=observed_text(reason),
-        usual=usual_text(reason),
-        times=times_text(reason.observed / reason.expected) if reason.metric == SENT else "",
-        source=reason.source,
-        destination=reason.destination,
-        namespace=namespace_of(who),
-        change=change,
-    )
+    otherwise = (f"{who}'s {{metric}} {'fell' if fell else 'rose'} to {{observed}}, usually {{usual}}", "")
+    if reason.forecast is not None:
+        found = _LEAK
+    elif fell and not is_call and reason.metric != VANISHED:
+        found = otherwise
+    else:
+        texts = _ONLY_A_CALL if is_only_in_a_call else _OF_A_CALL if is_call else _OWN
+        found = texts.get(reason.metric, otherwise)
+    values = {
+        "who": who,
+        "is": "has been" if change else "is",
+        "are": "have been" if change else "are",
+        "metric": "self time" if reason.metric == "own_time" else metric_words(reason.metric),
+        "observed": observed_text(reason),
+        "usual": usual_text(reason),
+        "times": times_text(reason.observed / reason.expected) if reason.metric == SENT else "",
+        "source": reason.source,
+        "destination": reason.destination,
+        "namespace": namespace_of(who),
+    }
+    head, numbers = (part.format(**values) for part in found)
+    return f"{head} since {change}" if change else head, numbers
 
 
 def _capitalized(text: str) -> str:

@@ -14,9 +14,6 @@ from model.snapshot import SignalKind, namespace_of
 from model.verdict import (
     DROPPED,
     LOSES,
-    LOST,
-    MOVED,
-    NEW,
     OVERDUE,
     SENT,
     VANISHED,
@@ -30,9 +27,9 @@ from model.verdict import (
 )
 from serve_app.api.number_text import span_text
 from serve_app.api.reason_text import (
+    clause_text,
     facts,
     is_signal,
-    metric_words,
     observed_text,
     overdue_text,
     signal_text,
@@ -40,7 +37,6 @@ from serve_app.api.reason_text import (
 )
 from serve_app.api.rerouting import routes_of, swapped_callers
 from serve_app.api.subject import (
-    LATENCIES,
     TRAFFIC,
     change_before,
     facts_of_kind,
@@ -172,7 +168,7 @@ def _with_alternative(incident: Incident, step: _Advice) -> _Advice:
     second, known = suspects[1].service, facts(suspects[1])
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", f"{step.action} {step.evidence}"):
         return step  # it names this service already
-    why = f" ({_symptom(known[0])})" if known else ""
+    why = f" ({clause_text(known[0])})" if known else ""
     if is_uncertain:
         return _Advice(step.action, f"{step.evidence}; if that does not help, look at {second}{why}")
     return _Advice(step.action, f"{step.evidence}; look at {second} too{why}")
@@ -195,7 +191,7 @@ def _rollback(case: _FirstSuspect) -> _Advice | None:
         action, came = f"Undo the {kind} of {case.who}{f' ({version})' if version else ''}", "it happened"
     when = f"{span_text(ahead)} before this began" if ahead else "as this began"
     causes = case.of_kind(case.incident.kind) or case.facts
-    return _Advice(action, f"{came} {when}{f', and {_symptom(causes[0], case.who)}' if causes else ''}")
+    return _Advice(action, f"{came} {when}{f', and {clause_text(causes[0], case.who)}' if causes else ''}")
 
 
 def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
@@ -208,7 +204,7 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
         )
         return _Advice(
             f"Check the network and the policies between {ends}",
-            f"{_symptom(cause[0], case.who)}, while {case.who} itself shows nothing unusual",
+            f"{clause_text(cause[0], case.who)}, while {case.who} itself shows nothing unusual",
         )
     shared = namespace_cause(case.incident)
     if shared is not None:
@@ -227,7 +223,7 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
             "as ever",
         )
     own = case.strongest("own_time")
-    evidence = _symptom((cause or case.facts)[0], case.who) if case.facts else "it deviates most"
+    evidence = clause_text((cause or case.facts)[0], case.who) if case.facts else "it deviates most"
     if own is not None and own.observed > own.expected:
         evidence += ", and the time is spent in it, not in its callees"
     what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
@@ -276,7 +272,7 @@ def _step_of_many_calls(case: _FirstSuspect) -> _Advice:
 
 def _step_of_overload(case: _FirstSuspect) -> _Advice:
     load = case.suspect.reasons[0].load
-    symptom = _symptom(case.facts[0], case.who) if case.facts else ""
+    symptom = clause_text(case.facts[0], case.who) if case.facts else ""
     return _Advice(
         f"Scale {case.who} out, or limit its callers",
         f"it gets {times_text(load)} times its usual requests{f', and {symptom}' if symptom else ''}",
@@ -301,7 +297,7 @@ def _step_of_resources(case: _FirstSuspect) -> _Advice:
     if fact.metric not in _RESOURCE_STEPS and fact.observed >= _BUSY_CPU:
         step += ", or scale it out"
     explained = "" if fact.metric in _RESOURCE_STEPS else ", more than its requests explain"
-    return _Advice(step, f"{_symptom(fact, who)}{explained}")
+    return _Advice(step, f"{clause_text(fact, who)}{explained}")
 
 
 def _until_full(forecast: LimitForecast) -> str:
@@ -336,7 +332,7 @@ def _step_of_rerouted(case: _FirstSuspect) -> _Advice:
 def _step_of_unclear(case: _FirstSuspect) -> _Advice:
     if not case.facts:
         return _Advice(f"Look at {case.who} first", "it deviates most, and no single fact says why")
-    return _Advice(f"Look at {case.who} first", _symptom(case.facts[0], case.who))
+    return _Advice(f"Look at {case.who} first", clause_text(case.facts[0], case.who))
 
 
 _STEPS: dict[IncidentKind, Callable[[_FirstSuspect], _Advice]] = {
@@ -350,35 +346,3 @@ _STEPS: dict[IncidentKind, Callable[[_FirstSuspect], _Advice]] = {
     IncidentKind.CALLS_DROPPED: _step_of_dropped_calls,
     IncidentKind.UNCLEAR: _step_of_unclear,
 }
-
-
-def _symptom(fact: Reason, who: str = "") -> str:
-    """``47% of its requests fail, usually 0.1%``: a fact about a service as a clause.
-
-    Args:
-        who: the service, if a call has to name it.
-    """
-    observed, usual = observed_text(fact), usual_text(fact)
-    if is_signal(fact):
-        return signal_text(fact)
-    if fact.metric == VANISHED:
-        return f"it gets no requests, usually {usual}"
-    if fact.metric == OVERDUE:
-        return overdue_text(fact)
-    if fact.metric == "error_rate":
-        whose = f"the calls from {fact.source}" if fact.source else "its requests"
-        whose = f"its calls to {fact.destination}" if fact.destination else whose
-        return f"{observed} of {whose} fail, usually {usual}"
-    if fact.metric in (NEW, MOVED):
-        return f"new calls from {fact.source or who or 'it'} to {fact.destination or who or 'it'}, {observed}"
-    if fact.metric in (LOST, DROPPED):
-        return f"the calls from {fact.source} fell to {observed}, usually {usual}"
-    name = "self time" if fact.metric == "own_time" else metric_words(fact.metric)
-    if fact.metric == SENT:
-        return f"the calls that it makes rose to {observed}, usually {usual}"
-    where = f" of the calls from {fact.source}" if fact.source and fact.metric in LATENCIES else ""
-    return f"{'the' if where else 'its'} {name}{where} {_verb(fact)} {observed}, usually {usual}"
-
-
-def _verb(fact: Reason) -> str:
-    return "rose to" if fact.observed > fact.expected else "fell to"

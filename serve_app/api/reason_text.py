@@ -85,9 +85,8 @@ _RESOURCES = {
     "cpu_utilization": "CPU",
     "active_connections": "connections",
 }
-_LOAD_DEPENDENT = frozenset(
-    {"p50_latency", "p99_latency", "own_time", "error_rate", "cpu_utilization", "active_connections"}
-)
+LATENCIES = ("p50_latency", "p99_latency", "own_time")
+_LOAD_DEPENDENT = frozenset({*LATENCIES, "error_rate", "cpu_utilization", "active_connections"})
 
 
 def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
@@ -118,6 +117,38 @@ def reason_text(reason: Reason, service: str, observed_at: datetime) -> str:
     if reason.forecast:
         return f"{shortage_text(reason, service)}; {observed}, expected {expected}{since}"
     return f"{name} {observed}, expected {expected}{since}{where}{_load(reason)}"
+
+
+def clause_text(reason: Reason, service: str = "", *, is_named: bool = False) -> str:
+    """``47% of its requests fail, usually 0.1%``: a reason as a clause about the service.
+
+    Args:
+        service: the suspect.
+        is_named: whether the clause names it, because "its" would be about something else.
+    """
+    observed, usual = observed_text(reason), usual_text(reason)
+    its = f"{service}'s" if is_named else "its"
+    if is_signal(reason):
+        return signal_text(reason)
+    if reason.metric == VANISHED:
+        return f"it gets no requests, usually {usual}"
+    if reason.metric == OVERDUE:
+        return overdue_text(reason)
+    if reason.metric == "error_rate":
+        whose = f"the calls from {reason.source}" if reason.source else f"{its} requests"
+        whose = f"{its} calls to {reason.destination}" if reason.destination else whose
+        return f"{observed} of {whose} fail, usually {usual}"
+    if reason.metric in (NEW, MOVED):
+        ends = reason.source or service or "it", reason.destination or service or "it"
+        return f"new calls from {ends[0]} to {ends[1]}, {observed}"
+    if reason.metric in (LOST, DROPPED):
+        return f"the calls from {reason.source} fell to {observed}, usually {usual}"
+    if reason.metric == SENT:
+        return f"the calls that it makes rose to {observed}, usually {usual}"
+    name = "self time" if reason.metric == "own_time" else metric_words(reason.metric)
+    of_call = reason.source and reason.metric in LATENCIES
+    what = f"the {name} of the calls from {reason.source}" if of_call else f"{its} {name}"
+    return f"{what} {'rose' if reason.observed > reason.expected else 'fell'} to {observed}, usually {usual}"
 
 
 def forecast_text(forecast: LimitForecast) -> str:

@@ -20,7 +20,7 @@ from model.verdict import (
     Severity,
     Suspect,
 )
-from serve_app.api.reason_text import facts
+from serve_app.api.reason_text import LATENCIES, facts
 from serve_app.api.rerouting import swapped_callers
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
@@ -28,7 +28,6 @@ OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the ris
 SHORTLY = timedelta(minutes=10)  # before an incident, in which a change of its first suspect may be the cause
 MAX_VERSION = 40  # characters of the reason of a change that a sentence has room for
 TRAFFIC = frozenset({IncidentKind.TRAFFIC_LOST, IncidentKind.TRAFFIC_SURGE})
-LATENCIES = ("p50_latency", "p99_latency", "own_time")
 _OF_CALLS = frozenset({"error_rate", *LATENCIES})
 _WITH_A_CALL = frozenset({IncidentKind.SLOW, IncidentKind.FAILING})
 

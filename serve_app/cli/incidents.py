@@ -23,7 +23,7 @@ from serve_app.cli.console import print_incident, stderr_console, what_to_do
 from serve_app.cli.mesh_options import parse_time
 
 if TYPE_CHECKING:
-    from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentDetailDocument
+    from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 
 _AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
 _HOURS = {"d": 24, "h": 1}
@@ -169,7 +169,7 @@ def _show(
     stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
 
 
-def _show_one(incident: "IncidentDetailDocument", mesh: str, url: str) -> None:
+def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None:
     """Print what is known about an incident on stdout."""
     from model.names import list_first, readable
 

@@ -1,8 +1,7 @@
 """What is known about one service, or about the calls from one service to another, up to a moment. Returns JSON."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -26,7 +25,6 @@ MAX_SNAPSHOTS = 240  # of the metrics
 MAX_NEIGHBOURS = 100  # callers, and callees
 LIKELY = 0.02  # score of a suspect, below which only the first one counts
 MAX_LISTED = 50  # changes, events and incidents
-MAX_EARLIER = 10  # incidents of the archive
 ROLES = ("affected", "suspect", "first_suspect")  # of a service in an incident, the weakest first
 RATE, ERROR, P99 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
 
@@ -54,7 +52,6 @@ class _ListedIncident(msgspec.Struct):
     affected: list[str]
     kind: str = "unclear"
     headline: str = ""
-    recovering: bool = False
     events: list[_ListedEvent] = []
 
 
@@ -96,7 +93,7 @@ def details(
         moment: selected.
         shown: the snapshots of the charts, see :func:`span`.
         records: of the verdicts of ``shown``, oldest first.
-        archived: incidents of the subject from before ``shown``, the newest first.
+        archived: incidents of the subject up to the moment, the newest first.
         mesh: its name, for links.
         links: to other tools.
         owner: of the service, or of the destination of the calls; None: not known.
@@ -113,7 +110,7 @@ def details(
     measured = [i for i in until if observed[i].any()]
     row = row_of(moment.snapshot, subject)
     rate = table[until[-1], RATE]
-    incidents = _incidents(subject, verdicts, instant(at))
+    incidents = _incidents(subject, archived, at)
     document: dict[str, Any] = {
         "service": subject.service,
         "source": subject.source,
@@ -132,7 +129,6 @@ def details(
         "changes": _changes(subject, shown),
         "events": _events(subject, verdicts),
         "incidents": incidents,
-        "earlier_incidents": _earlier(subject, archived, {one["id"] for one in incidents}),
         "muted": [
             one.model_dump(mode="json")
             for one in moment.verdict.muted
@@ -250,37 +246,18 @@ def _events(subject: Subject, verdicts: Sequence[_ListedVerdict]) -> list[dict[s
     return [msgspec.to_builtins(event) for event in newest[:MAX_LISTED]]
 
 
-def _incidents(subject: Subject, verdicts: Sequence[_ListedVerdict], at: str) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for verdict in verdicts:
-        for one in verdict.incidents:
-            row = found.get(one.id)
-            if (role := _role(one, subject)) is None and row is None:
-                continue
-            row = found.setdefault(one.id, {"id": one.id, "first": verdict.observed_at, "open": False, "role": role})
-            row["role"] = max(row["role"], role or ROLES[0], key=ROLES.index)
-            row |= {"since": one.since, "severity": one.severity, "kind": one.kind}
-            if not one.recovering or "headline" not in row:
-                row["headline"] = one.headline
-            row |= {"last": verdict.observed_at, "open": row["open"] or verdict.observed_at == at}
-    return sorted(found.values(), key=lambda row: datetime.fromisoformat(row["since"]), reverse=True)[:MAX_LISTED]
-
-
-def _earlier(subject: Subject, archived: Iterable[ArchivedIncident], listed: Container[str]) -> list[dict[str, Any]]:
-    documents = (_read_archived(unpack_json(one.document)) for one in archived if one.id not in listed)
-    rows = (
+def _incidents(subject: Subject, archived: Iterable[ArchivedIncident], at: datetime) -> list[dict[str, Any]]:
+    documents = ((one, _read_archived(unpack_json(one.document))) for one in archived)
+    return [
         {
-            "id": one.id,
-            "since": one.since,
-            "severity": one.severity,
-            "kind": one.kind,
-            "headline": one.headline,
+            **{name: getattr(document, name) for name in ("id", "since", "severity", "kind", "headline")},
             "role": role,
+            "last": instant(one.until or at),
+            "open": one.until is None or at < one.until,
         }
-        for one in documents
-        if (role := _role(one, subject)) is not None
-    )
-    return list(islice(rows, MAX_EARLIER))
+        for one, document in documents
+        if (role := _role(document, subject)) is not None
+    ]
 
 
 def _role(incident: _ListedIncident, subject: Subject) -> str | None:

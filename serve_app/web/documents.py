@@ -4,7 +4,7 @@ from pydantic import Field
 
 from serve_app.api.schemas.base import Deviation, Document, Instant, ServiceKey
 from serve_app.api.schemas.history import TimelineChange
-from serve_app.api.schemas.verdict import MuteInForceDocument
+from serve_app.api.schemas.verdict import ClusterEventFields, MuteInForceDocument
 
 
 class TimelineIncident(Document):
@@ -48,9 +48,6 @@ class MapNodes(Document):
     y: list[float]
     requests_per_second: list[float] = Field(description="received, or sent by a service that nothing calls")
     deviation: list[Deviation] = Field(description="anomaly score; of a namespace, the highest")
-    suspicion: list[float | None] = Field(
-        description="score as a suspect; of a namespace, the highest; null: no suspect"
-    )
     incident: list[str | None] = Field(description="id of its worst open incident; null: none, or only a notice")
     gone: list[bool] = Field(description="missing from the snapshot, and suspected or affected")
     silent: list[bool] = Field(
@@ -77,18 +74,49 @@ class MapSpread(Document):
     is_down: list[bool] = Field(description="whether it spread from caller to callee")
 
 
-class MapNamespaces(Document):
-    """All namespaces of a mesh in columns, with all their services."""
+class MetricHistory(Document):
+    """A metric over time, one value for each snapshot; null: not observed, or not known."""
 
-    name: list[str]
-    services: list[int] = Field(description="number of services")
-    unusual: list[int] = Field(description="number of services with an anomaly score above 3")
-    silent: list[int] = Field(description="number of services without any metric of their own")
-    requests_per_second: list[float] = Field(
-        description="received by its services, or sent by those that nothing calls"
+    metric: str = Field(examples=["p99_latency"])
+    observed: list[float | None]
+    expected: list[float | None] = Field(
+        description="expected from its own past, as the detector computes it; recomputed from the kept snapshots"
     )
-    deviation: list[Deviation] = Field(description="highest anomaly score of its services")
-    incident: list[str | None] = Field(description="id of the worst open incident; null: none, or only a notice")
+    low: list[float | None] = Field(description="lower end of the usual range")
+    high: list[float | None] = Field(description="upper end of the usual range")
+
+
+class MapFrontDoor(Document):
+    """The requests of services that no other service calls, over the last snapshots."""
+
+    times: list[Instant]
+    metrics: list[MetricHistory] = Field(
+        description="`request_rate`, `error_rate` and `p99_latency`: means of all entry points, by their requests; the "
+        "usual range is the one of the snapshots before the open incidents"
+    )
+
+
+class CallGroup(Document):
+    """Calls that share an end, or the namespace of an end."""
+
+    calls: str = Field(description="in words", examples=["calls from shop/web", "calls out of namespace shop"])
+    bad: int = Field(description="calls of the group that fail or are slow")
+    total: int = Field(description="calls of the group")
+    others_bad: int = Field(description="other calls that fail or are slow, and do not follow from another one")
+    others: int = Field(description="other calls")
+
+
+class MapInCommon(Document):
+    """What the failing or slow calls of an incident share."""
+
+    verb: str = Field(description="what they do: `fail` or `are slow`; empty: it is not known what is usual")
+    groups: list[CallGroup] = Field(description="the one that explains most first; empty: they share nothing")
+    fact: str = Field(
+        description="the first group in words, if it explains more than the first suspect; else empty",
+        examples=["31 of 31 calls out of namespace maps fail, and 2 of 480 others"],
+    )
+    next_step: str = Field(description="then what to do before the next step of the incident; else empty")
+    service: str = Field(description="the service of `next_step`; empty: it is about none")
 
 
 class MapDocument(Document):
@@ -102,10 +130,15 @@ class MapDocument(Document):
         description="namespaces with services that are one node, in a mesh above 200 services; `expand` opens them. "
         "Services of incidents, their callers and callees have nodes of their own"
     )
-    namespaces: MapNamespaces | None = Field(description="of a mesh above 200 services; null: the mesh is smaller")
     nodes: MapNodes
     edges: MapCalls
     spread: dict[str, MapSpread] = Field(description="by id of each open incident")
+    front_door: MapFrontDoor | None = Field(description="null: of a past moment")
+    ways: dict[str, list[ServiceKey]] = Field(
+        description="by id of each open incident that raises an alert: the services from the front door to its first "
+        "suspect; empty: it reached no entry point"
+    )
+    in_common: dict[str, MapInCommon] = Field(description="by id of each open incident that raises an alert")
 
 
 class ServicesDocument(Document):
@@ -159,18 +192,6 @@ class ComparisonDocument(Document):
     rows: list[ComparisonRow]
 
 
-class MetricHistory(Document):
-    """A metric over time, one value for each snapshot; null: not observed, or not known."""
-
-    metric: str = Field(examples=["p99_latency"])
-    observed: list[float | None]
-    expected: list[float | None] = Field(
-        description="expected from its own past, as the detector computes it; recomputed from the kept snapshots"
-    )
-    low: list[float | None] = Field(description="lower end of the usual range")
-    high: list[float | None] = Field(description="upper end of the usual range")
-
-
 class NeighbourDocument(Document):
     """The calls between the service and one caller or callee, at the selected moment."""
 
@@ -182,41 +203,17 @@ class NeighbourDocument(Document):
     deviation: Deviation
 
 
-class DetailsEvent(Document):
-    """A Kubernetes event of the service, which came with an incident."""
-
-    kind: str = Field(examples=["BackOff"])
-    service: ServiceKey
-    object: str = Field(examples=["Pod cart-v1-5f-x7k2p"])
-    message: str
-    first: Instant
-    last: Instant
-    count: int = Field(ge=1)
-
-
 class DetailsIncident(Document):
-    """An incident in the kept snapshots in which the service is suspected or affected."""
+    """An incident in which the service is suspected or affected."""
 
     id: str
     since: Instant
     severity: str = Field(description="the highest so far; `notice`: it raises no alert")
     kind: str
-    headline: str = Field(description="of the last verdict in which it was not recovering")
-    role: str = Field(description="`first_suspect`, `suspect` or `affected`; the strongest that it had")
-    first: Instant = Field(description="snapshot of the first kept verdict with it")
-    last: Instant = Field(description="snapshot of the last verdict with it")
-    open: bool = Field(description="whether it is open at the selected moment")
-
-
-class EarlierIncident(Document):
-    """An incident of the archive in which the service is suspected or affected, from before the metrics shown."""
-
-    id: str
-    since: Instant
-    severity: str = Field(description="the highest; `notice`: it raised no alert")
-    kind: str
     headline: str = Field(description="at its highest score")
     role: str = Field(description="`first_suspect`, `suspect` or `affected`, at its highest score")
+    last: Instant = Field(description="its end; the selected moment if it has not ended")
+    open: bool = Field(description="whether it is open at the selected moment")
 
 
 class DetailsDocument(Document):
@@ -249,10 +246,7 @@ class DetailsDocument(Document):
     callees: list[NeighbourDocument] = Field(description="most requests first, at most 100; empty for calls")
     callees_total: int = Field(ge=0)
     changes: list[TimelineChange] = Field(description="planned changes of it, newest first, at most 50")
-    events: list[DetailsEvent] = Field(description="newest first, at most 50")
-    incidents: list[DetailsIncident] = Field(description="newest first, at most 50")
-    earlier_incidents: list[EarlierIncident] = Field(
-        [], description="from the archive, without those in `incidents`; newest first, at most 10"
-    )
+    events: list[ClusterEventFields] = Field(description="newest first, at most 50")
+    incidents: list[DetailsIncident] = Field(description="up to the moment, newest first, at most 50")
     muted: list[MuteInForceDocument] = Field(description="mutes in force at the moment that include it")
     links: dict[str, str] = Field(description="URLs of other tools: `dashboard`, `traces`, `logs`, `runbook`")

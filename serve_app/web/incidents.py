@@ -8,8 +8,6 @@ from serve_app.actions.feedback import encode_feedback
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.incidents import (
     ArchivedIncidentDocument,
-    IncidentDetailDocument,
-    IncidentScores,
     IncidentsDocument,
     SeenBeforeDocument,
 )
@@ -33,7 +31,6 @@ class ArchivedCase:
     """An incident with the moments around it, oldest first; all of them are of the part of the mesh around it."""
 
     document: ArchivedIncidentDocument
-    details: Details
     moments: tuple[ScoredSnapshot, ...]
 
     @property
@@ -70,30 +67,13 @@ class IncidentViews:
         return document.model_dump_json().encode()
 
     def detail(self, mesh: str, incident: str) -> bytes:
-        """JSON of an incident at its highest score, with the scores of its time.
+        """JSON of an incident at its highest score.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
         """
-        case = self.case(mesh, incident)
-        scores = [next((i.score for i in one.verdict.incidents), None) for one in case.moments]
-        verdicts = [one.verdict for one in case.moments]
-        document = IncidentDetailDocument(
-            **dict(case.document),
-            mesh_services=case.details.services,
-            mesh_calls=case.details.calls,
-            probability=case.strongest.verdict.probability,
-            scores=IncidentScores(
-                observed_at=[verdict.observed_at for verdict in verdicts],
-                mesh_score=[verdict.mesh_score for verdict in verdicts],
-                threshold=[verdict.threshold for verdict in verdicts],
-                score=scores,
-            ),
-        )
-        update = {
-            "feedback": self.feedback(mesh, incident),
-            "seen_before": self.seen_before(mesh, case.document),
-        }
+        document = unpack_document(self._meshes.load_incident(mesh, incident).document)
+        update = {"feedback": self.feedback(mesh, incident), "seen_before": self.seen_before(mesh, document)}
         return document.model_copy(update=update).model_dump_json().encode()
 
     def moments(self, mesh: str, incident: str, kept: Sequence[ScoredSnapshot]) -> Sequence[ScoredSnapshot]:
@@ -117,7 +97,7 @@ class IncidentViews:
             )
             for scored in details.read()
         )
-        return ArchivedCase(unpack_document(archived.document), details, moments)
+        return ArchivedCase(unpack_document(archived.document), moments)
 
     def feedback(self, mesh: str, incident: str) -> KeptFeedbackDocument | None:
         """The feedback on an incident: of the state, else of the archive.

@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-import numpy as np
-
 from model.incidents.owners import Owners
 from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
@@ -115,7 +113,7 @@ class PageQueries:
         moment = self._moment(mesh, state, at)
         shown = span(state.window, at)
         records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
-        wanted = IncidentFilter(until=shown[0].observed_at, services=subject.ends, limit=MAX_LISTED)
+        wanted = IncidentFilter(until=at + ONE_STEP, services=subject.ends, limit=MAX_LISTED)
         archived = self._meshes.store.incidents(mesh, wanted)
         owner = Owners(self._owner_patterns(mesh), moment.snapshot.policies).find(subject.service)
         return details(subject, state, moment, shown, records, archived, mesh, links, owner)
@@ -193,5 +191,4 @@ def _update_layout(layout: Layout | None, state: MeshState, moment: ScoredSnapsh
     names = tuple(dict.fromkeys((*state.node_ids, *moment.snapshot.node_ids, *gone_services(moment))))
     if layout is not None and set(names) <= set(layout.names):
         return layout
-    rates = np.ones(state.edge_index.shape[1], np.float32)
-    return arrange(names, state.edge_index, rates, layout)
+    return arrange(names, state.edge_index, layout)

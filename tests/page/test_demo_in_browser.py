@@ -155,6 +155,7 @@ def test_a_deploy_raises_no_alert(one: Tab, base: str, shown_incident: dict[str,
     )
     assert outcome == "no alert"
     assert sum("alert within" in deed["outcome"] for deed in show(base)["deeds"]) == pages
+    one.page.click("#planned summary")
     one.until(lambda: "deploy of" in one.text("#changes"), "the timeline tells the deploy")
     one.page.click("#demo button:text-is('Pause')")
 

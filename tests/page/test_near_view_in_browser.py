@@ -63,7 +63,7 @@ NEAR = """async ([names, calls, stage]) => {
         requests_per_second: edge(3), error_rate: edge(0.5), deviation: edge(0),
     };
     const size = { services: names.length, calls: calls.length };
-    const map = { status: "normal", ...size, collapsed: [], namespaces: null, nodes, edges };
+    const map = { status: "normal", ...size, collapsed: [], nodes, edges };
     const place = document.createElement("div"), on = { select() {}, open() {} };
     document.getElementById("stage").replaceChildren(place);
     const service = names[0] ?? null, none = { incident: null, source: null, space: null, unusual: false };

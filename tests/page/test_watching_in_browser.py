@@ -55,7 +55,7 @@ def look(browser: Any, base: str) -> Iterator[Callable[..., Tab]]:
             time = instant(SNAPSHOTS[index].observed_at)
             opened.open(f"/#mesh=shop&at={time}")
             opened.until(lambda: f"At {time[11:19]}" in opened.text("#headline"), "the verdict of then")
-            opened.until(lambda: opened.page.locator("#cards > *").count(), "the incidents")
+            opened.until(lambda: opened.page.locator("#front-door .chart").count(), "the traffic of users")
             return opened
 
         yield at
@@ -77,7 +77,8 @@ def test_a_watched_service_is_listed_without_an_alarm(look: Callable[..., Tab]) 
     assert LEAKING not in one.page.title()
     assert (one.page.get_attribute("#verdict", "class") or "").split()[0] == "calm"
     colours = one.page.evaluate(
-        "() => ['#watched li', '#cards .affected'].map((name) => getComputedStyle(document.querySelector(name)).color)"
+        "() => ['#watched li', '#front-door .affected'].map((name) => document.querySelector(name))"
+        ".map((one) => getComputedStyle(one).color)"
     )
     assert colours[0] == colours[1], "the colour of any other remark"
     one.page.click("#watched button.name")

@@ -13,7 +13,7 @@ from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import ERRORS_LISTED
 from serve_app.api.codec.packed import pack_snapshot, unpack_snapshot
 from serve_app.api.codec.validation import require_not_ahead
-from serve_app.api.codec.verdicts import decode_verdict_line, encode_verdict, verdict_line
+from serve_app.api.codec.verdicts import encode_verdict, verdict_line
 from serve_app.errors import UnsupportedMediaType
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "Limits",
     "call_documents",
     "decode_snapshot",
-    "decode_verdict_line",
     "encode_snapshot",
     "encode_verdict",
     "pack_snapshot",

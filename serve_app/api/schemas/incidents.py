@@ -63,21 +63,3 @@ class IncidentsDocument(Document):
         description="open ones: notices last; of a period: the newest first; empty if there is none"
     )
     next: str | None = Field(None, description="`cursor` of the next page; null: this is the last one")
-
-
-class IncidentScores(Document):
-    """Scores around an incident in columns, oldest first; thinned out if it took long."""
-
-    observed_at: list[Instant]
-    mesh_score: list[float] = Field(description="anomaly score of the mesh (log10)")
-    threshold: list[float | None]
-    score: list[float | None] = Field(description="anomaly score of the incident; null: it was not open")
-
-
-class IncidentDetailDocument(ArchivedIncidentDocument):
-    """An incident at its highest score, with the scores of its time."""
-
-    mesh_services: int = Field(ge=0, description="services of the whole mesh at its highest score")
-    mesh_calls: int = Field(ge=0, description="calls of the whole mesh")
-    probability: float = Field(ge=0, le=1, description="of the verdict at its highest score")
-    scores: IncidentScores

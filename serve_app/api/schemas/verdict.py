@@ -68,7 +68,7 @@ class NearbyChangeDocument(StoredChangeDocument):
     text: str = Field(description="the same in words", examples=["began 40 s after deploy of shop/cart (v1.4.2)"])
 
 
-class ClusterEventDocument(Document):
+class ClusterEventFields(Document):
     """An unplanned event of a service, reported by Kubernetes: context that does not affect the score."""
 
     kind: str = Field(examples=["BackOff"])
@@ -78,6 +78,11 @@ class ClusterEventDocument(Document):
     first: Instant
     last: Instant
     count: int = Field(ge=1)
+
+
+class ClusterEventDocument(ClusterEventFields):
+    """An event near an incident."""
+
     text: str = Field(description="the same in words", examples=["BackOff of shop/cart, 40 s before it began"])
 
 
@@ -164,8 +169,8 @@ class IncidentDocument(Document):
         "",
         description="cause, symptom and impact in words; empty in verdicts of earlier versions",
         examples=[
-            "shop/bff-2 sends 1.8 times its usual calls; 47% of those to shop/tax-1 fail. 4 services affected, 12% of "
-            "front-door requests."
+            "shop/bff-2 sends 1.8 times its usual calls; 47% of its calls to shop/tax-1 fail, usually 0.1%. 4 services "
+            "affected, 12% of front-door requests."
         ],
     )
     next_step: str = Field(
@@ -215,10 +220,6 @@ class IncidentDocument(Document):
     def is_unseen(self) -> bool:
         """Whether its first suspect sends no telemetry, so that its state is unknown."""
         return self.recovering and self.kind == IncidentKind.TELEMETRY_MISSING
-
-    def is_of_scope(self, service: str) -> bool:
-        """Whether a suspect's reasons show the values of the whole scope, which no single service has."""
-        return bool(self.scope) and self.scope != service and [service] == [one.service for one in self.suspects[:1]]
 
 
 class MuteInForceDocument(Document):

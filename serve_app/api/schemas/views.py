@@ -1,4 +1,4 @@
-"""Documents of views: meshes, plans, graphs, the model, health."""
+"""Documents of views: meshes, graphs, the model, health."""
 
 from typing import Annotated, Literal
 

@@ -12,9 +12,11 @@ from model.features import Array
 from model.snapshot import NODE_METRICS, BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.web.front_door import front_door, way_in
 from serve_app.web.graph.layout import Layout
 from serve_app.web.graph.propagation import spread
 from serve_app.web.history import instant, plain
+from serve_app.web.in_common import in_common
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
@@ -64,7 +66,8 @@ def map_document(
     Args:
         moment: to draw.
         layout: positions of its services and of those that disappeared.
-        before: kept snapshots before it, oldest first, with the last calls of services that disappeared.
+        before: kept snapshots before it, oldest first, with the last calls of services that disappeared, and what is
+            usual.
         expand: namespaces to draw service by service, up to ``MAX_SERVICES``.
         past: where a past moment comes from.
     """
@@ -72,7 +75,6 @@ def map_document(
     incident = _incidents(moment.verdict)
     folded = _services_to_fold(content, incident, expand)
     node, names = _nodes(content.names, folded)
-    suspicion = _by_node(((one.service, one.score) for one in moment.verdict.suspects), folded)
     incidents = _by_node(incident.items(), folded)
     place = {name: i for i, name in enumerate(layout.names)}
     positions = layout.positions[[place[name] for name in content.names]]
@@ -81,7 +83,8 @@ def map_document(
     unusual = np.bincount(node, np.nan_to_num(content.services) > UNUSUAL, len(names)).astype(np.int64)
     gone, silent = (np.bincount(node, one, len(names)) == counts for one in (content.gone, content.silent))
     source, destination, rates, errors, deviation = _edges(content, node, counts)
-    snapshot = moment.snapshot
+    snapshot, alerts = moment.snapshot, moment.verdict.alerts
+    trouble_since = min((incident.since for incident in alerts), default=None)
     return msgspec.json.encode(
         {
             "observed_at": instant(snapshot.observed_at),
@@ -89,7 +92,6 @@ def map_document(
             "services": snapshot.num_nodes,
             "calls": snapshot.num_edges,
             "collapsed": sorted({namespace_of(name) for name in folded}),
-            "namespaces": _namespaces(content, incident) if len(content.names) > FOLD_FROM else None,
             "nodes": {
                 "name": names,
                 "services": counts.tolist(),
@@ -98,7 +100,6 @@ def map_document(
                 "y": _round(y, 2),
                 "requests_per_second": _round(np.bincount(node, content.traffic, len(names)), 2),
                 "deviation": _round(_largest(content.services, node, len(names)), 2),
-                "suspicion": [suspicion.get(name) for name in names],
                 "incident": [incidents.get(name) for name in names],
                 "gone": gone.tolist(),
                 "silent": silent.tolist(),
@@ -114,6 +115,9 @@ def map_document(
                 one.id: _spread(one, folded, names, np.stack([source, destination]), rates)
                 for one in moment.verdict.incidents
             },
+            "front_door": None if past else front_door([*before, snapshot], trouble_since),
+            "ways": {one.id: _way(one, content) for one in alerts},
+            "in_common": {one.id: in_common(snapshot, before, one) for one in alerts},
             **({} if past is None else _of_the_past(past, names)),
         }
     )
@@ -132,6 +136,16 @@ def _spread(
         "step": [hop.distance for hop in hops],
         "is_down": [hop.is_down for hop in hops],
     }
+
+
+def _way(incident: IncidentDocument, content: MapContent) -> list[str]:
+    """Return the services from the front door to the cause, which may be the calls of one caller."""
+    ends = [*filter(None, [incident.caller]), *(suspect.service for suspect in incident.suspects[:1])]
+    if not ends:
+        return []
+    hops = spread(ends[0], incident.affected, content.names, content.edge_index, content.rates)
+    way = way_in(ends[0], hops, content.names, content.edge_index)
+    return [*way, *ends[1:]] if way else []
 
 
 def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:
@@ -233,30 +247,6 @@ def _services_around(content: MapContent, incident: Collection[str]) -> set[str]
     others = np.where(inside[source[busiest]], destination[busiest], source[busiest])
     near = list(dict.fromkeys(others.tolist()))[:MAX_NEIGHBOURS]
     return {content.names[i] for i in (*rows, *near)}
-
-
-def _namespaces(content: MapContent, incident: dict[str, str]) -> dict[str, list[Any]]:
-    """Return the columns of ``MapNamespaces``: all services of each namespace, also those with nodes of their own."""
-    spaces = [namespace_of(name) for name in content.names]
-    row = {space: i for i, space in enumerate(dict.fromkeys(spaces))}
-    group, count = np.fromiter((row[space] for space in spaces), np.int64, len(spaces)), len(row)
-    worst: dict[str, str] = {}
-    for service, found in incident.items():
-        worst.setdefault(namespace_of(service), found)
-
-    def number_of(those: BoolArray) -> list[int]:
-        counts: list[int] = np.bincount(group[those], minlength=count).tolist()
-        return counts
-
-    return {
-        "name": list(row),
-        "services": np.bincount(group, minlength=count).tolist(),
-        "unusual": number_of(np.nan_to_num(content.services) > UNUSUAL),
-        "silent": number_of(content.silent),
-        "requests_per_second": _round(np.bincount(group, content.traffic, count), 2),
-        "deviation": _round(_largest(content.services, group, count), 2),
-        "incident": [worst.get(space) for space in row],
-    }
 
 
 def _node_name(name: str, folded: Collection[str]) -> str:

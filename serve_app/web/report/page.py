@@ -18,7 +18,7 @@ from serve_app.web.report import sentences, suspects
 from serve_app.web.report.case import ReportedIncident, find_all
 from serve_app.web.report.event_log import event_log
 from serve_app.web.report.graph import graph
-from serve_app.web.report.timeline import PHONE, timeline
+from serve_app.web.report.timeline import timeline
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -138,7 +138,7 @@ def _environment(write: Callable[[str], str], *, is_html: bool) -> Environment:
         lstrip_blocks=True,
     )
     found.globals.update(
-        PHONE=PHONE, anomaly_text=anomaly_text, event_rows=_event_rows, graph=graph, score_text=score_text,
+        anomaly_text=anomaly_text, event_rows=_event_rows, graph=graph, score_text=score_text,
         sentences=sentences, severity_icon=severity_icon, suspects=suspects, timeline=timeline,
     )  # fmt: skip
     found.filters.update(arrows=suspects.arrows, address=_address)

@@ -59,13 +59,6 @@ def duration(case: ReportedIncident) -> str:
     return span((case.ended or case.last) - case.incident.since)
 
 
-def affected_caption(incident: IncidentDocument) -> str:
-    """The text below the number of affected services, with the share of front-door requests."""
-    services = "service" if len(incident.affected) == 1 else "services"
-    share = incident.impact.front_door_share if incident.impact else None
-    return services if share is None else f"{services}, {share_text(share)} of front-door requests"
-
-
 def spread(case: ReportedIncident) -> str:
     """How far the incident spread, in a sentence."""
     callers, callees = ([hop.far for hop in case.hops if hop.distance == 1 and hop.is_down == down] for down in (0, 1))
@@ -81,22 +74,8 @@ def highest_at(case: ReportedIncident) -> str:
     return f"{case.local(case.worst.verdict.observed_at):%H:%M:%S %Z}"
 
 
-def tiles(case: ReportedIncident) -> list[tuple[str, str, str]]:
-    """The facts at the top of a page: names, values, and what belongs below them."""
-    incident, since = case.incident, case.local(case.incident.since)
-    found = [
-        ("since", f"{since:%H:%M:%S}", f"{since:%Y-%m-%d, %Z}"),
-        ("duration", duration(case), end_text(case)),
-        ("affected", f"{len(incident.affected)}", affected_caption(incident)),
-        ("probability", share_text(case.worst.verdict.probability), "of an incident, at the highest score"),
-    ]
-    if incident.team or incident.contact:
-        found.append(("team", incident.team or incident.contact, incident.contact if incident.team else ""))
-    return found
-
-
 def summary(case: ReportedIncident) -> list[tuple[str, str]]:
-    """The facts at the top of a post-mortem: names and values."""
+    """The facts at the top of a report: names and values."""
     incident, delay = case.incident, reporting_delay(case)
     label, step = what_to_do(case)
     impact = incident.impact.text if incident.impact else f"{len(incident.affected)} services affected"

@@ -22,7 +22,7 @@ from serve_app.drawing.svg import (
 )
 from serve_app.web.report.case import ReportedIncident
 
-WIDE, PHONE = 900.0, 360.0  # pixels of the two widths
+WIDTH = 900.0  # pixels
 LEFT, MARGIN = 40.0, 8.0
 LANE, LANES = 15.0, 6  # for the names of planned changes, above the scores
 HEIGHT, BELOW = 150.0, 34.0
@@ -55,12 +55,12 @@ def shade_incident(case: ReportedIncident, scale: Scale, top: float, bottom: flo
     return rectangle(left, top, max(right - left, 2), bottom - top, "incident", "the incident")
 
 
-def timeline(case: ReportedIncident, width: float = WIDE) -> str:
-    """Draw score and threshold over the kept snapshots, ``WIDE`` or for a ``PHONE``."""
-    right = width - MARGIN
+def timeline(case: ReportedIncident) -> str:
+    """Draw score and threshold over the kept snapshots."""
+    right = WIDTH - MARGIN
     scale = time_scale(case, LEFT, right)
     x, breaks = pixels(case, scale)
-    flags, top = _changes(case, scale, width)
+    flags, top = _changes(case, scale)
     bottom = top + HEIGHT
     score = np.array([moment.verdict.mesh_score for moment in case.moments])
     thresholds = [moment.verdict.threshold for moment in case.moments]
@@ -76,16 +76,16 @@ def timeline(case: ReportedIncident, width: float = WIDE) -> str:
     marks += [curve(x, y.at(score), breaks, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
     times = [case.local(moment.verdict.observed_at) for moment in case.moments]
     for at, label in instants([time.replace(tzinfo=UTC) for time in times], x):  # round times of the zone
-        middle = min(at, width - LETTER * len(label) / 2)
+        middle = min(at, WIDTH - LETTER * len(label) / 2)
         marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, middle, bottom + 18, anchor="middle")]
     about = (
         f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M %Z}; scores up to "
         f"{anomaly_text(float(score.max()))}; the incident began at {case.local(case.incident.since):%H:%M:%S}."
     )
-    return picture(width, bottom + BELOW, "Score over time", about, f"timeline-{width:.0f}-{case.incident.id}", *marks)
+    return picture(WIDTH, bottom + BELOW, "Score over time", about, f"timeline-{case.incident.id}", *marks)
 
 
-def _changes(case: ReportedIncident, scale: Scale, width: float) -> tuple[list[str], float]:
+def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
     """Draw planned changes, those near the incident with names, others as ticks; also return the top of the scores."""
     near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
     planned = sorted(
@@ -101,7 +101,7 @@ def _changes(case: ReportedIncident, scale: Scale, width: float) -> tuple[list[s
             continue
         name = readable(change.service.split("/", 1)[1])
         x, text = scale.one(seconds(case, at)), f"{change.kind.replace('_', ' ')} {name}"
-        left = min(x, width - len(text) * LETTER)
+        left = min(x, WIDTH - len(text) * LETTER)
         free = [lane for lane in range(LANES) if ends[lane] <= left]
         if (change, at) in near and free:
             ends[free[0]] = left + len(text) * LETTER + 8
@@ -114,7 +114,7 @@ def _changes(case: ReportedIncident, scale: Scale, width: float) -> tuple[list[s
         y = 11 + LANE * lane
         marks += [
             line(x, y - 8, x, top + HEIGHT, "flag"),
-            words(text, min(x + 4, width - len(text) * LETTER), y, "planned"),
+            words(text, min(x + 4, WIDTH - len(text) * LETTER), y, "planned"),
         ]
     for x, text in ticks:
         marks.append(tag("path", hint(text), d=f"M{x:.1f} {top + HEIGHT - 9:.1f}V{top + HEIGHT:.1f}", class_="tick"))

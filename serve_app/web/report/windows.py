@@ -10,7 +10,7 @@ from serve_app.web.report.case import rank
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
 BEFORE, AFTER = 40, 20  # snapshots kept before and after an incident
-LONGEST = 240  # snapshots kept of an incident; of a longer one, every second is dropped, repeatedly
+LONGEST = 300  # snapshots of a window; of a longer incident, the last ones are left out
 
 
 @dataclass(slots=True)
@@ -18,22 +18,16 @@ class IncidentWindow:
     """An incident at its highest score, and the snapshots around it.
 
     Attributes:
-        incident: as of ``strongest``.
-        strongest: snapshot of its highest score.
-        moments: oldest first.
+        incident: as of its highest score.
         last: the last time that it was open.
-        passed: snapshots since it began.
+        moments: oldest first, with the one of the highest score.
         after: snapshots since it was open.
-        stride: every ``stride``-th snapshot of it is kept.
     """
 
     incident: IncidentDocument
-    strongest: ScoredSnapshot
-    moments: list[ScoredSnapshot]
     last: datetime
-    passed: int = 0
+    moments: list[ScoredSnapshot]
     after: int = 0
-    stride: int = 1
 
 
 def worst_window(
@@ -47,42 +41,25 @@ def worst_window(
     """
     recent: deque[ScoredSnapshot] = deque(maxlen=BEFORE)
     passing: dict[str, IncidentWindow] = {}
-    worst: IncidentWindow | None = None
+    over: list[IncidentWindow] = []  # the worst one so far, if there is one
     for moment in moments:
-        at = moment.verdict.observed_at
         open_now = {incident.id: incident for incident in moment.verdict.incidents}
-        for name in open_now.keys() - passing.keys():
-            passing[name] = IncidentWindow(open_now[name], moment, list(recent), at)
+        for name, incident in open_now.items():
+            window = passing.get(name)
+            is_higher = window is None or incident.score > window.incident.score
+            if window is None or (is_higher and len(window.moments) >= LONGEST):
+                window = passing[name] = IncidentWindow(incident, moment.verdict.observed_at, list(recent))
+            window.incident = incident if is_higher else window.incident
+            window.last = moment.verdict.observed_at
         for name, window in list(passing.items()):
-            _add(window, moment, open_now.get(name))
+            if len(window.moments) < LONGEST:
+                window.moments.append(moment)
+            window.after = 0 if name in open_now else window.after + 1
             if window.after == AFTER:
-                worst = _worse(worst, passing.pop(name), is_selected)
+                over = _worst([*over, passing.pop(name)], is_selected)
         recent.append(moment)
-    for window in passing.values():
-        worst = _worse(worst, window, is_selected)
-    return worst
+    return next(iter(_worst([*over, *passing.values()], is_selected)), None)
 
 
-def _add(window: IncidentWindow, moment: ScoredSnapshot, incident: IncidentDocument | None) -> None:
-    """Add a snapshot; ``incident`` is None if the incident is not open in it."""
-    window.passed += 1
-    window.after = 0 if incident else window.after + 1
-    if incident:
-        window.last = moment.verdict.observed_at
-        if incident.score > window.incident.score:
-            window.incident, window.strongest = incident, moment
-    if window.after or window.passed % window.stride == 0 or moment is window.strongest:
-        window.moments.append(moment)
-    if len(window.moments) > BEFORE + LONGEST + AFTER:
-        window.stride *= 2
-        window.moments = [
-            one for i, one in enumerate(window.moments) if i < BEFORE or i % 2 == 0 or one is window.strongest
-        ]
-
-
-def _worse(
-    worst: IncidentWindow | None, window: IncidentWindow, is_selected: Callable[[IncidentWindow], bool]
-) -> IncidentWindow | None:
-    if not is_selected(window):
-        return worst
-    return window if worst is None or rank(window.incident) > rank(worst.incident) else worst
+def _worst(windows: Iterable[IncidentWindow], is_selected: Callable[[IncidentWindow], bool]) -> list[IncidentWindow]:
+    return sorted(filter(is_selected, windows), key=lambda window: rank(window.incident), reverse=True)[:1]

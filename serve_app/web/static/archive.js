@@ -93,7 +93,6 @@ export function archivedDetails(service, source, map, charts) {
     changes: charts.changes,
     events: [],
     incidents: charts.incidents.map((one) => ({ ...one, since: one.first, headline: "", role: "first_suspect", open: ends(one.first) <= at && at <= ends(one.last) })),
-    earlier_incidents: [],
     muted: [],
     links: {},
   };

@@ -1,14 +1,14 @@
 // The banner: the state of the mesh, or the cause of its incident with severity, impact and age as chips, a line for each
 // other incident, and notes.
+import { command, kubectl } from "./command.js";
 import { by, el, show } from "./dom.js";
 import { address } from "./link.js";
 import { STATES, icon, iconName, severityOf } from "./icons.js";
 import { learning } from "./learning.js";
 import { alerts, isNotice, isUnseen, notices, worst } from "./severity.js";
 import { isSimulated, silentFor } from "./state.js";
-import { isOfOrigin } from "./suspects.js";
-import { shareText } from "./numbers.js";
-import { between, capitalized, dateTime, ends, kind as readableKind, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
+import { count, shareText } from "./numbers.js";
+import { between, capitalized, dateTime, ends, moment, namedIncident, peakOf, plural, readable, recovery, someOf, span, suspectsFirst, time, timeOrDateTime } from "./words.js";
 
 const MAX_NAMES = 3; // muted services in the text
 const MAX_LINES = 8; // other incidents, each with a line
@@ -18,8 +18,10 @@ const MAX_LINES = 8; // other incidents, each with a line
  * @param {string | {when?: string, cause: string, detail?: string}} head when: of a past moment; detail: what a narrow screen leaves out.
  * @param {string} story a sentence below.
  * @param {any} [incident] the one that the headline is about; its severity gives shape and colour.
+ * @param {{chips?: any[], way?: string[], step?: string, commands?: any[], others?: any[]}} [about] the incident: chips, the services from the
+ * front door to the cause, what to do, commands for it, and a line for each other incident.
  */
-export function headline(state, head, story, incident = null) {
+export function headline(state, head, story, incident = null, { chips = [], way = [], step = "", commands = [], others = [] } = {}) {
   const { when = "", cause, detail = "" } = typeof head === "string" ? { cause: head } : head,
     name = state?.name ? iconName(state) : "",
     severity = severityOf(name, incident),
@@ -34,36 +36,15 @@ export function headline(state, head, story, incident = null) {
   const spoken = title.replace(/ \([^)]*\)/g, ""); // without ages, which change all the time
   if (by("spoken").textContent !== spoken) by("spoken").textContent = spoken;
   by("story").textContent = readable(story);
-  showNextStep("");
   by("progress").hidden = true; // of a mesh that is learned
-  showAbout([], []);
-  fold(null);
-}
-
-/** Show what to do, as one line. */
-function showNextStep(text) {
-  show(by("next-step"), ...(text ? [el("b", {}, el("span", { class: "wide" }, "What to do: "), el("span", { class: "narrow", "aria-hidden": "true" }, "→ ")), text] : []));
-}
-
-/** Show the chips of an incident, and the lines of the others. */
-function showAbout(chips, others) {
-  show(by("chips"), ...chips.map(({ kind = null, image, text, short = text }) =>
-    el("li", { class: kind }, image ? el("img", { src: icon(image), alt: "", width: 16, height: 16 }) : null,
+  show(by("chips"), ...chips.map(({ kind = null, image: of, text, short = text }) =>
+    el("li", { class: kind }, of ? el("img", { src: icon(of), alt: "", width: 16, height: 16 }) : null,
       ...(short === text ? [text] : [el("span", { class: "wide" }, text), el("span", { class: "narrow" }, short)]))));
+  show(by("way"), ...(way.length > 1 ? [`Front door: ${way.join(" → ")}`] : []));
+  show(by("next-step"), ...(step ? [el("b", {}, el("span", { class: "wide" }, "What to do: "), el("span", { class: "narrow", "aria-hidden": "true" }, "→ ")), step] : []));
+  show(by("commands"), ...commands);
   show(by("others"), ...others);
 }
-
-/** Fold what a narrow screen has no room for, or show it. @param {boolean | null} isFolded null: as it was. */
-function fold(isFolded) {
-  const { classList } = by("verdict"),
-    more = by("more");
-  if (isFolded !== null) more.setAttribute("aria-expanded", String(!isFolded));
-  const isOpen = more.getAttribute("aria-expanded") === "true";
-  classList.toggle("unfolded", isOpen);
-  more.textContent = isOpen ? "Less" : "More";
-}
-
-by("more").addEventListener("click", () => fold(by("more").getAttribute("aria-expanded") === "true"));
 
 /** @param {string[][]} list kind, text and, if the note leads somewhere, the address. */
 export function showNotes(list) {
@@ -73,22 +54,18 @@ export function showNotes(list) {
       el("li", { class: kind || null }, to ? el("a", { href: to, "data-key": `note ${to}` }, text) : text),
     ),
   );
-  by("more").hidden = ["notes", "story", "others", "next-step"].every((id) => !by(id).textContent);
 }
 
 /** @param {any} now `{state, stateNow, verdict, newest, incident, view, map, timeline, received, pace, needed, source, lost,
  * missed, problem}`; stateNow: of the newest verdict; missed: the time of a link, if it is not kept; problem: the message of a
  * failed request. */
 export function banner(now) {
-  const { state, verdict, incident, view } = now;
+  const { state, verdict, incident, view, map } = now;
   const when = view.at ? `At ${moment(verdict.observed_at, now.newest?.observed_at ?? verdict.observed_at)}: ` : ""; // the verdict that is shown, not the requested one
   const learned = learning(now),
-    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? [causeAndDetail(incident), ""] : quietHead(now);
-  headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident);
-  if (incident) {
-    showAbout(incidentChips(now), otherLines(verdict, incident));
-    if (!state.stopped) showNextStep(incident.next_step ?? "");
-  }
+    shared = map?.in_common?.[incident?.id],
+    [head, story] = state.name === "learning" ? [learned.head, learned.story] : state.stopped ? stoppedHead(now) : incident ? (shared?.fact ? [shared.fact, `Reported as: ${incident.headline}`] : [causeAndDetail(incident), ""]) : quietHead(now);
+  headline(state, { when, ...(typeof head === "string" ? { cause: head } : head) }, story, incident, incident ? aboutIncident(now) : {});
   by("progress").hidden = state.name !== "learning" || Boolean(verdict.archived);
   by("progress").value = learned.done;
   const notes = [
@@ -121,35 +98,49 @@ function causeAndDetail(incident) {
 
 const age = (verdict, { since }) => span(ends(verdict.observed_at) - ends(since));
 
-/** Severity, impact, age, and what was changed around then. */
-function incidentChips({ state, verdict, incident }) {
-  const { severity, since, changes, impact, affected, recovering } = incident,
+/** What the banner says about an incident besides its cause. */
+function aboutIncident(now) {
+  const { state, verdict, incident, map } = now,
+    shared = map?.in_common?.[incident.id],
+    step = state.stopped ? "" : [shared?.next_step, incident.next_step].filter(Boolean).join(" Then: "),
+    service = shared?.service || incident.caller || incident.suspects[0]?.service,
+    isOfService = step && service && !incident.scope && !incident.recovering && !(shared?.next_step && !shared.service),
+    line = isOfService ? kubectl(service, step) : null;
+  return {
+    chips: incidentChips(now),
+    way: map?.ways?.[incident.id],
+    step,
+    commands: line ? [command(line, "for Kubernetes")] : [],
+    others: otherLines(verdict, incident),
+  };
+}
+
+/** Severity, harm, age and course. */
+function incidentChips({ state, verdict, incident, map }) {
+  const { severity, since, recovering } = incident,
     noticed = notices(verdict.incidents).length,
-    reach = impact?.text ?? `${plural(affected.length, "service")} affected`,
     from = `since ${timeOrDateTime(since, verdict.observed_at)}`,
     lasted = age(verdict, incident),
-    planned = changes.find((one) => isOfOrigin(incident, one)),
-    nearby = planned ? null : changes[0], // of another service
     peak = peakOf(incident, verdict),
     trend = state.stopped || recovering ? null : incident.trend;
   return [
     { kind: severity, image: severity, text: capitalized(severity) },
+    harm(incident, map),
+    state.stopped || verdict.archived ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
     recovering && !state.stopped ? { kind: "recovering wide", text: isUnseen(incident) ? "telemetry missing" : "recovering" } : null,
     trend ? { kind: `trend ${trend}`, text: trend } : null,
-    { text: reach, short: shortReach(incident) },
-    state.stopped || verdict.archived ? { text: from } : { text: `${from}, ${lasted}`, short: lasted },
     peak ? { kind: "wide", text: `peak at ${time(peak, true)}` } : null,
-    planned
-      ? { kind: "planned", text: `▲ ${planned.text}`, short: `▲ ${readableKind(planned.kind)}` }
-      : { kind: "wide", text: nearby ? nearby.text : "no deploys or changes of these services" },
     noticed ? { kind: "notice", text: plural(noticed, "notice"), short: String(noticed) } : null,
   ].filter(Boolean);
 }
 
-/** "12% of requests", or "4 services" if no request from outside is affected. */
-function shortReach({ impact, affected }) {
-  const share = impact?.front_door_share;
-  return share ? `${shareText(share)} of requests` : plural(impact?.services ?? affected.length, "service");
+/** "4,710 of 29,800 front-door requests a minute fail or are slow, 8 services affected"; without numbers of the front door, the impact. */
+function harm({ impact, affected }, map) {
+  const all = 60 * (map?.front_door?.metrics[0].observed.at(-1) ?? 0),
+    services = plural(impact?.services ?? affected.length, "service"),
+    share = impact?.harmed_share ?? 0;
+  if (share * all >= 1) return { kind: "harm", text: `${count(share * all)} of ${count(all)} front-door requests a minute fail or are slow, ${services} affected`, short: `${shareText(share)} of requests` };
+  return { text: impact?.text ?? `${services} affected`, short: impact?.front_door_share ? `${shareText(impact.front_door_share)} of requests` : services };
 }
 
 /** A line for each other open incident: its cause, impact and age. It leads to its suspects. */
@@ -165,8 +156,7 @@ function otherLines(verdict, incident) {
         el("span", { class: "reach" }, `${one.impact?.text ?? plural(one.affected.length, "service")}, ${age(verdict, one)}`),
       ),
     ),
-    others.length > 1 ? el("li", { class: "narrow rest" }, `+${others.length - 1}`) : null,
-    others.length > MAX_LINES ? el("li", { class: "wide" }, `and ${plural(others.length - MAX_LINES, "more incident")} below`) : null,
+    others.length > MAX_LINES ? el("li", {}, `and ${plural(others.length - MAX_LINES, "more incident")}; see the timeline`) : null,
   ].filter(Boolean);
 }
 
@@ -297,7 +287,7 @@ function normalServices(silence, map, unusual) {
 }
 
 /** How many services with telemetry are unusual. */
-const countUnusual = ({ nodes }) => nodes.unusual.reduce((sum, count, i) => sum + (nodes.silent[i] ? 0 : count), 0);
+const countUnusual = ({ nodes }) => nodes.unusual.reduce((sum, one, i) => sum + (nodes.silent[i] ? 0 : one), 0);
 
 /** What was requested but is not shown. */
 function linkNotes({ verdict, view, timeline, missed, problem }) {

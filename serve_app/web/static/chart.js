@@ -88,7 +88,8 @@ const shownReadout = (data, at, cursor) => (cursor === null ? readout(data, at) 
 /** "84 ms, expected 40 ms (30 ms to 52 ms)". */
 function readout({ metric, observed, expected, low, high }, index) {
   const text = (value) => metricValue(metric, value),
-    usual = low[index] === null || high[index] === null ? "" : `${text(low[index])} to ${text(high[index])}`,
+    [least, most] = [text(low[index]), text(high[index])],
+    usual = low[index] === null || high[index] === null ? "" : least === most ? least : `${least} to ${most}`,
     compared = observed[index] === null || !usual ? "" : expected[index] === null ? `, usually ${usual}` : `, expected ${text(expected[index])} (${usual})`;
   return `${text(observed[index])}${compared}`;
 }

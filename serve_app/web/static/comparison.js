@@ -1,5 +1,5 @@
 // Compares two periods: which metrics differ most, or all of a service before and after a change.
-import { beforeAndAfterTable, difference } from "./deploys.js";
+import { difference } from "./deploys.js";
 import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
 import { latest } from "./answers.js";
@@ -56,7 +56,7 @@ export function comparisonView(on) {
     if (failed)
       show(place, title(), failure(failed, key, answers.retry));
     else if (!answer || answer.focus !== focus) show(place, title(), el("div", { class: "skeleton" }));
-    else show(place, title(), ...(focus ? [el("p", { class: "sentence" }, difference(focus, answer)), beforeAndAfterTable(focus, answer, on.select)] : [differences(answer)]));
+    else show(place, title(), focus ? el("p", { class: "sentence" }, difference(focus, answer)) : null, differences(answer));
     if (isNew) place.scrollIntoView({ block: "nearest" });
     isNew = isNew && isLoading;
   }
@@ -70,14 +70,16 @@ export function comparisonView(on) {
     return el("table", {}, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows.map(row)));
   }
 
-  const row = ({ service, source, metric, first, second, strength }) =>
+  const row = ({ service, source, metric, first, second, strength, significant }) =>
     el(
       "tr",
       {},
       el("td", {}, el("button", { type: "button", class: "plain", "data-key": `${service} ${source} ${metric}`, click: () => on.select(service, source) }, source ? `${source} → ${service}` : service)),
       el("td", {}, metricName(metric)),
       el("td", { class: "n" }, metricValue(metric, first)),
-      el("td", { class: `n ${strength > 0 ? "up" : "down"}` }, `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, second)}`),
+      significant
+        ? el("td", { class: `n ${strength > 0 ? "up" : "down"}` }, el("b", {}, `${strength > 0 ? "▲" : "▼"} ${metricValue(metric, second)}`))
+        : el("td", { class: "n" }, metricValue(metric, second)),
     );
 
   /** A period: with its date unless the newest snapshot is of the same day. */

@@ -36,7 +36,7 @@ export function condition(nodes, i, status, incident) {
 }
 
 /** The condition of so many services by their highest anomaly score, which is higher by chance: by one (log10) for ten services. */
-export function ofScore(score, services) {
+function ofScore(score, services) {
   const fair = score - Math.log10(services);
   return fair <= QUIET ? "normal" : fair < BAD ? "unusual" : "bad";
 }

@@ -1,24 +1,21 @@
-// The mesh as a graph: around an incident or a selected service in layers (layers.js), or the whole of it: a small mesh or namespace
-// as it calls (whole.js), both as one kind of picture (picture.js); a large one as areas (treemap.js).
+// The mesh as a graph, around an incident or a selected service in layers (layers.js), or the whole of it (whole.js); both are one kind of
+// picture (picture.js).
 import { legend } from "./conditions.js";
-import { by, el, show } from "./dom.js";
-import { address } from "./link.js";
+import { by } from "./dom.js";
 import { layers } from "./layers.js";
 import { pictureView, plateWidth } from "./picture.js";
 import { routes } from "./routes.js";
 import { nodeLabel, sceneOf } from "./scene.js";
 import { originOf } from "./suspects.js";
-import { treemapView } from "./treemap.js";
-import { EVERYTHING, namespace, plural, readable } from "./words.js";
+import { EVERYTHING, plural, readable } from "./words.js";
 import { walk } from "./walk.js";
 import { arrangeAll, cameraOf } from "./whole.js";
 
 const SETTLED_MS = 150; // after the last movement of the camera, before names get their new room
-const DRAWN = 60; // services of a namespace of a large mesh, up to which their calls are drawn
 
 /**
- * @param {{select: (service: string | null, source?: string | null) => void, expand: (namespace: string) => void, enter: (namespace:
- * string | null) => void}} on called by a click. expand: draw the services of a namespace, too. enter: show only those.
+ * @param {{select: (service: string | null, source?: string | null) => void, enter: (namespace: string) => void}} on called by a click.
+ * enter: show only the services of a namespace.
  */
 export function graphView(on) {
   const place = by("canvas"),
@@ -29,7 +26,7 @@ export function graphView(on) {
   /** Open the node: the panel of a service, the namespace of a folded one. */
   function open(i) {
     const name = scene.map.nodes.name[i];
-    if (name.endsWith(EVERYTHING)) on.expand(name.slice(0, -EVERYTHING.length));
+    if (name.endsWith(EVERYTHING)) on.enter(name.slice(0, -EVERYTHING.length));
     else on.select(name);
   }
 
@@ -40,16 +37,15 @@ export function graphView(on) {
   });
   by("legend").replaceChildren(...legend());
   const picture = pictureView(place, { select: on.select, open }),
-    areas = treemapView(place, on),
     enterOnce = walk(place);
 
-  /** @param {any} next `{mesh, map, incident, service, source, near, space, unusual, labels}`: what to show. space: only this
-   * namespace. unusual: only unusual services. labels: on all calls. */
+  /** @param {any} next `{mesh, map, incident, service, source, near, space, labels}`: what to show. space: only this
+   * namespace. labels: on all calls. */
   function draw(next) {
     const before = given,
       isNew =
         !before ||
-        ["mesh", "near", "service", "source", "space", "unusual"].some((field) => before[field] !== next[field]) ||
+        ["mesh", "near", "service", "source", "space"].some((field) => before[field] !== next[field]) ||
         before.incident?.id !== next.incident?.id ||
         before.map.collapsed.length !== next.map.collapsed.length;
     given = next;
@@ -58,43 +54,19 @@ export function graphView(on) {
     const size = { width: place.clientWidth, height: place.clientHeight },
       isLayered = next.near && scene.centre.size > 0;
     if (!size.width) return; // hidden
-    const isTreemap = !isLayered && isLarge();
-    let count, shown; // nodes, and the services that they stand for
     if (isNew) camera.reset();
-    if (isTreemap) {
-      count = areas.draw(scene, size).count;
-      shown = scene.map.services;
-    } else {
-      const arranged = isLayered ? arrangeLayers(scene, size) : arrangeAll(scene, size, camera.view());
-      picture.draw(scene, arranged);
-      if (isLayered) stage.style.height = `${Math.ceil(arranged.height) + 2}px`; // with the border
-      count = arranged.at.size;
-      shown = [...arranged.at.keys()].reduce((sum, i) => sum + scene.map.nodes.services[i], 0);
-    }
+    const arranged = isLayered ? arrangeLayers(scene, size) : arrangeAll(scene, size, camera.view());
+    picture.draw(scene, arranged);
+    if (isLayered) stage.style.height = `${Math.ceil(arranged.height) + 2}px`; // with the border
     enterOnce();
-    drawCrumbs();
-    describe(count, shown, isTreemap);
+    describe([...arranged.at.keys()]);
   }
 
-  /** Whether what is in view is too large to draw its calls. */
-  function isLarge() {
-    const { map, space } = scene;
-    if (!map.namespaces) return false;
-    return !space || map.nodes.name.filter((name) => namespace(name) === space).length > DRAWN || map.collapsed.includes(space);
-  }
-
-  /** The way back from a namespace of a large mesh. */
-  function drawCrumbs() {
-    const { map, space } = scene,
-      isInside = Boolean(map.namespaces && space);
-    by("crumbs").hidden = !isInside;
-    if (isInside)
-      show(by("crumbs"), el("a", { href: address({ space: null, view: "all" }) }, "All namespaces"), el("span", {}, " › "), el("span", { "aria-current": "page" }, space));
-  }
-
-  function describe(count, shown, isTreemap) {
+  /** @param {number[]} drawn the nodes in view. */
+  function describe(drawn) {
     const { map, incident, service } = scene,
-      total = map.nodes.name.length;
+      total = map.nodes.name.length,
+      shown = drawn.reduce((sum, i) => sum + map.nodes.services[i], 0);
     const parts = [`${plural(map.services, "service")} and ${plural(map.calls, "call")}`];
     if (incident) {
       const { service: first = "unknown", caller } = originOf(incident);
@@ -103,17 +75,10 @@ export function graphView(on) {
     if (service) parts.push(`${scene.source ? `the calls ${scene.source} → ${service} are` : `${service} is`} selected`);
     const silent = map.nodes.silent.filter(Boolean).length;
     if (silent) parts.push(`no telemetry from ${silent}`);
-    const { namespaces: spaces } = map,
-      isOverview = isTreemap && !scene.space;
-    if (isOverview) parts.push(`${count} of ${plural(spaces.name.length, "namespace")} as areas`);
-    else if (count < total) parts.push(`${count} of ${total} nodes in view`);
+    if (drawn.length < total) parts.push(`${drawn.length} of ${total} nodes in view`);
     place.setAttribute("aria-label", readable(`The mesh as a graph: ${parts.join("; ")}`));
     const services = plural(map.services, "service");
-    by("graph-title").textContent = isOverview
-      ? `${services} in ${plural(spaces.name.length, "namespace")}`
-      : shown < map.services
-        ? `Services: ${shown.toLocaleString("en")} of ${map.services.toLocaleString("en")}`
-        : services;
+    by("graph-title").textContent = shown < map.services ? `Services: ${shown.toLocaleString("en")} of ${map.services.toLocaleString("en")}` : services;
   }
 
   const redraw = () => given && draw(given);

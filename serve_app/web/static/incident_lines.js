@@ -24,3 +24,15 @@ export function seenBefore(seen) {
 
 /** 2026-11-17 14:05, from the id of an incident. */
 const idTime = (id) => day(id.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d).*$/, "$1-$2-$3T$4:$5Z"));
+
+/** A table of what the failing or slow calls share, compared to all other calls; null: nothing. */
+export function inCommon(shared) {
+  if (!shared?.groups.length) return null;
+  const of = (count, total) => el("td", { class: "n" }, `${count.toLocaleString("en")} of ${total.toLocaleString("en")}`);
+  return el(
+    "table",
+    { class: "in-common" },
+    el("thead", {}, el("tr", {}, ...["In common", shared.verb, `others ${shared.verb}`].map((text) => el("th", { scope: "col" }, text)))),
+    el("tbody", {}, ...shared.groups.map((one) => el("tr", {}, el("th", { scope: "row" }, one.calls), of(one.bad, one.total), of(one.others_bad, one.others)))),
+  );
+}

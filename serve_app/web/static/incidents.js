@@ -1,22 +1,17 @@
-// Open incidents and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
+// The incident in view and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
-import { changeLine, nextStep, seenBefore } from "./incident_lines.js";
+import { changeLine, inCommon, nextStep, seenBefore } from "./incident_lines.js";
 import * as feed from "./feed.js";
 import { icon } from "./icons.js";
 import { feedbackView } from "./feedback.js";
 import { address } from "./link.js";
-import { alerts, isUnseen, notices } from "./severity.js";
+import { isUnseen, notices } from "./severity.js";
 import { reasonChart, reasonSeries, reasonText, valueNow } from "./reasons.js";
 import { likelySuspects } from "./suspects.js";
 import { scoreText } from "./numbers.js";
-import { capitalized, ends, isOfScope, owner, peakOf, plural, recovery, someOf, span, time, timeOrDateTime } from "./words.js";
+import { capitalized, ends, isOfScope, owner, plural, recovery, someOf, span, timeOrDateTime } from "./words.js";
 
-const UNKNOWN = {
-  muted: "No alerts.",
-  unscored: "No incident found among the scored services.",
-  silent: "No incident found among the services with telemetry.",
-};
 const NAMES = 20; // affected services that are named
 const CHARTS = 2; // of the first suspect and of the selected one
 
@@ -45,8 +40,8 @@ export function incidentsView(on) {
     redraw();
   }
 
-  /** @param {any} next `{mesh, verdict, state, service, panel, incident, live, canWrite, newest}`; panel: the suspect whose reasons the open
-   * panel shows, `{service, incident}`; null: none. incident: the id in the link. */
+  /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, newest}`; shown: the incident in view; null:
+   * none. panel: the suspect whose reasons the open panel shows, `{service, incident}`; null: none. incident: the id in the link. */
   function draw(next) {
     drawn = next;
     loadSeen(next.mesh, next.verdict.incidents);
@@ -67,18 +62,18 @@ export function incidentsView(on) {
 
   function redraw() {
     if (!drawn) return;
-    const { verdict } = drawn,
-      open = alerts(verdict.incidents),
-      noticed = notices(verdict.incidents);
-    const title = open.length > 1 ? `${open.length} incidents` : open.length ? (open[0].scope ? "Entry points" : "Suspects") : drawn.state.name === "learning" ? "Suspects" : "Most unusual";
-    by("incidents-title").textContent = drawn.state.stopped ? `${title}, last known` : title;
-    show(by("cards"), ...(open.length ? open.map(card) : [quiet(verdict)]));
+    const { verdict, shown, state } = drawn,
+      noticed = notices(verdict.incidents),
+      title = shown?.scope ? "Entry points" : "Suspects";
+    by("incidents").hidden = !shown;
+    by("incidents-title").textContent = state.stopped ? `${title}, last known` : title;
+    show(by("cards"), ...(shown ? [card(shown)] : []));
     by("notices-title").textContent = plural(noticed.length, "notice");
     by("notices").hidden = !noticed.length;
     show(by("notice-cards"), ...noticed.map(noticeCard));
     const watching = verdict.watching ?? []; // a stored verdict of an earlier version has none
     by("watching").hidden = !watching.length;
-    by("watching-title").textContent = drawn.state.stopped ? "Watching, last known" : "Watching";
+    by("watching-title").textContent = state.stopped ? "Watching, last known" : "Watching";
     show(by("watched"), ...watching.map(watchedService));
   }
 
@@ -87,44 +82,25 @@ export function incidentsView(on) {
     return el("li", {}, nameButton(one.service, null), ...one.reasons.map((reason) => why(reason, null)), el("p", { class: "affected" }, one.text));
   }
 
-  function quiet(verdict) {
-    if (drawn.state.name === "learning") return el("p", { class: "affected" }, "Nothing is judged yet. Suspects appear here once the mesh is learned.");
-    const first = verdict.suspects.slice(0, 3),
-      { stopped, why } = drawn.state,
-      text = stopped ? "Status unknown." : (UNKNOWN[why] ?? "No incident."),
-      list = stopped ? "The highest scores at the last verdict:" : "The highest scores:";
-    if (!first.length) return el("p", { class: "affected" }, text);
-    return el(
-      "div",
-      { class: "card" },
-      el("p", { class: "affected" }, `${text} ${list}`),
-      ...first.map((one, i) => suspect(one, i, null)),
-    );
-  }
-
-  function card(incident, number) {
-    const age = ends(verdictTime()) - ends(incident.since),
-      others = (incident.teams ?? []).filter((team) => team !== incident.team),
-      peak = peakOf(incident, drawn.verdict),
-      before = (earlier.found.get(incident.id) ?? incident).seen_before;
+  /** The incident that the banner is about: what the banner does not say. */
+  function card(incident) {
+    const others = (incident.teams ?? []).filter((team) => team !== incident.team),
+      before = (earlier.found.get(incident.id) ?? incident).seen_before,
+      suspects = likelySuspects(incident).map((one, i) => suspect(one, i, incident)),
+      shared = drawn.map?.in_common?.[incident.id],
+      common = inCommon(shared);
     return el(
       "article",
       { class: `card ${incident.severity}` },
       el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${incident.title}`),
-      nextStep(incident),
-      el(
-        "p",
-        { class: "when" },
-        [`since ${timeOrDateTime(incident.since, verdictTime())} (${span(age)}), ${plural(incident.affected.length, "service")} affected`, incident.trend].filter(Boolean).join(", "),
-      ),
-      peak ? el("p", { class: "when" }, `Numbers from its peak, ${time(peak, true)}`) : null,
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       before ? seenBefore(before) : null,
       ...incident.changes.slice(0, 3).map((one) => changeLine(incident, one, el("a", { href: address(beforeAndAfter(one)) }, "Before and after"))),
+      incident.changes.length ? null : el("p", { class: "affected" }, "No deploys or changes of these services."),
       ...incident.events.slice(0, 3).map((one) => el("p", { class: "why" }, `Kubernetes: ${one.text}`)),
-      ...likelySuspects(incident).map((one, i) => suspect(one, i, incident, number)),
+      ...(shared?.fact ? [common, ...suspects] : [...suspects, common]),
       actions(incident),
       el("p", { class: "affected" }, `Affected: ${someOf(incident.affected, NAMES)}`),
       others.length ? el("p", { class: "affected" }, `Teams affected, too: ${others.join(", ")}`) : null,
@@ -150,15 +126,15 @@ export function incidentsView(on) {
 
   const verdictTime = () => drawn.verdict.observed_at;
 
-  function suspect(one, i, incident, number = 0) {
-    const opened = i === 0 && number === 0 && incident !== null;
+  function suspect(one, i, incident) {
+    const opened = i === 0;
     return el(
       "div",
       { class: "suspect" },
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
-      owner(one) && owner(one) !== owner(incident ?? {}) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
-      ...reasons(one, opened, incident, incident ? !isOfScope(incident, one.service) : true),
-      incident && (opened || drawn.service === one.service) ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
+      owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
+      ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
+      opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
     );
   }
 

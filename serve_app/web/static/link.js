@@ -1,6 +1,6 @@
 // The view is in the address after the #, so that every view has a link.
 
-const FIELDS = ["mesh", "at", "peak", "service", "source", "incident", "view", "expand", "space", "only", "labels", "team", "first", "second", "history", "tz", "range", "focus"];
+const FIELDS = ["mesh", "at", "peak", "service", "source", "incident", "view", "expand", "space", "labels", "team", "first", "second", "history", "tz", "range", "focus"];
 
 /** The view of the current address: texts by field, without empty ones. */
 export function read() {

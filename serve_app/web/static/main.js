@@ -13,6 +13,7 @@ import { go, read, visit } from "./link.js";
 import { mutesView } from "./mutes.js";
 import { overviewView } from "./overview.js";
 import { archivedMoment, coarseness } from "./archive.js";
+import { chart } from "./chart.js";
 import { panelView } from "./panel.js";
 import { rangeAround, rangeBar, rangeLoader, rangeOf } from "./range.js";
 import { searchView, unfold } from "./search.js";
@@ -34,7 +35,6 @@ const SOON_MS = 3000; // between two such requests while a first snapshot is awa
 const UNREADY = [0, 503, 504]; // answers of a service that is starting, or of none
 const GONE = [404, 422]; // answers about a moment that is not kept
 const DRIFT_MS = 300000; // between two requests for the drift, which changes every six hours
-const RANKS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth"];
 
 let listsUnderWay = 0, // requests for the list
   leave = null, // ends the stream of the mesh, if there is one
@@ -61,7 +61,6 @@ function reveal(service, source = null) {
 
 const graph = graphView({
   select,
-  expand: (name) => go({ expand: withExpanded(name) }),
   enter: (space) => go({ space, view: "all" }),
 });
 const timeline = timelineView({
@@ -90,12 +89,7 @@ const mutes = mutesView(decision);
 const incidents = incidentsView({ select, ask: decision.ask, mute: mutes.mute });
 const past = historyView({ leave: () => go({ history: null }) });
 const comparison = comparisonView({ select });
-const panel = panelView({
-  select,
-  look,
-  // The details may be older than the newest snapshot, up to which an open incident lasts.
-  visit: ({ id, last, open }) => go({ at: (open && !read().at) || last === known.timeline?.observed_at.at(-1) ? null : last, incident: id }),
-});
+const panel = panelView({ select, look });
 const detector = detectorView();
 const overview = overviewView();
 searchView({ mesh: () => known.mesh, select: reveal, answer });
@@ -409,7 +403,7 @@ function draw() {
   drawState();
   const open = shownIncident(),
     hasCentre = Boolean(open ?? view.service),
-    near = hasCentre && view.view !== "all" && !view.space && !view.only;
+    near = hasCentre && view.view !== "all" && !view.space;
   by("near").disabled = !hasCentre;
   by("near").setAttribute("aria-pressed", String(near));
   by("all").setAttribute("aria-pressed", String(!near));
@@ -424,7 +418,6 @@ function draw() {
       source: view.source,
       near,
       space: view.space,
-      unusual: Boolean(view.only),
       labels: Boolean(view.labels),
     });
   }
@@ -446,6 +439,8 @@ function draw() {
   incidents.draw({
     mesh: known.mesh,
     verdict: known.verdict,
+    shown: open,
+    map: known.map,
     state: stateShown(),
     service: view.service,
     panel: isExplained ? { service: view.service, incident: open?.id ?? null } : null,
@@ -454,6 +449,7 @@ function draw() {
     canWrite: session.canWrite(),
     newest: known.newest.observed_at,
   });
+  drawFrontDoor(known.map?.front_door);
   mutes.draw({ mesh: known.mesh, verdict: known.newest, service: view.service, canWrite: session.canWrite() });
   if (known.timeline && hasLibraries) {
     const [first, second] = [view.first?.split("~"), view.second?.split("~")];
@@ -466,6 +462,15 @@ function draw() {
   fetchMap();
 }
 
+/** Draw the traffic of users, now and usually; a past moment has none. */
+function drawFrontDoor(door) {
+  by("front-door").hidden = !door;
+  if (!door) return;
+  const { times, metrics } = door,
+    view = { at: times.length - 1, cursor: null };
+  show(by("front-door-charts"), ...metrics.map((one) => chart({ ...one, times, incidents: [], changes: [] }, view)));
+}
+
 /** Draw the overview instead of a mesh, if the link asks for it. Returns whether it did. */
 function drawOverview() {
   const isAsked = read().view === "meshes";
@@ -476,14 +481,13 @@ function drawOverview() {
   return isAsked;
 }
 
-/** The filters of the graph: the namespaces of the mesh, whether only unusual services are drawn, and whether calls have labels. */
+/** The filters of the graph: the namespaces of the mesh, and whether calls have labels. */
 function drawFilters({ nodes }, view) {
-  const { space = "", only, labels } = view;
+  const { space = "", labels } = view;
   const spaces = [...new Set(nodes.name.map(namespace))].sort(),
     all = space && !spaces.includes(space) ? [...spaces, space] : spaces;
   show(by("space"), el("option", { value: "" }, "All namespaces"), ...all.map((one) => el("option", { value: one }, one)));
   by("space").value = space;
-  by("only").checked = Boolean(only);
   by("labels").checked = Boolean(labels);
 }
 
@@ -588,7 +592,7 @@ function visitNext(direction) {
 /** Show the suspects, or the selection, with what is around them. */
 function lookAround() {
   const { service, space, expand } = read();
-  go({ view: null, space: null, only: null, expand: service && space ? withExpanded(space) : expand });
+  go({ view: null, space: null, expand: service && space ? withExpanded(space) : expand });
 }
 
 /** Say why a control did nothing. */
@@ -599,7 +603,7 @@ function answer(text) {
 function selectSuspect(rank) {
   const suspects = shownIncident()?.suspects ?? known.verdict?.suspects ?? [];
   if (suspects[rank - 1]) select(suspects[rank - 1].service);
-  else answer(`There is no ${RANKS[rank - 1]} suspect.`);
+  else answer(`There is no suspect ${rank}.`);
 }
 
 const KEYS = {
@@ -668,9 +672,6 @@ by("space").addEventListener("change", () => {
   const space = by("space").value;
   go({ space: space || null, view: space ? "all" : read().view });
 });
-by("only").addEventListener("change", () =>
-  go({ only: by("only").checked ? "unusual" : null, view: by("only").checked ? "all" : read().view }),
-);
 by("labels").addEventListener("change", () => go({ labels: by("labels").checked ? "calls" : null }));
 by("compare").addEventListener("click", compare);
 by("open-history").addEventListener("click", toggleHistory);

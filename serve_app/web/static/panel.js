@@ -19,7 +19,7 @@ const LISTED = 6; // changes, events and incidents
 const CHARTS = 2; // of calls that the reasons of a suspect are about
 const ROLES = { first_suspect: "first suspect", suspect: "suspect", affected: "affected" };
 
-/** @param {any} on `{select(service, source), look(at), visit(incident)}`: called by clicks. */
+/** @param {any} on `{select(service, source), look(at)}`: called by clicks. */
 export function panelView(on) {
   const place = by("panel");
   let drawn = null,
@@ -130,8 +130,7 @@ export function panelView(on) {
       details.source ? null : neighbours("Callers", details.callers, details.callers_total, details, (one) => on.select(details.service, one)),
       details.source ? null : neighbours("Callees", details.callees, details.callees_total, details, (one) => on.select(one, details.service)),
       usual,
-      list("Incidents", details.incidents, incidentRow, "No incident in the kept snapshots."),
-      earlier(details.earlier_incidents),
+      list("Incidents", details.incidents, incidentRow, "No incident so far."),
       list("Changes", details.changes, changeRow, "No deploy or change in the kept snapshots."),
       list("Kubernetes events", details.events, eventRow, ""),
     ].filter(Boolean);
@@ -231,7 +230,7 @@ export function panelView(on) {
   }
 
   const clip = (incidents, times) =>
-    incidents.map(({ first, last }) => ({ first: first < times[0] ? times[0] : first, last }));
+    incidents.filter(({ last }) => last >= times[0]).map(({ since, last }) => ({ first: since < times[0] ? times[0] : since, last }));
 
   function list(title, rows, row, empty) {
     if (!rows.length && !empty) return null;
@@ -247,8 +246,8 @@ export function panelView(on) {
   }
 
   const incidentRow = (one) => [
-    button(`${day(one.since)} ${one.severity}${one.open ? ", open" : ""}`, `incident ${one.id}`, () => on.visit(one)),
-    ` ${described(one)}`,
+    el("a", { href: address(one.open && !drawn.at ? { incident: one.id } : { peak: one.id }), "data-key": `incident ${one.id}` }, `${day(one.since)} ${one.severity}${one.open ? ", open" : ""}`),
+    ` ${one.headline || kind(one.kind)} (${ROLES[one.role]})`,
   ];
   const changeRow = (one) => [
     el("b", { class: "planned" }, "▲ "),
@@ -306,23 +305,6 @@ function linksTo(links) {
   );
   return anchors.length ? el("p", { class: "ends" }, ...anchors) : null;
 }
-
-/** Incidents from before the charts, as links to the archive. */
-function earlier(incidents) {
-  if (!incidents.length) return null;
-  const row = (one) =>
-    el("li", {}, el("a", { href: address({ peak: one.id }), "data-key": `earlier ${one.id}` }, `${day(one.since)} ${one.severity}`), ` ${described(one)}`);
-  return el(
-    "section",
-    { class: "listed" },
-    el("h3", {}, "Earlier incidents"),
-    el("ul", {}, ...incidents.map(row)),
-    el("p", {}, el("a", { href: address({ history: "now" }) }, "All incidents")),
-  );
-}
-
-/** What an incident was, and the role of the service in it. */
-const described = (one) => `${one.headline || kind(one.kind)} (${ROLES[one.role]})`;
 
 const button = (text, key, action) => el("button", { type: "button", class: "plain", "data-key": key, click: action }, text);
 

@@ -74,7 +74,7 @@ export function pictureView(place, on) {
     return el("g", { class: "space" }, el("ellipse", { cx: x, cy: y, rx: across, ry: down }), el("text", { x, y: y - down - 4 }, name));
   }
 
-  function call(e, { line, heads }) {
+  function call(e, { line, head }) {
     const [source, destination] = ends(e),
       look = lookOf(e),
       { requests_per_second: rate, error_rate: errors } = scene.map.edges,
@@ -85,7 +85,7 @@ export function pictureView(place, on) {
       el("title", {}, readable(`${nameOf(source)} → ${nameOf(destination)}: ${callLabel(rate[e], errors?.[e]) || "not observed"}${about}`)),
       el("path", { class: "reach", d: line }),
       el("path", { class: "line", d: line }),
-      el("path", { class: "head", d: look === "spread" && !hop(e).isDown ? heads.source : heads.destination }),
+      el("path", { class: "head", d: head }),
     );
   }
 

@@ -10,8 +10,8 @@ const PORT = 5, // pixels between two calls at the side of a plate
   SPOTS = [0.5, 0.38, 0.62, 0.28, 0.72]; // of a way through a gutter, where a label may be
 
 /**
- * @typedef {{line: string, heads: {source: string, destination: string}, spots: {x: number, y: number, room: number}[]}} Route
- * line: a path. heads: arrows at its two ends. spots: where its label may be, and the width of the gutter there.
+ * @typedef {{line: string, head: string, spots: {x: number, y: number, room: number}[]}} Route
+ * line: a path. head: the arrow at the callee. spots: where its label may be, and the width of the gutter there.
  */
 
 /**
@@ -54,14 +54,14 @@ function spreadPorts(calls, { source, destination }) {
 function route({ from, to, ahead, sides, ys }, columns, width) {
   const [x1, x2] = [from.x + (sides[0] * from.width) / 2, to.x + (sides[1] * to.width) / 2],
     [y1, y2] = ys,
-    heads = { source: head({ x: x1, y: y1 }, -sides[0], 0), destination: head({ x: x2, y: y2 }, -sides[1], 0) };
+    arrow = head({ x: x2, y: y2 }, -sides[1], 0);
   if (!ahead) {
     const beside = columns[from.column + sides[0]],
       room = beside ? Math.abs((sides[0] > 0 ? beside.left : beside.right) - x1) : sides[0] > 0 ? width - x1 : x1,
       out = sides[0] * Math.min(room - 6, 16 + 0.3 * Math.abs(y2 - y1));
     return {
       line: `M${x1} ${y1}C${x1 + out} ${y1} ${x2 + out} ${y2} ${x2} ${y2}`,
-      heads,
+      head: arrow,
       spots: [{ x: x1 + (sides[0] * room) / 2, y: (y1 + y2) / 2, room }],
     };
   }
@@ -85,7 +85,7 @@ function route({ from, to, ahead, sides, ys }, columns, width) {
     line += `C${(a.x + b.x) / 2} ${a.y} ${(a.x + b.x) / 2} ${b.y} ${b.x} ${b.y}`;
     spots.push(SPOTS.map((t) => ({ ...onCurve(a, b, t), room: Math.abs(b.x - a.x) })));
   });
-  return { line, heads, spots: (spots.length > 1 ? [spots[0], spots.at(-1)] : spots).flat() };
+  return { line, head: arrow, spots: (spots.length > 1 ? [spots[0], spots.at(-1)] : spots).flat() };
 }
 
 /** Where a call passes a column: between two plates, above or below all, nearest to a height. */

@@ -6,7 +6,7 @@ import { EVERYTHING, namespace, plural, readable, short } from "./words.js";
 const NEW = ["new_calls", "moved_calls"]; // metrics of reasons about calls that were not made before
 
 /**
- * @param {any} next `{mesh, map, incident, service, source, near, space, unusual, labels}`: what to show.
+ * @param {any} next `{mesh, map, incident, service, source, near, space, labels}`: what to show.
  * @returns {any} the same with `index`, positions of nodes by name; `centre`, the services of the incident and the selection;
  * `path`, the spread; `evidence`, the calls that the reasons of the first suspect are about ("caller callee"); `newCalls`, the same of
  * calls that were not made before; `originCall`, the position of the calls that are the likely origin; undefined: it is a service.

@@ -1,10 +1,10 @@
 // How a first mesh is connected: three ways, each with a command to copy. The page shows the mesh when its first snapshot arrives.
+import { command } from "./command.js";
 import { by, el } from "./dom.js";
 import { ROOT } from "./feed.js";
 import { time } from "./words.js";
 
 const TOKEN = "TOKEN_FILE"; // in commands: a file with an access token
-const COPIED_MS = 2000;
 
 const SNAPSHOT = `{
   "observed_at": "'$(date -u +%Y-%m-%dT%H:%M:%SZ)'",
@@ -60,12 +60,7 @@ function way({ name, steps }, i) {
   return el("details", { open: i === 0, name: "ways" }, el("summary", {}, name), el("ol", {}, ...steps.map(step)));
 }
 
-function step([text, command]) {
-  const code = el("code", {}, command),
-    button = el("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
-  button.addEventListener("click", () => copy(command, code, button));
-  return el("li", {}, el("p", {}, text), el("div", { class: "command" }, el("pre", { tabindex: 0, "aria-label": text }, code), button));
-}
+const step = ([text, code]) => el("li", {}, el("p", {}, text), command(code, text));
 
 /** Show the ways. @param {boolean} needsToken whether programs need an access token. */
 export function drawStart(needsToken) {
@@ -75,15 +70,4 @@ export function drawStart(needsToken) {
   place.dataset.token = key;
   by("start").hidden = false;
   by("start-check").textContent = `No snapshot has arrived yet. Checked at ${time(Date.now(), true)}, and every 3 s.`;
-}
-
-/** Copy a command, or select it where a page may not write to the clipboard: over HTTP from another machine. */
-async function copy(command, code, button) {
-  try {
-    await navigator.clipboard.writeText(command);
-    button.textContent = "Copied";
-    setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
-  } catch {
-    getSelection()?.selectAllChildren(code);
-  }
 }

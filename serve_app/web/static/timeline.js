@@ -202,6 +202,8 @@ export function timelineView(on) {
     by("moment").textContent = readable(momentText());
     list("past", alerts(data.incidents), incidentText, (one) => one.id, on.visit);
     list("past-notices", notices(data.incidents), incidentText, (one) => one.id, on.visit);
+    by("planned").hidden = !data.changes.length;
+    by("planned-title").textContent = plural(data.changes.length, "planned change");
     list("changes", data.changes, (one) => `▲ ${changeText(one)}`, (one) => `change ${one.at} ${one.kind} ${one.service}`, on.deploy);
   }
 

@@ -1,8 +1,8 @@
-// A small mesh, or one namespace: services where the layout of the service has them, and their calls as straight lines. Dragging moves
+// The whole mesh, or one namespace: services, or folded namespaces, where the layout of the service has them, and their calls as straight lines. Dragging moves
 // the picture, and the wheel zooms.
 import { BAD, QUIET } from "./severity.js";
 import { head } from "./routes.js";
-import { nodeLabel } from "./scene.js";
+import { isNewCall, isUnusualCall, nodeLabel } from "./scene.js";
 import { boxAround, isFree, textWidth } from "./text.js";
 import { EVERYTHING, namespace } from "./words.js";
 
@@ -13,6 +13,7 @@ const MARGIN = 14, // pixels around the graph
   ASIDE = 6, // pixels from a service to its name
   HEIGHT = 16, // pixels of a name
   SPOTS = [0.5, 0.35, 0.65]; // of the length of a call, where its label may be
+const CROWDED = 300; // services in view, above which only calls that matter are drawn
 const MAX_ZOOM = 60,
   MIN_ZOOM = 0.5,
   STEP = 0.0016, // of the logarithm of the zoom, by a pixel of the wheel
@@ -77,9 +78,10 @@ export function cameraOf(place, moved) {
  */
 export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
   const { nodes, edges } = scene.map,
-    shown = nodes.name.map((name, i) => isShown(scene, name, i)),
+    shown = nodes.name.map((name) => !scene.space || namespace(name) === scene.space),
     { places, circles } = stretch(nodes, shown, stage),
     count = places.filter(Boolean).length,
+    onPath = new Set(scene.path.map((one) => one.edge)),
     first = scene.incident?.suspects[0]?.service,
     isMain = (i) => nodes.name[i] === first || nodes.name[i] === scene.service,
     weigh = (i) => (isMain(i) ? 4e6 : 0) + (nodes.incident[i] ? 1e6 : 0) + 1e3 * Math.min(QUIET + BAD, nodes.deviation[i] ?? 0) + nodes.services[i],
@@ -100,16 +102,11 @@ export function arrangeAll(scene, stage, { zoom, x: left, y: top }) {
   const ways = new Map(
     [...edges.source.keys()]
       .filter((e) => edges.source[e] !== edges.destination[e] && at.has(edges.source[e]) && at.has(edges.destination[e]))
+      .filter((e) => count <= CROWDED || isUnusualCall(scene, e) || isNewCall(scene, e) || onPath.has(e))
       .map((e) => [e, straight(at.get(edges.source[e]), at.get(edges.destination[e]))]),
   );
   const spaces = circles.map((one) => ({ ...one, ...to(one), across: zoom * one.across, down: zoom * one.down }));
   return { kind: "whole", ...stage, at, ways, spaces, taken, root: scene.index.get(first) };
-}
-
-/** Whether the filters let a service through. */
-function isShown({ map: { nodes }, space, unusual, service }, name, i) {
-  if (space && namespace(name) !== space) return false;
-  return !unusual || nodes.unusual[i] > 0 || Boolean(nodes.incident[i]) || name === service;
 }
 
 /** The box of a name right or left of a service, where it is free; a `strong` one is always drawn. */
@@ -127,7 +124,7 @@ function straight(from, to) {
     b = { x: to.x - ux * (to.radius + 2), y: to.y - uy * (to.radius + 2) };
   return {
     line: `M${a.x} ${a.y}L${b.x} ${b.y}`,
-    heads: { source: head(a, -ux, -uy), destination: head(b, ux, uy) },
+    head: head(b, ux, uy),
     spots: SPOTS.map((share) => ({ x: a.x + share * (b.x - a.x), y: a.y + share * (b.y - a.y), room: length - from.radius - to.radius })),
   };
 }

@@ -51,8 +51,8 @@ def test_an_incident_is_one_alert_with_all_details() -> None:
     }
     assert (alert.starts_at, alert.ends_at) == (NOW - timedelta(seconds=120), None)
     assert alert.annotations == {
-        "summary": "Cause uncertain, shop/cart or shop/web: shop/cart has been slower since the deploy of v1.4.2, 40 s "
-        "before: p99 latency 0.08 s to 1.2 s. 2 services affected.",
+        "summary": "Cause uncertain, shop/cart or shop/web: shop/cart has been slow since the deploy of v1.4.2, 40 s "
+        "before: p99 latency 1.2 s, usually 0.08 s. 2 services affected.",
         "kind": "slow",
         "title": "shop/cart",
         "next_step": STEP,

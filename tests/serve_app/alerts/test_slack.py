@@ -84,7 +84,7 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     summary, step, cause, impact, changes, context = opened[1:]
     assert step.startswith("*What to do*\nRoll back v1.4.2 of shop/cart: it was deployed 40 s before this began")
     assert not any(text.startswith("*What to do*") for text in resolved)
-    assert summary.startswith("*Summary*\nCause uncertain, shop/cart or shop/web: shop/cart has been slower")
+    assert summary.startswith("*Summary*\nCause uncertain, shop/cart or shop/web: shop/cart has been slow")
     assert cause.startswith("*Cause*\nshop/cart (0.60): p99 latency 1.2 s")
     assert "\nshop/web (0.30)" in cause
     assert impact == "*Impact*\n2 services affected: shop/cart, shop/web"

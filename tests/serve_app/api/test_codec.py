@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from lab.evaluation.verdict_lines import decode_verdict_line
 from model.snapshot import NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from model.verdict import (
     Incident,
@@ -28,7 +29,6 @@ from model.verdict import (
 from serve_app.api.codec import (
     ERRORS_LISTED,
     decode_snapshot,
-    decode_verdict_line,
     encode_verdict,
     pack_snapshot,
     snapshot_document,

@@ -63,14 +63,14 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
                 reason("p50_latency", 0.4, 0.08, source="shop/web"), reason("error_rate", 0.015, 0, source="shop/web")
             ),
             "slow",
-            "Calls from shop/web to shop/cart are slow: p50 latency 400 ms, usually 80 ms; 1.5% of them fail, usually "
-            "0%",
+            "Calls from shop/web to shop/cart are slow: p50 latency 400 ms, usually 80 ms; 1.5% of the calls from "
+            "shop/web fail, usually 0%",
         ),
         (incident(FAILING), "failing", "shop/cart is failing: 47% of its requests, usually 0.1%"),
         (
             incident(reason("error_rate", 0.47, 0.001, source="shop/web"), SLOW),
             "failing",
-            "47% of the calls from shop/web to shop/cart fail, usually 0.1%; shop/cart is slow: p99 latency 4.1 s, "
+            "Calls from shop/web to shop/cart are failing: 47%, usually 0.1%; shop/cart's p99 latency rose to 4.1 s, "
             "usually 0.08 s",
         ),
         (
@@ -81,53 +81,53 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
         (
             incident(reason("error_rate", 0.8, 0.0, source="shop/web"), reason("error_rate", 0.02, 0.0)),
             "failing",
-            "80% of the calls from shop/web to shop/cart fail, usually 0%",
+            "Calls from shop/web to shop/cart are failing: 80%, usually 0%",
         ),
         (
             incident(reason("memory_utilization", 0.85, 0.4, forecast=LimitForecast(600, 300, 1200)), CPU, SLOW),
             "resources",
-            "shop/cart leaks memory: 85%, usually 40%; it is slow: p99 latency 4.1 s, usually 0.08 s",
+            "shop/cart leaks memory: 85%, usually 40%; its p99 latency rose to 4.1 s, usually 0.08 s",
         ),
         (
             incident(SLOW, reason("memory_utilization", 0.85, 0.8, forecast=LimitForecast(600, 300, 1200)), CPU),
             "resources",
-            "shop/cart leaks memory: 85%, usually 80%; it is slow: p99 latency 4.1 s, usually 0.08 s",
+            "shop/cart leaks memory: 85%, usually 80%; its p99 latency rose to 4.1 s, usually 0.08 s",
         ),
         (
             incident(
                 reason(VANISHED, 0, 40), reason("memory_utilization", 0.97, 0.4, forecast=LimitForecast(0, 0, 60))
             ),
             "gone",
-            "shop/cart has disappeared: no requests, usually 40/s; it leaks memory: 97%, usually 40%",
+            "shop/cart has disappeared: no requests, usually 40/s; its memory utilization rose to 97%, usually 40%",
         ),
         (
             incident(
                 reason("error_rate", 0.6, 0.0, source="shop/web"), reason("p99_latency", 4.1, 0.08, source="shop/web")
             ),
             "failing",
-            "60% of the calls from shop/web to shop/cart fail, usually 0%; they are slow: p99 latency 4.1 s, usually "
-            "0.08 s",
+            "Calls from shop/web to shop/cart are failing: 60%, usually 0%; the p99 latency of the calls from shop/web "
+            "rose to 4.1 s, usually 0.08 s",
         ),
         (incident(reason(VANISHED, 0, 40)), "gone", "shop/cart has disappeared: no requests, usually 40/s"),
         (
             incident(SLOW, FAILING, context=RETRIES),
             "sends_too_many_calls",
-            "shop/cart sends 1.8 times its usual calls; 47% of those to shop/tax fail",
+            "shop/cart sends 1.8 times its usual calls; 47% of its calls to shop/tax fail, usually 0.1%",
         ),
         (
             incident(SLOW, context=RETRIES[:1]),
             "sends_too_many_calls",
-            "shop/cart sends 1.8 times its usual calls; it is slow: p99 latency 4.1 s, usually 0.08 s",
+            "shop/cart sends 1.8 times its usual calls; its p99 latency rose to 4.1 s, usually 0.08 s",
         ),
         (
             incident(replace(SLOW, load=12.3)),
             "overloaded",
-            "shop/cart gets 12 times its usual requests; it is slow: p99 latency 4.1 s, usually 0.08 s",
+            "shop/cart gets 12 times its usual requests; its p99 latency rose to 4.1 s, usually 0.08 s",
         ),
         (
             incident(SLOW, context=(CPU,)),
             "resources",
-            "shop/cart uses more CPU: 92%, usually 35%; it is slow: p99 latency 4.1 s, usually 0.08 s",
+            "shop/cart uses more CPU: 92%, usually 35%; its p99 latency rose to 4.1 s, usually 0.08 s",
         ),
         (
             incident(FAILING, CPU),
@@ -137,7 +137,7 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
         (
             incident(SLOW, context=(THROTTLED,)),
             "resources",
-            "CPU of shop/cart is throttled in 60% of its periods, usually 5%; it is slow: p99 latency 4.1 s, usually "
+            "CPU of shop/cart is throttled in 60% of its periods, usually 5%; its p99 latency rose to 4.1 s, usually "
             "0.08 s",
         ),
         (
@@ -153,7 +153,7 @@ RETRIES = (reason(SENT, 540.0, 300.0), reason("error_rate", 0.47, 0.001, destina
         (
             incident(reason(MOVED, 35, 0, destination="shop/old"), SLOW),
             "rerouted",
-            "shop/cart makes new calls to shop/old: 35/s; it is slow: p99 latency 4.1 s, usually 0.08 s",
+            "shop/cart makes new calls to shop/old: 35/s; its p99 latency rose to 4.1 s, usually 0.08 s",
         ),
         (
             incident(reason(LOST, 15, 50, source="shop/web")),
@@ -205,7 +205,7 @@ def test_an_unclear_cause_is_called_uncertain_and_two_suspects_are_named() -> No
     assert headline(incident(score=0.1)).startswith(start)
     call = reason("error_rate", 0.6, 0.0, source="shop/web")
     failing = (Suspect("shop/cart", 0.3, (call,)), Suspect("shop/tax", 0.3))
-    start = "Cause uncertain, shop/cart or shop/tax: 60% of the calls from shop/web to shop/cart fail, usually 0%."
+    start = "Cause uncertain, shop/cart or shop/tax: calls from shop/web to shop/cart are failing, 60%, usually 0%."
     assert headline(incident(suspects=failing)).startswith(start)
 
 
@@ -217,19 +217,22 @@ def change(seconds: float, service: str = "shop/cart", kind: str = "deploy", why
 @pytest.mark.parametrize(
     ("near", "text"),
     [
-        (change(40), "shop/cart has been slower since the deploy of v1.4.2, 40 s before: p99 latency 12 ms to 47 ms"),
-        (change(0), "shop/cart has been slower since the deploy of v1.4.2: p99 latency 12 ms to 47 ms"),
+        (
+            change(40),
+            "shop/cart has been slow since the deploy of v1.4.2, 40 s before: p99 latency 47 ms, usually 12 ms",
+        ),
+        (change(0), "shop/cart has been slow since the deploy of v1.4.2: p99 latency 47 ms, usually 12 ms"),
         (
             change(600),
-            "shop/cart has been slower since the deploy of v1.4.2, 10 min before: p99 latency 12 ms to 47 ms",
+            "shop/cart has been slow since the deploy of v1.4.2, 10 min before: p99 latency 47 ms, usually 12 ms",
         ),
         (
             change(40, kind="scale_in", why="fewer users"),
-            "shop/cart has been slower since the scale in (fewer users), 40 s before: p99 latency 12 ms to 47 ms",
+            "shop/cart has been slow since the scale in (fewer users), 40 s before: p99 latency 47 ms, usually 12 ms",
         ),
         (
             change(40, why="x" * 41),
-            "shop/cart has been slower since the deploy, 40 s before: p99 latency 12 ms to 47 ms",
+            "shop/cart has been slow since the deploy, 40 s before: p99 latency 47 ms, usually 12 ms",
         ),
         (change(601), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
         (change(-15), "shop/cart is slow: p99 latency 47 ms, usually 12 ms"),
@@ -244,18 +247,17 @@ def test_a_slow_service_names_its_change_shortly_before(near: NearbyChange, text
 def test_a_failing_service_or_call_names_its_change_shortly_before() -> None:
     changes = (change(60), change(120, why="v1.4.1"))
     assert headline(incident(FAILING, changes=changes)).startswith(
-        "shop/cart has been failing since the deploy of v1.4.2, 60 s before: 0.1% to 47% of its requests. "
+        "shop/cart has been failing since the deploy of v1.4.2, 60 s before: 47% of its requests, usually 0.1%. "
     )
     call = reason("error_rate", 0.6, 0.0, source="shop/web")
     assert headline(incident(call, changes=changes)).startswith(
-        "60% of the calls from shop/web to shop/cart have failed since the deploy of v1.4.2, 60 s before, usually 0%. "
+        "Calls from shop/web to shop/cart have been failing since the deploy of v1.4.2, 60 s before: 60%, usually 0%. "
     )
     slow = incident(reason("p99_latency", 0.047, 0.012, source="shop/web"), changes=changes)
-    numbers = "60 s before: p99 latency 12 ms to 47 ms"
-    text = f"calls from shop/web to shop/cart have been slower since the deploy of v1.4.2, {numbers}"
-    assert headline(slow).lower().startswith(f"{text}. ")
+    text = "alls from shop/web to shop/cart have been slow since the deploy of v1.4.2, 60 s before"
+    assert headline(slow).startswith(f"C{text}: p99 latency 47 ms, usually 12 ms. ")
     suspects = (replace(slow.suspects[0], score=0.5),)
-    assert f": {text}. " in headline(replace(slow, suspects=suspects))
+    assert f": c{text}: p99 latency 47 ms, usually 12 ms. " in headline(replace(slow, suspects=suspects))
 
 
 OUTSIDE = "nothing inside the mesh fails."
@@ -362,7 +364,7 @@ def test_a_notice_has_its_resource_as_the_headline() -> None:
         (Impact(2, 0.004), "2 services affected, below 1% of front-door requests"),
         (Impact(2, 0.0), "2 services affected"),
         (Impact(2, 0.5, 0.12), "2 services affected, 12% of front-door requests fail or are slow"),
-        (Impact(2, 0.5, 0.001), "2 services affected, 50% of front-door requests"),
+        (Impact(2, 0.5, 0.001), "2 services affected, hardly any front-door requests fail or are slow"),
     ],
 )
 def test_impacts_in_words(impact: Impact, text: str) -> None:
@@ -402,11 +404,11 @@ def shared(metric: str, observed: float, score: float = 0.9) -> Incident:
     [
         (
             shared("outgoing_errors", 0.6),
-            "Calls out of shop/cart fail on the way, though what it calls is well: 60%, usually 1%",
+            "Calls out of shop/cart are failing on the way: 60%, usually 1%, though what it calls is well",
         ),
         (
             shared("namespace_outgoing_errors", 0.6),
-            "Calls out of all services of namespace shop fail on the way: 60%, usually 1%",
+            "Calls out of all services of namespace shop are failing on the way: 60%, usually 1%",
         ),
         (
             shared("namespace_incoming_latency", 0.6),
@@ -422,6 +424,6 @@ def test_services_of_a_namespace_that_share_a_cause_are_one_suspect() -> None:
     made = shared("namespace_outgoing_errors", 0.6, score=0.5)
     first = made.suspects[0]
     alike = replace(made, suspects=(first, replace(first, service="shop/search", score=0.4)))
-    assert headline(alike).startswith("Calls out of all services of namespace shop fail")
+    assert headline(alike).startswith("Calls out of all services of namespace shop are failing")
     other = replace(made, suspects=(first, replace(first, service="data/store", score=0.4)))
     assert headline(other).startswith("Cause uncertain")

@@ -20,7 +20,7 @@ from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, Serv
 from model.verdict import ClusterEvent
 from serve_app.alerts.links import LEAD, Links
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
-from serve_app.web.details import MAX_EARLIER, MAX_NEIGHBOURS, MAX_SNAPSHOTS, span
+from serve_app.web.details import MAX_NEIGHBOURS, MAX_SNAPSHOTS, span
 from serve_app.web.documents import DetailsDocument
 from serve_app.web.history import instant
 from serve_app.web.period import Subject
@@ -162,7 +162,8 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(seen
     assert incident.open
     assert incident.headline
     assert incident.kind == "slow"
-    assert SNAPSHOTS[FAULT_FROM].observed_at <= incident.first <= SNAPSHOTS[FAULT_FROM + 7].observed_at
+    assert SNAPSHOTS[FAULT_FROM - 2].observed_at <= incident.since <= SNAPSHOTS[FAULT_FROM + 7].observed_at
+    assert incident.last > SNAPSHOTS[FAULT_TO - 1].observed_at, "its end, which is known by now"
     assert [one.id for one in after.incidents] == [one.id for one in during.incidents]
     assert not any(one.open for one in after.incidents)
     assert after.incidents[0].headline == incident.headline, "not that it was recovering at its end"
@@ -180,26 +181,25 @@ def test_incidents_say_which_role_the_service_has_and_whether_they_are_open(seen
     assert {of_calls for of_calls, _ in listed.values()} == {True, False}, "of affected callers only"
 
 
-def test_earlier_incidents_come_from_the_archive(watched_mesh: Watched) -> None:
+def test_incidents_from_before_the_kept_snapshots_are_listed_too(watched_mesh: Watched) -> None:
     """A week later, when no kept verdict has them."""
     later = [replace(one, observed_at=one.observed_at + timedelta(days=7)) for one in SNAPSHOTS[:12]]
     watched_mesh.see(MESH, SNAPSHOTS[: FAULT_TO + 2])
     (incident,) = (one for one in read(watched_mesh, SLOW).incidents if one.role == "first_suspect")
-    assert incident.id not in {one.id for one in read(watched_mesh, SLOW).earlier_incidents}, "each only once"
     watched_mesh.see(MESH, [*SNAPSHOTS[FAULT_TO + 2 :], *later], window=12)
     found = read(watched_mesh, SLOW)
     inside = {*json.loads(watched_mesh.incidents.detail(MESH, incident.id))["affected"]}
     caller = next(one.service for one in found.callers if one.service in inside)
     affected, calls = read(watched_mesh, caller), read(watched_mesh, SLOW, caller)
     calm = read(watched_mesh, DEPLOYED)
-    assert found.incidents == []
-    (earlier,) = (one for one in found.earlier_incidents if one.id == incident.id)
+    (earlier,) = (one for one in found.incidents if one.id == incident.id)
     assert (earlier.since, earlier.role, earlier.kind) == (incident.since, "first_suspect", "slow")
     assert earlier.headline
-    assert len(found.earlier_incidents) <= MAX_EARLIER
-    assert incident.id in {one.id for one in affected.earlier_incidents}
-    assert incident.id in {one.id for one in calls.earlier_incidents}
-    assert incident.id not in {one.id for one in calm.earlier_incidents}
+    assert earlier.last < found.times[0]
+    assert not earlier.open
+    assert incident.id in {one.id for one in affected.incidents}
+    assert incident.id in {one.id for one in calls.incidents}
+    assert incident.id not in {one.id for one in calm.incidents}
 
 
 def test_a_change_is_listed_at_its_service_only(seen_mesh: Watched) -> None:

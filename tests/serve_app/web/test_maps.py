@@ -46,7 +46,7 @@ def draw_map(
     )
     moment = ScoredSnapshot(mesh, Deviations(services, calls), judgement)
     names = (*mesh.node_ids, *gone_services(moment))
-    layout = arrange(names, mesh.edge_index, np.ones(mesh.num_edges))
+    layout = arrange(names, mesh.edge_index)
     document = map_document(moment, layout, before, expand)
     assert b"NaN" not in document
     return MapDocument.model_validate_json(document), moment
@@ -87,7 +87,6 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
     assert drawn.nodes.services == [1] * 4
     assert drawn.nodes.gone == [False] * 4
     assert drawn.nodes.silent == [True] * 4, "none of the services has a metric of its own"
-    assert drawn.nodes.suspicion == [0.1, None, None, 0.8]
     assert drawn.nodes.incident == [None, "other", "worse", "worse"], "a service in two incidents shows the worse one"
     expected = [None if np.isnan(d) else round(float(d), 2) for d in moment.deviations.services]
     assert drawn.nodes.deviation == expected
@@ -148,6 +147,10 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
     for name, deviation in zip(drawn.nodes.name, drawn.nodes.deviation, strict=True):
         of = moment.deviations.services[spaces == name.removesuffix("/*")]
         assert deviation == round(float(np.nanmax(of)), 2)
+    assert sum(drawn.nodes.unusual) == np.count_nonzero(np.nan_to_num(moment.deviations.services) > 3)
+    received, sent = (np.bincount(ends, mesh.edge_features[:, 0], mesh.num_nodes) for ends in mesh.edge_index[::-1])
+    traffic = np.where(received > 0, received, sent).sum()
+    assert sum(drawn.nodes.requests_per_second) == pytest.approx(traffic, rel=1e-3)
     ends = spaces[mesh.edge_index]
     for s, d, rate, deviation in zip(
         drawn.edges.source, drawn.edges.destination, drawn.edges.requests_per_second, drawn.edges.deviation, strict=True
@@ -158,29 +161,6 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
         assert rate == pytest.approx(float(mesh.edge_features[between, 0].sum()), abs=0.01)
         assert deviation == round(float(np.nanmax(moment.deviations.calls[between])), 2)
     assert len(drawn.edges.source) == 6, "all ordered pairs of three namespaces, without the calls inside one"
-
-
-def test_a_large_mesh_has_its_namespaces_with_all_their_services() -> None:
-    mesh = large()
-    judgement = verdict(incident("worse", "pay/s0", "pay/s1"), incident("other", "pay/s2"), suspects={"pay/s0": 0.8})
-    drawn, moment = draw_map(mesh, judgement, "shop")
-    spaces = drawn.namespaces
-    assert spaces is not None
-    assert dict(zip(spaces.name, spaces.services, strict=True)) == LARGE, "whatever has a node of its own"
-    of = np.array([namespace_of(name) for name in mesh.node_ids])
-    scores = np.nan_to_num(moment.deviations.services)
-    for i, name in enumerate(spaces.name):
-        assert spaces.unusual[i] == np.count_nonzero(scores[of == name] > 3)
-        assert spaces.silent[i] == LARGE[name], "no service has a metric of its own"
-        assert spaces.deviation[i] == round(float(scores[of == name].max()), 2)
-    assert spaces.incident == [None, "worse", None]
-    received = np.bincount(mesh.edge_index[1], mesh.edge_features[:, 0], mesh.num_nodes)
-    sent = np.bincount(mesh.edge_index[0], mesh.edge_features[:, 0], mesh.num_nodes)
-    traffic = np.where(received > 0, received, sent)
-    for i, name in enumerate(spaces.name):
-        assert spaces.requests_per_second[i] == pytest.approx(traffic[of == name].sum(), abs=0.01)
-    assert sum(drawn.nodes.requests_per_second) == pytest.approx(traffic.sum(), rel=1e-3)
-    assert draw_map(SMALL, verdict())[0].namespaces is None
 
 
 def test_the_error_rate_of_folded_calls_is_that_of_their_requests() -> None:
@@ -222,7 +202,6 @@ def test_services_of_an_incident_and_beside_it_have_nodes_of_their_own() -> None
     count = dict(zip(drawn.nodes.name, drawn.nodes.services, strict=True))
     assert count == {"shop/s0": 1, "shop/s1": 1, "shop/*": 88, "pay/s0": 1, "pay/*": 89, "batch/s0": 1, "batch/*": 89}
     at = {name: i for i, name in enumerate(drawn.nodes.name)}
-    assert drawn.nodes.suspicion[at["shop/s0"]] == 0.8
     assert [drawn.nodes.incident[at[name]] for name in ("shop/s0", "pay/s0", "pay/*")] == ["x", "x", None]
     ends = {
         (drawn.nodes.name[s], drawn.nodes.name[d])
@@ -258,8 +237,6 @@ def test_a_folded_namespace_shows_its_worst_service(monkeypatch: pytest.MonkeyPa
     )
     drawn, _ = draw_map(large(), judgement)
     assert drawn.collapsed == sorted(LARGE)
-    at = drawn.nodes.name.index("batch/*")
-    assert (drawn.nodes.suspicion[at], drawn.nodes.incident[at]) == (0.8, "worse")
     assert drawn.nodes.gone == [False] * 3
 
 

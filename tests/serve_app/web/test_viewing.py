@@ -139,7 +139,6 @@ def test_a_vanished_service_is_drawn_at_its_last_position(watched_mesh: Watched)
     drawn = read_map(watched_mesh)
     at = drawn.nodes.name.index(culprit)
     assert (drawn.nodes.gone[at], drawn.nodes.deviation[at]) == (True, None)
-    assert drawn.nodes.suspicion[at] is not None
     assert places(drawn)[culprit] == before[culprit]
     last = next(s for s in reversed(snapshots) if culprit in s.node_ids)
     callers = {last.node_ids[s] for s, d in last.edge_index.T if last.node_ids[d] == culprit} & set(drawn.nodes.name)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from model.verdict import IncidentKind, Severity
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.base import MAX_TEAM, AskedService, Id, Instant, Text
-from serve_app.api.schemas.incidents import IncidentDetailDocument, IncidentsDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
@@ -66,11 +66,11 @@ async def incidents(
 
 @router.get(
     "/v1/meshes/{mesh}/incidents/{incident}",
-    response_model=IncidentDetailDocument,
+    response_model=ArchivedIncidentDocument,
     responses=errors_of_mesh(UnknownIncident),
 )
 async def incident(mesh: MeshName, incident: IncidentId, backend: UseBackend) -> Response:
-    """An incident, open or archived, at its highest score, with the scores of its time."""
+    """An incident, open or archived, at its highest score."""
     return json_response(await backend.ask(backend.of(mesh).incidents.detail, mesh, incident))
 
 

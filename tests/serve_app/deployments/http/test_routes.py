@@ -1,4 +1,4 @@
-"""Routes of a running service besides pushing: scoring without storing, verdicts, plan, graph, model."""
+"""Routes of a running service besides pushing: scoring without storing, verdicts, graph, model."""
 
 from typing import Any
 

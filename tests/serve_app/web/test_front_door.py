@@ -1,0 +1,71 @@
+"""The traffic of users, and the way from the front door to the cause of an incident."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric
+from serve_app.web.documents import MapFrontDoor
+from serve_app.web.front_door import MAX_SNAPSHOTS, front_door, way_in
+from serve_app.web.graph.propagation import spread
+from tests.builders import AT, mesh_of
+
+CALLS = {("shop/web", "shop/cart"): 30.0, ("shop/cart", "shop/db"): 30.0, ("shop/api", "shop/cart"): 10.0}
+MESH = mesh_of(["shop/web", "shop/api", "shop/cart", "shop/db"], CALLS)
+
+
+def snapshot(at: int, errors: float = 0.01) -> MeshSnapshot:
+    """Return the mesh with an entry point that is measured itself, and one that only its calls are measured of."""
+    nodes, node_observed = MESH.node_features.copy(), MESH.node_observed.copy()
+    edges, edge_observed = MESH.edge_features.copy(), MESH.edge_observed.copy()
+    measured = [NodeMetric.REQUEST_RATE, NodeMetric.ERROR_RATE, NodeMetric.P99_LATENCY]
+    nodes[0, measured], node_observed[0, measured] = (60.0, errors, 0.2), True
+    api = [source == 1 for source in MESH.edge_index[0]]
+    columns = [EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY]
+    edges[np.ix_(api, columns)], edge_observed[np.ix_(api, columns)] = (0.5, 0.9), True
+    return replace(
+        MESH, node_features=nodes, node_observed=node_observed, edge_features=edges, edge_observed=edge_observed,
+        observed_at=AT + timedelta(seconds=15 * at),
+    )  # fmt: skip
+
+
+def door(*snapshots: MeshSnapshot, trouble_at: int | None = None) -> MapFrontDoor:
+    since = None if trouble_at is None else AT + timedelta(seconds=15 * trouble_at)
+    return MapFrontDoor.model_validate(front_door(snapshots, since))
+
+
+def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> None:
+    found = door(snapshot(0))
+    observed = {one.metric: one.observed for one in found.metrics}
+    assert observed["request_rate"] == [70.0]
+    assert observed["error_rate"] == [pytest.approx((60 * 0.01 + 10 * 0.5) / 70, rel=1e-3)]
+    assert observed["p99_latency"] == [pytest.approx((60 * 0.2 + 10 * 0.9) / 70, rel=1e-3)]
+
+
+def test_usual_is_what_was_before_the_incident() -> None:
+    calm, bad = [snapshot(at) for at in range(10)], [snapshot(at, errors=0.9) for at in range(10, 40)]
+    found = door(*calm, *bad, trouble_at=10)
+    errors = next(one for one in found.metrics if one.metric == "error_rate")
+    assert errors.high[-1] == pytest.approx(errors.observed[0])
+    assert errors.observed[-1] == pytest.approx((60 * 0.9 + 10 * 0.5) / 70, rel=1e-3)
+    assert len(found.times) == len(errors.low) == 40
+    assert len(door(*calm * 10).times) == MAX_SNAPSHOTS
+
+
+def test_without_requests_from_outside_nothing_is_observed() -> None:
+    circle = mesh_of(["a/x", "a/y"], {("a/x", "a/y"): 1.0, ("a/y", "a/x"): 1.0})
+    assert [one.observed for one in door(circle).metrics] == [[None]] * 3
+
+
+def way(first: str, affected: set[str]) -> list[str]:
+    rates = MESH.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
+    hops = spread(first, affected, MESH.node_ids, MESH.edge_index, rates)
+    return way_in(first, hops, MESH.node_ids, MESH.edge_index)
+
+
+def test_the_way_goes_from_an_entry_point_through_affected_services() -> None:
+    assert way("shop/db", {"shop/web", "shop/cart"}) == ["shop/web", "shop/cart", "shop/db"]
+    assert way("shop/web", set()) == ["shop/web"]
+    assert way("shop/db", {"shop/web"}) == [], "it has not reached an entry point"
