@@ -298,6 +298,19 @@ async def start_notifier(
             await running
 
 
+@asynccontextmanager
+async def sending(
+    kind: str, behaviour: Any, directory: Path, clock: Callable[[], datetime] = lambda: NOW, **more: Any
+) -> AsyncIterator[tuple[StandIn, AlertDelivery, PrometheusInstruments]]:
+    """Run a notifier that is patient with its one receiver. ``kind``: ``alertmanagers`` or ``webhooks``."""
+    chosen = {"deadline_seconds": PATIENT, **more}
+    async with (
+        start_endpoints(behaviour) as (server,),
+        start_notifier(receivers(**{kind: [server]}, **chosen), directory, clock) as (notifier, instruments),
+    ):
+        yield server, notifier, instruments
+
+
 def saved(directory: Path) -> AlertState:
     """Return the state of notifications in a directory, as another process reads it."""
     with closing(open_store(StoreSettings(path=directory))) as store:

@@ -30,6 +30,7 @@ from tests.serve_app.alerts.alerting import (
     receivers,
     resend_after,
     saved,
+    sending,
     start_endpoints,
     start_notifier,
     until_counted,
@@ -53,13 +54,7 @@ def _any(test: Callable[[Any], bool]) -> Callable[[list[Request]], bool]:
 
 
 async def test_an_alert_has_the_format_of_alertmanager(tmp_path: Path) -> None:
-    async with (
-        start_endpoints(200) as (server,),
-        start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
-            notifier,
-            instruments,
-        ),
-    ):
+    async with sending("alertmanagers", 200, tmp_path) as (server, notifier, instruments):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     (alert,) = request.json
@@ -71,10 +66,7 @@ async def test_an_alert_has_the_format_of_alertmanager(tmp_path: Path) -> None:
 
 async def test_an_alert_has_the_team_for_routing_and_the_contact_for_people(tmp_path: Path) -> None:
     owned = replace(incident("a"), owner=Owner("checkout", "#checkout"))
-    async with (
-        start_endpoints(200) as (server,),
-        start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
-    ):
+    async with sending("alertmanagers", 200, tmp_path) as (server, notifier, _):
         accept(notifier, "shop", verdict(owned, incident("b", "pay/bank")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     first, second = sorted(request.json, key=lambda alert: str(alert["labels"]["incident"]))
@@ -84,13 +76,7 @@ async def test_an_alert_has_the_team_for_routing_and_the_contact_for_people(tmp_
 
 
 async def test_a_rise_in_severity_is_one_post(tmp_path: Path) -> None:
-    async with (
-        start_endpoints(200) as (server,),
-        start_notifier(receivers([server], deadline_seconds=PATIENT), tmp_path) as (
-            notifier,
-            _,
-        ),
-    ):
+    async with sending("alertmanagers", 200, tmp_path) as (server, notifier, _):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         await server.until(lambda requests: len(requests) == 1)
         accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
@@ -104,11 +90,9 @@ async def test_an_unchanged_alert_is_posted_again_with_a_later_end(tmp_path: Pat
     def clock() -> datetime:
         return NOW + timedelta(milliseconds=next(ticks))
 
-    async with start_endpoints(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
-        async with start_notifier(to, tmp_path, clock) as (notifier, _):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            requests = await server.until(lambda requests: len(requests) == 3)
+    async with sending("alertmanagers", 200, tmp_path, clock, timing=resend_after()) as (server, notifier, _):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        requests = await server.until(lambda requests: len(requests) == 3)
     ends = [_at(request.json[0]["endsAt"]) for request in requests]
     assert ends == sorted(set(ends))
     assert len({request.json[0]["startsAt"] for request in requests}) == 1
@@ -116,37 +100,33 @@ async def test_an_unchanged_alert_is_posted_again_with_a_later_end(tmp_path: Pat
 
 async def test_without_verdicts_alerts_expire(tmp_path: Path) -> None:
     now = [NOW]
-    async with start_endpoints(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
-        async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            accept(notifier, "pay", verdict(incident("b")), NOW)
-            await server.until(_any(lambda request: len(request.json) == 2))
-            now[0] = NOW + timedelta(minutes=6)
-            accept(notifier, "pay", verdict(incident("b"), at=now[0]), now[0])
-            before = len(await server.until(_any(lambda request: len(request.json) == 1)))
-            await server.until(lambda requests: len(requests) >= before + 2)
-            assert {a["labels"]["mesh"] for r in server.requests[before:] for a in r.json} == {"pay"}
-            # A receiver that recovers gets everything at once, unchanged.
-            accept(notifier, "shop", verdict(incident("a"), at=now[0]), now[0])
-            requests = await server.until(_any(lambda r: r in server.requests[before:] and len(r.json) == 2))
+    async with sending("alertmanagers", 200, tmp_path, lambda: now[0], timing=resend_after()) as (server, notifier, _):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        accept(notifier, "pay", verdict(incident("b")), NOW)
+        await server.until(_any(lambda request: len(request.json) == 2))
+        now[0] = NOW + timedelta(minutes=6)
+        accept(notifier, "pay", verdict(incident("b"), at=now[0]), now[0])
+        before = len(await server.until(_any(lambda request: len(request.json) == 1)))
+        await server.until(lambda requests: len(requests) >= before + 2)
+        assert {a["labels"]["mesh"] for r in server.requests[before:] for a in r.json} == {"pay"}
+        # A receiver that recovers gets everything at once, unchanged.
+        accept(notifier, "shop", verdict(incident("a"), at=now[0]), now[0])
+        requests = await server.until(_any(lambda r: r in server.requests[before:] and len(r.json) == 2))
     names = {str(a["labels"]) for r in requests for a in r.json if a["labels"]["mesh"] == "shop"}
     assert len(names) == 1
 
 
 async def test_an_end_is_posted_until_the_clocks_cannot_disagree(tmp_path: Path) -> None:
     now = [NOW]
-    async with start_endpoints(200) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
-        async with start_notifier(to, tmp_path, lambda: now[0]) as (notifier, _):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            await server.until(lambda requests: len(requests) == 1)
-            accept(notifier, "shop", verdict(), NOW)
-            await server.until(lambda requests: sum(_severities(r) == [("minor", True)] for r in requests) >= 3)
-            now[0] = NOW + timedelta(minutes=2)  # the end is posted no more often than necessary
-            await eventually(lambda: saved(tmp_path).ended == () and not firing(saved(tmp_path)))
-            count = len(server.requests)
-        assert len(server.requests) == count
+    async with sending("alertmanagers", 200, tmp_path, lambda: now[0], timing=resend_after()) as (server, notifier, _):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        await server.until(lambda requests: len(requests) == 1)
+        accept(notifier, "shop", verdict(), NOW)
+        await server.until(lambda requests: sum(_severities(r) == [("minor", True)] for r in requests) >= 3)
+        now[0] = NOW + timedelta(minutes=2)  # the end is posted no more often than necessary
+        await eventually(lambda: saved(tmp_path).ended == () and not firing(saved(tmp_path)))
+        count = len(server.requests)
+    assert len(server.requests) == count
 
 
 def _are_at_least(count: int, requests: Sequence[Request]) -> bool:
@@ -169,10 +149,7 @@ async def test_one_hanging_replica_does_not_delay_the_others(tmp_path: Path) -> 
 @pytest.mark.parametrize("trouble", [503, 500, 429, "half", "close", "hang"])
 async def test_a_replica_that_recovers_gets_the_current_alerts(trouble: int | str, tmp_path: Path) -> None:
     now: list[int | str] = [trouble]
-    async with (
-        start_endpoints(lambda request: now[0]) as (server,),
-        start_notifier(receivers([server]), tmp_path) as (notifier, _),
-    ):
+    async with sending("alertmanagers", lambda _: now[0], tmp_path, deadline_seconds=0.5) as (server, notifier, _):
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
         await server.until(lambda requests: len(requests) >= 2)
         accept(notifier, "shop", verdict(incident("a", severity="critical")), NOW)
@@ -200,13 +177,11 @@ async def test_one_refused_alert_does_not_stop_the_others(tmp_path: Path, caplog
     def behaviour(request: Request) -> int:
         return 400 if any(alert["labels"]["incident"] == "b" for alert in request.json) else 200
 
-    async with start_endpoints(behaviour) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, timing=resend_after())
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
-            await server.until(lambda requests: sum(len(r.json) == 2 for r in requests) >= 2)
-            assert metric_value(instruments, DROPPED, receiver="alertmanager", reason="refused") == 1
-            assert notifier.count_waiting()["alertmanager"] == 0
+    async with sending("alertmanagers", behaviour, tmp_path, timing=resend_after()) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(*(incident(name, f"shop/{name}") for name in "abc")), NOW)
+        await server.until(lambda requests: sum(len(r.json) == 2 for r in requests) >= 2)
+        assert metric_value(instruments, DROPPED, receiver="alertmanager", reason="refused") == 1
+        assert notifier.count_waiting()["alertmanager"] == 0
     posts = [{alert["labels"]["incident"] for alert in request.json} for request in server.requests]
     assert posts[0] == {"a", "b", "c"}
     assert posts[1:4] == [{"a"}, {"b"}, {"c"}]  # to find which one
@@ -218,12 +193,11 @@ async def test_an_alert_that_fails_with_500_is_skipped_if_others_are_taken(tmp_p
     def behaviour(request: Request) -> int:
         return 500 if any(alert["labels"]["incident"] == "b" for alert in request.json) else 200
 
-    async with start_endpoints(behaviour) as (server,):
-        async with start_notifier(receivers([server]), tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
-            await until_counted(1, instruments, DROPPED, receiver="alertmanager", reason="set_aside")
-            await eventually(lambda: notifier.count_waiting()["alertmanager"] == 0)
-        assert metric_value(instruments, "tagae_notices_sent_total", receiver="alertmanager") == 2
+    async with sending("alertmanagers", behaviour, tmp_path) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+        await until_counted(1, instruments, DROPPED, receiver="alertmanager", reason="set_aside")
+        await eventually(lambda: notifier.count_waiting()["alertmanager"] == 0)
+    assert metric_value(instruments, "tagae_notices_sent_total", receiver="alertmanager") == 2
     assert len(server.requests) == 5, "all together, then each by itself, and the bad one again"
 
 
@@ -234,25 +208,23 @@ async def test_an_alertmanager_that_fails_loses_no_alert(tmp_path: Path) -> None
         seen.append(request)
         return 500 if len(seen) <= 20 else 200
 
-    async with start_endpoints(behaviour) as (server,):
-        async with start_notifier(receivers([server]), tmp_path) as (notifier, instruments):
-            named = [incident(f"i{i}", f"shop/s{i}") for i in range(12)]
-            accept(notifier, "shop", verdict(*named), NOW)
-            await until_counted(12, instruments, "tagae_notices_sent_total", receiver="alertmanager")
-        assert metric_value(instruments, DROPPED) == 0
+    async with sending("alertmanagers", behaviour, tmp_path) as (_, notifier, instruments):
+        named = [incident(f"i{i}", f"shop/s{i}") for i in range(12)]
+        accept(notifier, "shop", verdict(*named), NOW)
+        await until_counted(12, instruments, "tagae_notices_sent_total", receiver="alertmanager")
+    assert metric_value(instruments, DROPPED) == 0
 
 
 @pytest.mark.parametrize(("status", "reason"), [(404, "refused"), (301, "refused"), (401, "forbidden")])
 async def test_a_refused_alert_is_not_retried_unchanged(status: int, reason: str, tmp_path: Path) -> None:
-    async with start_endpoints(status) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            await server.until(lambda requests: len(requests) == 1)
-            accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
-            await eventually(lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
-            await eventually(lambda: notifier.count_waiting()["alertmanager"] == 2)
-            assert len(server.requests) == 1
+    more: dict[str, Any] = {"backoff": Backoff(0.01, 3600.0), "drain_seconds": 0.0}
+    async with sending("alertmanagers", status, tmp_path, **more) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        await server.until(lambda requests: len(requests) == 1)
+        accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
+        await eventually(lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason=reason) > 0)
+        await eventually(lambda: notifier.count_waiting()["alertmanager"] == 2)
+        assert len(server.requests) == 1
 
 
 async def test_retry_after_is_respected(tmp_path: Path) -> None:
@@ -260,14 +232,12 @@ async def test_retry_after_is_respected(tmp_path: Path) -> None:
     assert Backoff(1.0, 60.0).seconds(1, retry_after_seconds=9999.0) == 60.0
     for failures, most in ((1, 1.0), (2, 2.0), (5, 16.0), (7, 60.0), (5000, 60.0)):
         assert most / 2 <= Backoff(1.0, 60.0).seconds(failures) <= most
-    async with start_endpoints((429, {"retry-after": "3600"})) as (server,):
-        to = receivers([server], deadline_seconds=PATIENT, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            await eventually(
-                lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="overloaded") > 0
-            )
-            assert len(server.requests) == 1
+    async with sending(
+        "alertmanagers", (429, {"retry-after": "3600"}), tmp_path, backoff=Backoff(0.01, 3600.0), drain_seconds=0.0
+    ) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        await eventually(lambda: metric_value(instruments, FAILED, receiver="alertmanager", reason="overloaded") > 0)
+        assert len(server.requests) == 1
 
 
 def test_batches_keep_an_incident_together() -> None:

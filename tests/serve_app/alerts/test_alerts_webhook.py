@@ -16,7 +16,6 @@ from serve_app.alerts.receivers.webhook import signature
 from serve_app.net.backoff import Backoff
 from tests.serve_app.alerts.alerting import (
     NOW,
-    PATIENT,
     Request,
     accept,
     eventually,
@@ -24,6 +23,7 @@ from tests.serve_app.alerts.alerting import (
     metric_value,
     receivers,
     resend_after,
+    sending,
     start_endpoints,
     start_notifier,
     until_counted,
@@ -38,10 +38,7 @@ def _events(requests: list[Request]) -> list[tuple[str, str]]:
 
 
 async def test_an_event_has_all_fields(tmp_path: Path) -> None:
-    async with (
-        start_endpoints(200) as (server,),
-        start_notifier(receivers(webhooks=[server], deadline_seconds=PATIENT), tmp_path) as (notifier, _),
-    ):
+    async with sending("webhooks", 200, tmp_path) as (server, notifier, _):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         (request,) = await server.until(lambda requests: len(requests) == 1)
     document = request.json
@@ -69,14 +66,12 @@ async def test_an_event_has_all_fields(tmp_path: Path) -> None:
 async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("first secret\n")
-    async with start_endpoints(200) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
-        async with start_notifier(to, tmp_path) as (notifier, _):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            await server.until(lambda requests: len(requests) == 1)
-            key.write_text("second secret\n")  # rotated: used from the next request
-            accept(notifier, "shop", verdict(), NOW)
-            requests = await server.until(lambda requests: len(requests) == 2)
+    async with sending("webhooks", 200, tmp_path, secret_file=key) as (server, notifier, _):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        await server.until(lambda requests: len(requests) == 1)
+        key.write_text("second secret\n")  # rotated: used from the next request
+        accept(notifier, "shop", verdict(), NOW)
+        requests = await server.until(lambda requests: len(requests) == 2)
     for request, secret in zip(requests, (b"first secret", b"second secret"), strict=True):
         at, _, given = request.headers["tagae-signature"].partition(",v1=")
         signed = at.removeprefix("t=").encode() + b"." + request.body
@@ -86,14 +81,12 @@ async def test_the_signature_is_of_time_and_body(tmp_path: Path) -> None:
 
 async def test_events_wait_for_a_missing_secret(tmp_path: Path) -> None:
     key = tmp_path / "key"
-    async with start_endpoints(200) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT, secret_file=key)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            await eventually(lambda: metric_value(instruments, FAILED, receiver="webhook", reason="secret") > 0)
-            assert server.requests == []
-            key.write_text("secret")
-            (request,) = await server.until(lambda requests: len(requests) == 1)
+    async with sending("webhooks", 200, tmp_path, secret_file=key) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        await eventually(lambda: metric_value(instruments, FAILED, receiver="webhook", reason="secret") > 0)
+        assert server.requests == []
+        key.write_text("secret")
+        (request,) = await server.until(lambda requests: len(requests) == 1)
     assert "tagae-signature" in request.headers
 
 
@@ -106,10 +99,7 @@ async def test_events_arrive_in_order_despite_failures(trouble: int | str, tmp_p
         seen.append(request)
         return trouble if len(seen) % 2 else 200
 
-    async with (
-        start_endpoints(behaviour) as (server,),
-        start_notifier(receivers(webhooks=[server]), tmp_path) as (notifier, _),
-    ):
+    async with sending("webhooks", behaviour, tmp_path, deadline_seconds=0.5) as (server, notifier, _):
         accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
         accept(notifier, "shop", verdict(incident("a", severity="major"), incident("b", "pay/bank")), NOW)
         accept(notifier, "shop", verdict(incident("a", "shop/cart", "pay/bank", severity="major", age=300)), NOW)
@@ -129,12 +119,12 @@ async def test_events_arrive_in_order_despite_failures(trouble: int | str, tmp_p
 
 @pytest.mark.parametrize("status", [400, 404, 410, 422])
 async def test_a_refused_event_is_not_retried(status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with start_endpoints(lambda request: status if request.json["incident"]["id"] == "a" else 200) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
-            requests = await server.until(lambda requests: len(requests) == 2)
-        assert metric_value(instruments, DROPPED, receiver="webhook", reason="refused") == 1
+    async with sending(
+        "webhooks", lambda request: status if request.json["incident"]["id"] == "a" else 200, tmp_path
+    ) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank")), NOW)
+        requests = await server.until(lambda requests: len(requests) == 2)
+    assert metric_value(instruments, DROPPED, receiver="webhook", reason="refused") == 1
     assert _events(requests) == [("a", "opened"), ("b", "opened")]
     assert "is not retried" in caplog.text
     assert "/hook" not in caplog.text  # its path may be a secret
@@ -149,13 +139,11 @@ async def test_an_event_that_is_never_taken_holds_up_no_other_incident(
     def behaviour(request: Request) -> int | str:
         return trouble if request.json["incident"]["id"] == "a" else 200
 
-    async with start_endpoints(behaviour) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
-            await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
-            await eventually(lambda: notifier.count_waiting()["webhook"] == 0)
-        assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 2
+    async with sending("webhooks", behaviour, tmp_path) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+        await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
+        await eventually(lambda: notifier.count_waiting()["webhook"] == 0)
+    assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 2
     taken = [name for name, _ in _events(server.requests)]
     assert (taken.count("a"), taken.count("b"), taken.count("c")) == (MAX_FAILURES + 1, 1, 1)
 
@@ -170,12 +158,10 @@ async def test_a_receiver_that_fails_now_and_then_loses_no_event(tmp_path: Path)
         seen[name] += 1
         return 502 if name == "a" and seen[name] < MAX_FAILURES + 3 else 200
 
-    async with start_endpoints(behaviour) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
-            await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
-        assert metric_value(instruments, DROPPED) == 0
+    async with sending("webhooks", behaviour, tmp_path) as (_, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+        await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
+    assert metric_value(instruments, DROPPED) == 0
 
 
 async def test_an_outage_sets_no_event_aside(tmp_path: Path) -> None:
@@ -185,22 +171,21 @@ async def test_an_outage_sets_no_event_aside(tmp_path: Path) -> None:
         seen.append(request.json["incident"]["id"])
         return 500 if len(seen) < 30 else 200
 
-    async with start_endpoints(behaviour) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
-            await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
-        assert metric_value(instruments, DROPPED) == 0
+    async with sending("webhooks", behaviour, tmp_path) as (_, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a"), incident("b", "pay/bank"), incident("c", "pay/card")), NOW)
+        await until_counted(3, instruments, "tagae_notices_sent_total", receiver="webhook")
+    assert metric_value(instruments, DROPPED) == 0
 
 
 async def test_the_newest_event_replaces_one_that_is_never_taken(tmp_path: Path) -> None:
-    async with start_endpoints(lambda request: 500 if request.json["event"] == "opened" else 200) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT)
-        async with start_notifier(to, tmp_path) as (notifier, instruments):
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            accept(notifier, "shop", verdict(), NOW)
-            await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
-        assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 1
+    def behaviour(request: Request) -> int:
+        return 500 if request.json["event"] == "opened" else 200
+
+    async with sending("webhooks", behaviour, tmp_path) as (server, notifier, instruments):
+        accept(notifier, "shop", verdict(incident("a")), NOW)
+        accept(notifier, "shop", verdict(), NOW)
+        await until_counted(1, instruments, DROPPED, receiver="webhook", reason="set_aside")
+    assert metric_value(instruments, "tagae_notices_sent_total", receiver="webhook") == 1
     assert [event for _, event in _events(server.requests)] == ["opened"] * MAX_FAILURES_ALONE + ["resolved"]
 
 

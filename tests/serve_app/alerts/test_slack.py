@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 from serve_app.alerts.receivers.slack import MAX_TEXT, MAX_TITLE, slack_message
 from tests.serve_app.alerts.alerting import (
     NOW,
-    PATIENT,
     accept,
     change,
     incident,
     notice,
-    receivers,
-    start_endpoints,
-    start_notifier,
+    sending,
     verdict,
 )
 
@@ -70,13 +67,11 @@ def test_the_team_is_named_and_teams_that_are_affected_too() -> None:
 
 async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
     """Over HTTP, from verdicts: opened, raised, resolved."""
-    async with start_endpoints(200) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT, format="slack")
-        async with start_notifier(to, tmp_path) as (notifier, _):
-            accept(notifier, "shop", verdict(incident("a", changes=(change(),))), NOW)
-            accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
-            accept(notifier, "shop", verdict(), NOW)
-            requests = await server.until(lambda requests: len(requests) == 3)
+    async with sending("webhooks", 200, tmp_path, format="slack") as (server, notifier, _):
+        accept(notifier, "shop", verdict(incident("a", changes=(change(),))), NOW)
+        accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
+        accept(notifier, "shop", verdict(), NOW)
+        requests = await server.until(lambda requests: len(requests) == 3)
     opened, raised, resolved = (texts(request.json) for request in requests)
     assert opened[0] == "Minor incident in shop: shop/cart"
     assert raised[0] == "Now a major incident in shop, was minor: shop/cart"
@@ -98,11 +93,9 @@ async def test_a_channel_follows_an_incident(tmp_path: Path) -> None:
 
 
 async def test_a_notice_is_no_incident(tmp_path: Path) -> None:
-    async with start_endpoints(200) as (server,):
-        to = receivers(webhooks=[server], deadline_seconds=PATIENT, format="slack")
-        async with start_notifier(to, tmp_path) as (notifier, _):
-            accept(notifier, "shop", verdict(notice()), NOW)
-            (request,) = await server.until(lambda requests: len(requests) == 1)
+    async with sending("webhooks", 200, tmp_path, format="slack") as (server, notifier, _):
+        accept(notifier, "shop", verdict(notice()), NOW)
+        (request,) = await server.until(lambda requests: len(requests) == 1)
     title, *others = texts(request.json)
     assert title == "Notice in shop: shop/cart"
     assert "reaches its limit in 40 minutes" in " ".join(others)
