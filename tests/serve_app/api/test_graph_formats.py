@@ -1,7 +1,6 @@
 """The graph of a mesh for other programs has what the JSON form has."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from io import BytesIO
 
 import networkx as nx
@@ -11,13 +10,14 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot, Signal, SignalKind
-from model.verdict import Status, Suspect, Verdict
+from model.verdict import Suspect
 from serve_app.api import graph_formats
 from serve_app.api.codec import encode_verdict
 from serve_app.api.graph_formats import to_networkx, write_graphml
 from serve_app.api.schemas.views import GraphDocument
 from serve_app.api.views import Deviations, graph_document
 from serve_app.errors import InvalidParameter
+from tests.builders import verdict
 
 GONE = "shop/gone"
 
@@ -36,18 +36,8 @@ def document(snapshot: MeshSnapshot) -> GraphDocument:
     services = np.linspace(0, 3, snapshot.num_nodes, dtype=np.float32)
     services[5] = np.nan
     suspects = (Suspect(snapshot.node_ids[1], 0.75, ()), Suspect(GONE, 0.25, ()))
-    verdict = Verdict(
-        observed_at=datetime(2026, 3, 1, 3, tzinfo=UTC),
-        sequence=9,
-        status=Status.NORMAL,
-        mesh_score=1.0,
-        threshold=2.0,
-        probability=0.1,
-        suspects=suspects,
-        incidents=(),
-    )
     deviations = Deviations(services, np.ones(snapshot.num_edges, np.float32))
-    return graph_document(snapshot, deviations, encode_verdict(verdict))
+    return graph_document(snapshot, deviations, encode_verdict(verdict(suspects=suspects)))
 
 
 def test_graphml_is_read_back_as_the_same_graph(document: GraphDocument) -> None:

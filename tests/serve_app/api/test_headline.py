@@ -23,13 +23,12 @@ from model.verdict import (
     NearbyChange,
     Reason,
     Severity,
-    Status,
     Suspect,
-    Verdict,
 )
 from serve_app.api.codec.verdicts import encode_incident, encode_verdict
 from serve_app.api.headline import headline, impact_text
 from serve_app.api.schemas.verdict import IncidentDocument
+from tests.builders import verdict
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 IMPACT = Impact(4, 0.12)
@@ -305,17 +304,7 @@ def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> No
     other = replace(incident(SLOW), id="b")
     assert headline(made, (made, other)) == "Requests to the mesh fell from 3,400/s to 12/s since 03:14 UTC."
     notice = replace(other, severity=Severity.NOTICE)
-    verdict = Verdict(
-        observed_at=NOW,
-        sequence=20,
-        status=Status.ANOMALOUS,
-        mesh_score=7.0,
-        threshold=4.0,
-        probability=0.9,
-        suspects=(),
-        incidents=(),
-    )
-    found = [encode_verdict(replace(verdict, incidents=(made, one))).incidents[0].headline for one in (other, notice)]
+    found = [encode_verdict(verdict(made, one)).incidents[0].headline for one in (other, notice)]
     assert [text.endswith(OUTSIDE) for text in found] == [False, True]
 
 

@@ -18,14 +18,13 @@ from model.verdict import (
     NearbyChange,
     Reason,
     Severity,
-    Status,
     Suspect,
-    Verdict,
 )
 from serve_app.api.codec.verdicts import encode_incident, encode_verdict
 from serve_app.api.headline import headline
 from serve_app.api.next_step import next_step
 from serve_app.api.subject import title
+from tests.builders import verdict
 from tests.serve_app.api.test_headline import (
     CPU,
     FAILING,
@@ -252,17 +251,11 @@ def test_lost_traffic_is_outside_the_mesh_only_if_no_other_alert_is_open() -> No
     assert next_step(made, (made, other)) == (
         "Look at the other open incidents first: they may be why the requests to the mesh fell."
     )
-    verdict = Verdict(
-        observed_at=NOW,
-        sequence=20,
-        status=Status.ANOMALOUS,
-        mesh_score=7.0,
-        threshold=4.0,
-        probability=0.9,
-        suspects=(),
-        incidents=(made, replace(other, severity=Severity.NOTICE)),
+    assert (
+        encode_verdict(verdict(made, replace(other, severity=Severity.NOTICE)))
+        .incidents[0]
+        .next_step.startswith(outside)
     )
-    assert encode_verdict(verdict).incidents[0].next_step.startswith(outside)
 
 
 @pytest.mark.parametrize("metric", [*SignalKind, OVERDUE, "cpu_utilization", "memory_utilization"])

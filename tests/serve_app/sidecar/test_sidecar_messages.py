@@ -36,6 +36,7 @@ from serve_app.sidecar.generated import verdicts_pb2
 from serve_app.sidecar.generated.verdicts_pb2 import Call, Metrics, Service, Signals, Snapshot
 from serve_app.sidecar.messages import snapshot_document, verdict_message
 from serve_app.sidecar.service import STATUS
+from tests.builders import verdict
 
 ROOT = Path(__file__).parents[3]
 PROTO = "serve_app/sidecar/verdicts.proto"
@@ -177,16 +178,7 @@ def test_signals_of_a_snapshot_arrive() -> None:
 
 
 def test_unknown_values_are_absent() -> None:
-    warming = Verdict(
-        observed_at=AT.ToDatetime(tzinfo=UTC),
-        sequence=1,
-        status=Status.WARMING_UP,
-        mesh_score=0.0,
-        threshold=float("inf"),
-        probability=0.1,
-        suspects=(),
-        incidents=(),
-    )
+    warming = verdict(status=Status.WARMING_UP, threshold=float("inf"))
     message = verdict_message(encode_verdict(warming).model_dump_json().encode())
     assert not message.HasField("threshold")
     assert message.status == "warming_up"
