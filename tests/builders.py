@@ -95,7 +95,6 @@ def score_all(
 
 
 def add_model(registry: Registry, path: Path) -> ModelPin:
-    """Add weights to a registry."""
     content = path.read_bytes()
     card = describe(load(path), content)
     registry.add(content, card)

@@ -26,7 +26,6 @@ BOARDS = {path.name: json.loads(path.read_text()) for path in DASHBOARDS}
 
 @cache
 def exported_series() -> set[str]:
-    """Return the names of all series that the service exports."""
     instruments = PrometheusInstruments()
     for metric in METRICS:
         labels: dict[str, Any] = dict.fromkeys(metric.labels, "x")

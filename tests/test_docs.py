@@ -103,7 +103,6 @@ EXAMPLES = [
 
 
 def typed(word: str) -> str:
-    """Return the first block with this word."""
     return next(block.text for block in TYPED if word in block.text)
 
 

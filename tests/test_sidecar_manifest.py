@@ -27,7 +27,6 @@ ENVIRONMENT = {one["name"]: one["value"] for one in SIDECAR["env"]}
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Return the settings in the container."""
     config = tmp_path / "tagae.toml"
     config.write_text(FILE)
     for name, value in (ENVIRONMENT | {"TAGAE_CONFIG": str(config)}).items():

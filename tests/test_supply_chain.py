@@ -26,7 +26,6 @@ def read(name: str) -> str:
 
 
 def pinned_versions(text: str) -> dict[str, str]:
-    """Return versions by normalized name."""
     return {normalize(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)}
 
 

@@ -41,7 +41,6 @@ class RedisPod:
         return command
 
     def is_ready(self) -> bool:
-        """Whether the probe passes."""
         command = self.here(CONTAINER["readinessProbe"]["exec"]["command"])
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 

@@ -34,11 +34,9 @@ class Manifests(NamedTuple):
     documents: list[dict[str, Any]]
 
     def all(self, kind: str) -> list[dict[str, Any]]:
-        """The documents of a kind."""
         return [one for one in self.documents if one["kind"] == kind]
 
     def one(self, kind: str) -> dict[str, Any]:
-        """The only document of a kind."""
         (found,) = self.all(kind)
         return found
 
@@ -49,13 +47,11 @@ class Manifests(NamedTuple):
 
     @property
     def cluster(self) -> dict[str, Any]:
-        """The cluster of its RayService."""
         found: dict[str, Any] = self.one("RayService")["spec"]["rayClusterConfig"]
         return found
 
     @property
     def serve_config(self) -> dict[str, Any]:
-        """The Serve config of its RayService."""
         found: dict[str, Any] = yaml.safe_load(self.one("RayService")["spec"]["serveConfigV2"])
         return found
 
@@ -69,7 +65,6 @@ class Manifests(NamedTuple):
 
 
 def parse(text: str) -> Manifests:
-    """Documents of YAML."""
     return Manifests([document for document in yaml.safe_load_all(text) if document])
 
 

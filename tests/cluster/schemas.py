@@ -63,7 +63,6 @@ def checkable(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def pods(documents: Any) -> Iterator[dict[str, Any]]:
-    """The templates of all pods in these documents, and pods themselves."""
     if isinstance(documents, dict):
         if "containers" in documents.get("spec", {}):
             yield documents

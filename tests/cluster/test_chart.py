@@ -185,7 +185,6 @@ def test_the_chart_has_the_version_of_the_package() -> None:
 
 
 def paths(values: dict[str, Any], schema: dict[str, Any], before: str = "") -> tuple[set[str], set[str]]:
-    """Dotted names of all values, and of all values of the schema."""
     ours, theirs = set(), set()
     for name, part in schema.get("properties", {}).items():
         theirs.add(f"{before}{name}")

@@ -75,7 +75,6 @@ def settings_of(pod: RedisPod) -> StoreSettings:
 
 
 def blocks(word: str) -> list[str]:
-    """The bash blocks of the page with this word."""
     page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
     return [text for text in re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if word in text]
 

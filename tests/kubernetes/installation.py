@@ -54,7 +54,6 @@ def kubectl(*words: str, stdin: str | bytes | None = None) -> str:
 
 
 def items(kind: str, selector: str = "") -> list[dict[str, Any]]:
-    """Objects of a kind."""
     found: list[dict[str, Any]] = json.loads(kubectl("get", kind, "--selector", selector, "--output", "json"))["items"]
     return found
 
@@ -232,7 +231,6 @@ class Sender:
             self.verdicts.append(json.loads(line))
 
     def await_more(self, count: int = 20) -> None:
-        """Wait for more verdicts."""
         wanted = len(self.verdicts) + count
         until(lambda: len(self.verdicts) >= wanted or self.program.poll() is not None, f"{count} more verdicts")
         assert self.program.poll() is None, f"the client ended with {self.program.returncode}"

@@ -32,7 +32,6 @@ class Alertmanager:
         self.program = Program("alertmanager", command, folder / "alertmanager.log")
 
     def alerts(self) -> list[Alert]:
-        """Return the active alerts."""
         answer = httpx.get(f"{self.url}/api/v2/alerts", trust_env=False, timeout=PATIENCE_SECONDS).raise_for_status()
         found: list[Alert] = answer.json()
         return found

@@ -58,7 +58,6 @@ class Drawn:
 
     @property
     def labels(self) -> set[str]:
-        """Labels that the legend shows."""
         return set(re.findall(r"\{\{(\w+)\}\}", self.legend))
 
     @property
@@ -68,7 +67,6 @@ class Drawn:
 
 
 def dashboard_queries() -> Iterator[Drawn]:
-    """Return every query of every dashboard."""
     for path in DASHBOARDS:
         board = json.loads(path.read_text())
         for panel in board["panels"]:

@@ -59,7 +59,6 @@ def start_exporter(snapshot: MeshSnapshot, bounds_ms: Sequence[float], folder: P
 
 
 def scrape_config(address: str, seconds: float) -> dict[str, Any]:
-    """Return a scrape config of all pages."""
     pages = [
         {"targets": [address], "labels": {"__metrics_path__": f"/{page}", "page": str(page)}} for page in range(PAGES)
     ]

@@ -232,7 +232,6 @@ class CollectedMesh:
     first: tuple[int, float] = (0, 0.0)
 
     def at(self, instant: float) -> MeshSnapshot:
-        """The snapshot of an instant."""
         return self.recording[int(instant / COLLECT_SECONDS) % len(self.recording)]
 
     def mark(self, cluster: Cluster) -> None:

@@ -82,7 +82,6 @@ class LiveMesh:
 
     @property
     def prometheus(self) -> str:
-        """URL of Prometheus."""
         return self._monitor.url
 
     @property
@@ -102,7 +101,6 @@ class LiveMesh:
 
     @property
     def loaded(self) -> bool:
-        """Return whether a load still runs."""
         return bool(self._control.get("/load").json()["running"])
 
     def slow(self, service: str, seconds: float) -> None:
@@ -147,7 +145,6 @@ class LiveMesh:
 
 
 def _choose_ports() -> dict[str, Sidecar]:
-    """Choose ports for all programs."""
     ports = iter(free_ports(4 * len(SHOP)))
     mine = {service.name: (next(ports), next(ports), next(ports), next(ports)) for service in SHOP}
     return {

@@ -104,7 +104,6 @@ path = "{(folder / "state").resolve()}"
 
 
 def _instructions(mesh: LiveMesh, settings: Path, scrape_seconds: float) -> str:
-    """Return instructions to watch the mesh and to break it."""
     tagae = Path(sys.executable).with_name("tagae")
     if tagae.is_relative_to(Path.cwd()):
         tagae = tagae.relative_to(Path.cwd())

@@ -106,12 +106,10 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Id of the process."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Return whether it still runs."""
         return self._process.poll() is None
 
     def wait_for(self, url: str, within: float = PATIENCE_SECONDS) -> None:
@@ -137,7 +135,6 @@ class Program:
             time.sleep(0.05)
 
     def send(self, number: int) -> None:
-        """Send it a signal."""
         self._process.send_signal(number)
 
     def kill(self) -> None:

@@ -99,7 +99,6 @@ def is_whole(cluster: Cluster) -> bool:
 
 
 def processes(node: Program, role: str) -> list[psutil.Process]:
-    """Return the processes of a role on a node."""
     found = []
     text = (REPLICAS | RAYS)[role]
     with suppress(psutil.NoSuchProcess):

@@ -59,7 +59,6 @@ class Nodes:
 
     @property
     def url(self) -> str:
-        """URL of the service."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
@@ -208,7 +207,6 @@ def kill_below(process: psutil.Process) -> None:
 
 
 def _kill(node: Program) -> None:
-    """Kill a node with all processes below it."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(node.pid)
         process.suspend()  # it starts nothing more

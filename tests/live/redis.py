@@ -42,11 +42,9 @@ class RedisProgram:
 
     @property
     def url(self) -> str:
-        """Its URL."""
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def settings(self, **changed: object) -> StoreSettings:
-        """Settings of a store in it."""
         return StoreSettings.model_validate({"kind": "redis", "url": self.url, **changed})
 
     def start(self) -> None:
@@ -64,12 +62,10 @@ class RedisProgram:
 
     @property
     def running(self) -> bool:
-        """Whether its process runs."""
         return self._program.running
 
     @property
     def pid(self) -> int:
-        """Id of its process."""
         return self._program.pid
 
     def kill(self) -> None:
@@ -89,7 +85,6 @@ class RedisProgram:
         return redis.Redis(LOOPBACK, self.port)
 
     def end(self) -> None:
-        """End it."""
         self._program.send(signal.SIGCONT)
         self._program.end()
 

@@ -125,7 +125,6 @@ class Shopkeeper:
         self._runner: web.AppRunner | None = None
 
     async def open(self) -> None:
-        """Listen."""
         app = web.Application()
         app.router.add_get("/", self._answer)
         self._client = aiohttp.ClientSession(timeout=PATIENCE)

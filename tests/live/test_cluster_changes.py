@@ -35,7 +35,6 @@ def count_pushes(cluster: Cluster) -> tuple[int, int]:
 
 
 def kill_session(cluster: Cluster) -> None:
-    """Kill one session."""
     sessions = set[int]().union(*cluster.nodes.replicas("MeshSession").values())
     victim = psutil.Process(min(sessions))
     victim.kill()
@@ -90,7 +89,6 @@ def test_a_process_that_ray_has_given_up_ends(tmp_path: Path) -> None:
 
 
 def scorers(cluster: Cluster) -> set[int]:
-    """The process ids of all scorers."""
     return set[int]().union(*cluster.nodes.replicas("Scorer").values())
 
 

@@ -26,7 +26,6 @@ CLIENT_SECONDS = 60.0 * TIME_FACTOR
 
 
 def serve_config(redis: RedisProgram) -> dict[str, Any]:
-    """The Serve config of cluster.yaml with this Redis."""
     config = copy.deepcopy(CLUSTER.serve_config)
     (application,) = config["applications"]
     application["args"]["store"] |= {"url": redis.url.replace("/0", "/1"), "password_file": None}
@@ -46,7 +45,6 @@ def run_cluster(folder: Path) -> Iterator[Nodes]:
 
 @pytest.fixture
 def token(tmp_path: Path) -> str:
-    """A token that the clusters know."""
     words = ["token", "create", "--name", "test", "--scope", "admin", str(tmp_path / "tokens.toml")]
     made = CliRunner().invoke(app, words)
     assert made.exit_code == 0, made.output

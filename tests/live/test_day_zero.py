@@ -63,7 +63,6 @@ def settings(past: PastFaults, folder: Path, **more: str) -> dict[str, str]:
 
 
 def newest_verdict(sidecar: Sidecar, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Wait for a verdict."""
     until = time.monotonic() + 10 * PATIENCE_SECONDS
     with httpx.Client(base_url=sidecar.url, timeout=PATIENCE_SECONDS) as http:
         while time.monotonic() < until:

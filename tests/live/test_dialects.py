@@ -626,7 +626,6 @@ def test_what_is_there_and_not_read_is_named_with_the_reason(url: str, name: str
 
 
 def check(case: Case, snapshot: MeshSnapshot, latencies: bool = True) -> None:
-    """Compare a snapshot with the mesh."""
     services, calls = case.services, case.calls
 
     def label_of(service: Service) -> str:

@@ -29,7 +29,6 @@ def live(samples: dict[str, float], step: float = 15.0, until: float = LATEST, *
 
 
 def with_latencies(requests: dict[str, float]) -> dict[str, float]:
-    """Requests of Istio with their durations."""
     series = dict(requests)
     for name, rate in requests.items():
         labels = name.partition("{")[2].removesuffix("}").replace(',response_flags="-"', "")

@@ -65,7 +65,6 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
 
 @contextmanager
 def open_source(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
-    """Return a source that reads the mesh's Prometheus."""
     asking = QueryOptions(interval_seconds=INTERVAL, window_seconds=window, within_seconds=10.0)
     with closing(PrometheusSource(Prometheus(Endpoint(mesh.prometheus)), envoy(), asking)) as source:
         yield source
@@ -225,7 +224,6 @@ async def eventually(manager: Alertmanager, severities: list[str]) -> list[Alert
 
 
 def describe_verdicts(verdicts: Sequence[VerdictDocument]) -> str:
-    """Describe the verdicts, a line for each snapshot."""
     return "\n".join(
         f"{v.sequence:3d} {v.status:10} score {v.mesh_score:6.2f} p {v.probability:.3f} incidents {len(v.incidents)} "
         + " ".join(f"{s.service}={s.score:.2f}({s.reasons[0].metric if s.reasons else '-'})" for s in v.suspects[:3])

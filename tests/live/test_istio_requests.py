@@ -48,7 +48,6 @@ class Requests:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def series(self) -> Iterator[Counter]:
-        """Yield the counters of its proxies."""
         for reporter in self.reporters:
             labels = {
                 "reporter": reporter,
@@ -128,7 +127,6 @@ CASES = [
 
 @pytest.fixture(scope="module", params=[False, True], ids=["counters", "rules"])
 def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MeshSnapshot:
-    """Read the mesh of all cases."""
     series = (counter for case in CASES for counter in case.series())
     poll = poll_counters(series, tmp_path_factory.mktemp("istio"), "istio-ambient", recorded=request.param)
     assert poll.snapshot is not None

@@ -100,7 +100,6 @@ class Events:
 
 
 def event_time(verdict: VerdictDocument) -> str:
-    """Return the verdict's time in the format of events."""
     at: str = verdict.model_dump(mode="json")["observed_at"]
     return at
 

@@ -327,7 +327,6 @@ def several_owners(w: World) -> None:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, datetime]]:
-    """Run a Prometheus with all cases."""
     folder, now = tmp_path_factory.mktemp("pods"), int(datetime.now(UTC).timestamp()) // STEP * STEP
     lines: dict[str, list[str]] = {}
     for resource, most in (("cpu", 16.0), ("memory", 64 * GI)):

@@ -50,8 +50,6 @@ def ingress() -> str:
 
 
 def page(text: str) -> ThreadingHTTPServer:
-    """Return a server of one page."""
-
     class Page(QuietHandler):
         def do_GET(self) -> None:
             self.send(200, text.encode(), content_type="text/plain; version=0.0.4; charset=utf-8")
@@ -72,7 +70,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def samples(url: str, query: str) -> list[dict[str, Any]]:
-    """Return the samples of an instant vector."""
     answer = httpx.get(f"{url}/api/v1/query", params={"query": query}, trust_env=False, timeout=PATIENCE_SECONDS)
     assert answer.status_code == 200, answer.text
     found: list[dict[str, Any]] = answer.json()["data"]["result"]
@@ -80,7 +77,6 @@ def samples(url: str, query: str) -> list[dict[str, Any]]:
 
 
 def values(url: str, query: str) -> dict[str, float]:
-    """Return values by job."""
     return {one["metric"].get("job", ""): float(one["value"][1]) for one in samples(url, query)}
 
 

@@ -35,7 +35,6 @@ pytestmark = [
 
 
 def commands() -> list[str]:
-    """Return the commands of the page, in its order."""
     return [text.strip() for text in re.findall(r"^```bash\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)]
 
 
@@ -68,7 +67,6 @@ def running(name: str, command: str, sign: str, folder: Path) -> Iterator[None]:
 
 
 def until(is_true: Callable[[], bool], seconds: float) -> None:
-    """Wait for a condition."""
     ends = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < ends, "the condition did not become true"
@@ -76,7 +74,6 @@ def until(is_true: Callable[[], bool], seconds: float) -> None:
 
 
 def run(command: str, folder: Path, *, may_fail: bool = False) -> str:
-    """Run a command and return its output."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
         cwd=folder,

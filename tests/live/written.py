@@ -31,7 +31,6 @@ class Written:
         self.rows.setdefault(metric, []).append((labels, True, rate))
 
     def gauge(self, metric: str, labels: Labels, value: float) -> None:
-        """A constant."""
         self.rows.setdefault(metric, []).append((labels, False, value))
 
     def histogram(self, metric: str, labels: Labels, rate: float, latency: float) -> None:
@@ -44,7 +43,6 @@ class Written:
         self.counter(f"{metric}_sum", labels, rate * latency * (1000 if in_ms else 1))
 
     def lines(self, metric: str) -> Iterator[str]:
-        """Lines of OpenMetrics of one metric."""
         for labels, grows, value in self.rows.get(metric, ()):
             text = ",".join(f'{name}="{one}"' for name, one in labels.items())
             for second in range(0, LENGTH + STEP, STEP):

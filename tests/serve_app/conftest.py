@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def weights() -> Path:
-    """The shipped checkpoint."""
     return SHIPPED
 
 

@@ -42,7 +42,6 @@ class Service:
 
     @property
     def weights(self) -> Path:
-        """The checkpoint of the service."""
         assert self.settings.model.weights is not None
         return self.settings.model.weights
 

@@ -24,7 +24,6 @@ SNAPSHOTS = record_simulation(MeshSpec(services=30, seed=3), 14)
 
 @pytest.fixture(scope="module")
 def verdict(service: Service) -> dict[str, object]:
-    """The newest verdict of the mesh."""
     return [push(service, MESH, snapshot) for snapshot in SNAPSHOTS][-1]
 
 

@@ -17,7 +17,6 @@ EXAMPLES = ROOT / "examples"
 
 
 def run(command: list[str], *, stdin: Path | None = None, variables: dict[str, str] | None = None) -> str:
-    """Run a command and return its output."""
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})},

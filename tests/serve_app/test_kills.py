@@ -106,7 +106,6 @@ def run_service(settings: Settings) -> Iterator[tuple[psutil.Process, Service]]:
 
 
 def replicas(process: psutil.Process, deployment: str) -> set[int]:
-    """Return the process ids of a deployment's replicas."""
     return processes(process, f"ServeReplica:tagae:{deployment}")
 
 

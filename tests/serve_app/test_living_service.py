@@ -99,7 +99,6 @@ def test_a_fault_in_a_collected_mesh_is_an_alert_with_its_culprit_and_nearby_cha
 
 
 def meshes_by_name(http: httpx.Client) -> dict[str, Any]:
-    """Return the list of meshes by name."""
     return {one["mesh"]: one for one in http.get("/v1/meshes").json()}
 
 

@@ -159,7 +159,6 @@ def structure_between(checkpoint: Checkpoint, embeddings: np.ndarray, ends: np.n
 
 
 def asked_scores(scored: Scored) -> list[PartitionScore]:
-    """Return the scores with the embeddings that a replica returns."""
     tasks = cut_tasks(scored.laid)
     return [replace(s, embeddings=s.embeddings[task.boundary]) for s, task in zip(scored.scores, tasks, strict=True)]
 

@@ -81,7 +81,6 @@ def deployments_of(settings: Settings) -> set[str]:
 
 @pytest.fixture(scope="module")
 def replicas(service: Service) -> Iterator[Service]:
-    """The application with scoring replicas."""
     with beside(service, "replicas", scorer={"place": "replicas", "num_cpus": 0.1}) as running:
         yield running
 

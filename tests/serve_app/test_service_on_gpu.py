@@ -54,7 +54,6 @@ def running(other_weights: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def scorers(process: psutil.Process) -> set[int]:
-    """Process ids of the scorers."""
     found = set()
     for child in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):

@@ -84,7 +84,6 @@ def consul_series(world: World, rng: Random, scraping: Scraping) -> Iterator[Cou
 def cluster(
     process: Process, labels: Labels, traffic: Sequence[Traffic], share: float, is_completed: bool = True
 ) -> Iterator[Counter]:
-    """The series of one Envoy cluster."""
     if is_completed:
         yield process.counter(f"{_UPSTREAM}_rq_completed", labels, total(traffic) * share)
     for digit, some in outcomes(traffic, "2", "5"):

@@ -188,7 +188,6 @@ def _values(row: Sequence[float], observed: Sequence[bool], metrics: Sequence[st
 
 
 def _failing(traffic: Sequence[Traffic]) -> float:
-    """Share of the requests that fail."""
     every = total(traffic)
     return sum(one.rate * one.failing for one in traffic) / every if every else 0.0
 

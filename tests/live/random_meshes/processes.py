@@ -78,7 +78,6 @@ class Process:
 
     @property
     def pod(self) -> str:
-        """The name of its pod."""
         return self.labels["pod"]
 
     def counter(self, metric: str, labels: Labels, rate: float) -> Counter:

@@ -26,7 +26,6 @@ class Service:
 
     @property
     def id(self) -> str:
-        """The id of its node."""
         return f"{escape_namespace(self.namespace)}/{escape_name(self.name)}"
 
 
@@ -108,11 +107,9 @@ class World:
     front: FrontDoor | None = None
 
     def into(self, service: Service) -> list[Traffic]:
-        """The traffic to a service."""
         return [one for one in self.traffic if one.destination == service]
 
     def out_of(self, service: Service) -> list[Traffic]:
-        """The traffic from a service."""
         return [one for one in self.traffic if one.source == service]
 
     @property
@@ -151,7 +148,6 @@ def outcomes(traffic: Sequence[Traffic], good: Outcome, bad: Outcome) -> Iterato
 
 
 def random_world(rng: Random, naming: Naming) -> World:
-    """Draw a mesh."""
     count = rng.randint(3, 8)
     services = []
     for i, name in enumerate(rng.sample(naming.names, count)):

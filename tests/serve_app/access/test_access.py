@@ -46,7 +46,6 @@ class Secured:
     tokens: dict[str, str]
 
     def http(self, token: str = "", address: str = "127.0.0.1", **headers: str) -> httpx.Client:
-        """Return a client at an address of this machine."""
         login = {"authorization": f"Bearer {self.tokens.get(token, token)}"} if token else {}
         transport = httpx.HTTPTransport(local_address=address)
         return httpx.Client(

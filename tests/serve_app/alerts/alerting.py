@@ -190,7 +190,6 @@ class StandIn:
         self._server = None
 
     async def until(self, enough: Callable[[list[Request]], bool], within: float = WITHIN) -> list[Request]:
-        """Wait until the requests are enough, and return them."""
         async with asyncio.timeout(within), self._came:
             await self._came.wait_for(lambda: enough(self.requests))
             return list(self.requests)

@@ -100,7 +100,6 @@ class Running:
         self._process = None
 
     async def alerts(self) -> list[dict[str, Any]]:
-        """Return the active alerts."""
         async with httpx.AsyncClient(timeout=PATIENT) as http:
             found: list[dict[str, Any]] = (await http.get(f"{self.url}/api/v2/alerts")).json()
             return found

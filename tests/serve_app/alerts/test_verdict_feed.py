@@ -229,7 +229,6 @@ async def test_a_restart_loses_no_incident_and_repeats_an_event_only_with_its_id
 
 @asynccontextmanager
 async def notifying(hook: StandIn, store: StateStore) -> AsyncIterator[tuple[AlertDelivery, VerdictFeed]]:
-    """A delivery to a webhook, and its feed."""
     notifier = AlertDelivery(receivers(webhooks=[hook], deadline_seconds=PATIENT), store, PrometheusInstruments())
     running = asyncio.create_task(notifier.run())
     try:

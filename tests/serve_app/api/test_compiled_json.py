@@ -37,7 +37,6 @@ def other_way(body: bytes, limits: Limits = ANY) -> MeshSnapshot:
 
 
 def content(snapshot: MeshSnapshot) -> dict[str, Any]:
-    """All that a snapshot has, to the bit."""
     values = {one.name: getattr(snapshot, one.name) for one in fields(snapshot)}
     return {
         name: (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, np.ndarray) else value

@@ -67,7 +67,6 @@ class Load:
         self.thread = threading.Thread(target=self._run)
 
     def models(self) -> set[str]:
-        """The models of the last verdicts."""
         return {verdict["model"] for verdict in self.verdicts[-3:]}
 
     def end(self) -> None:

@@ -165,7 +165,6 @@ def test_intervals_cover_the_truth_about_as_often_as_they_promise() -> None:
 
 
 def comparison(**changed: Any) -> ComparisonOfModels:
-    """A comparison without any difference."""
     values = {
         "candidate": TWO, "baseline": ONE, "meshes": 5, "snapshots": 1000, "attempts": 1000, "days": 1.0,
         "candidate_alerts_per_day": IntervalDocument(value=1, low=0.5, high=2),

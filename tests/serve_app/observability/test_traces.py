@@ -102,7 +102,6 @@ def child_names(trace: list[ReceivedSpan], parent: str) -> list[str]:
 
 
 def find(trace: list[ReceivedSpan], name: str) -> ReceivedSpan:
-    """The only span with this name."""
     (found,) = (span for span in trace if span.name == name)
     return found
 

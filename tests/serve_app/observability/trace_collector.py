@@ -56,13 +56,11 @@ class TraceCollector:
             assert self.came.wait_for(is_there, PATIENCE_SECONDS), [span.name for span in self.spans]
 
     def trace(self, trace_id: str) -> list[ReceivedSpan]:
-        """The spans of a trace, in the order of their begin."""
         return sorted((span for span in self.spans if span.trace == trace_id), key=lambda span: span.begin)
 
 
 @contextmanager
 def run_trace_collector(**state: Any) -> Iterator[TraceCollector]:
-    """Run a collector inside the block."""
     collector = TraceCollector(**state)
 
     class Post(QuietHandler):

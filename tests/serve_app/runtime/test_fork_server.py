@@ -192,7 +192,6 @@ def accepts(address: str) -> bool:
 
 
 def titles_below(process: psutil.Process) -> dict[int, str]:
-    """Return the titles of the processes below one, by process id."""
     titles = {}
     for child in process.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
@@ -208,12 +207,10 @@ def role(title: str) -> str:
 
 
 def sessions(process: psutil.Process) -> set[int]:
-    """Return the process ids of the sessions."""
     return {pid for pid, title in titles_below(process).items() if "MeshSession" in title}
 
 
 def raylets(process: psutil.Process) -> list[int]:
-    """Return the process id of the raylet."""
     return [pid for pid, title in titles_below(process).items() if role(title) == "raylet"]
 
 

@@ -63,11 +63,9 @@ def start_sidecar(
 
 @contextmanager
 def open_client(address: str) -> Iterator[VerdictsStub]:
-    """Open a client."""
     with grpc.insecure_channel(address) as channel:
         yield VerdictsStub(channel)
 
 
 def message(snapshot: MeshSnapshot) -> Snapshot:
-    """Return a snapshot as the message that a workload pushes."""
     return json_format.ParseDict(snapshot_document(snapshot), Snapshot())

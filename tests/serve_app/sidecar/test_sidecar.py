@@ -78,7 +78,6 @@ def pushed_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pushed]:
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as a JSON document."""
     document: dict[str, Any] = json_format.MessageToDict(
         verdict, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -86,7 +85,6 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def pipeline_verdicts(snapshots: list[MeshSnapshot], settings: Settings) -> list[dict[str, Any]]:
-    """Return the pipeline's verdicts."""
     checkpoint, chosen, mesh, documents = load(), options(settings), Mesh(), []
     for snapshot in snapshots:
         verdict, mesh = advance(checkpoint, mesh, snapshot, chosen)

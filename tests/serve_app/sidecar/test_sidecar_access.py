@@ -58,7 +58,6 @@ class Guarded:
         return grpc.ssl_channel_credentials(self.certificate.read_bytes())
 
     def options(self, token: str) -> dict[str, Any]:
-        """Return options of a call."""
         metadata = (("authorization", f"Bearer {self.tokens.get(token, token)}"),) if token else ()
         return {"timeout": SECONDS, "metadata": metadata}
 
@@ -85,7 +84,6 @@ def guarded_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarde
 
 
 def code(call: Any) -> grpc.StatusCode:
-    """Return the status code of a call that must fail."""
     with pytest.raises(grpc.RpcError) as caught:
         call()
     found: grpc.StatusCode = caught.value.code()

@@ -21,6 +21,5 @@ def local_store(
 
 
 def file_of(store: StateStore) -> SqliteFile:
-    """The open file of a local store."""
     assert isinstance(store.database, SqliteRows)
     return store.database.file

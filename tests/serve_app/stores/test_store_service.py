@@ -20,7 +20,6 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def document(sequence: int, services: int = 3) -> dict[str, Any]:
-    """Return a snapshot with this number of services."""
     drawn = random.Random(sequence)
     return {
         "observed_at": (START + timedelta(seconds=15 * sequence)).isoformat(),

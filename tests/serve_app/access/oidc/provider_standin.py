@@ -24,7 +24,6 @@ CLIENT, SECRET = "tagae", "a-secret-of-the-client-0123456789"
 
 
 def new_key(kid: str) -> RSAKey:
-    """A key pair for signatures."""
     return RSAKey.generate_key(2048, {"kid": kid, "use": "sig", "alg": "RS256"})
 
 
@@ -90,7 +89,6 @@ class ProviderStandIn:
         return 404, b"{}"
 
     def id_token(self, nonce: str) -> str:
-        """An ID token, with all changes."""
         now = int(time.time())
         claims = {"iss": self.url, "aud": CLIENT, "exp": now + 300, "iat": now, "nonce": nonce, **self.user}
         self.change(claims)
@@ -122,7 +120,6 @@ class ProviderStandIn:
 
 @contextmanager
 def run_provider(**fields: Any) -> Iterator[ProviderStandIn]:
-    """Run a provider inside the block."""
     provider = ProviderStandIn(**fields)
 
     class Answers(QuietHandler):

@@ -47,7 +47,6 @@ class SignInService:
         return browser.get("/login/callback", params=self.provider.authorize(begun.headers["location"]) | changes)
 
     def audit(self, **wanted: str) -> list[dict[str, Any]]:
-        """Return records of the audit log."""
         headers = {"authorization": f"Bearer {self.admin}"}
         answer = httpx.get(f"{self.url}/v1/audit", params=wanted, headers=headers, timeout=PATIENCE_SECONDS)
         found: list[dict[str, Any]] = answer.raise_for_status().json()["records"]

@@ -24,7 +24,6 @@ PUSH, BASELINE = f"/v1/meshes/{MESH}/snapshots", f"/v1/meshes/{MESH}/baseline"
 
 @pytest.fixture(scope="module")
 def mesh(service: Service) -> None:
-    """A mesh of three snapshots."""
     for snapshot in SNAPSHOTS[:3]:
         push(service, MESH, snapshot)
 
