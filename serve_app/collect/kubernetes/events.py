@@ -29,14 +29,12 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]  # a time without a zone could
 
 # Any field may be null: writers of Events leave out what they do not know, each in its own way.
 class Metadata(msgspec.Struct, rename="camel"):
-    """Metadata of an object or of a list."""
+    """Metadata of an object."""
 
     uid: str | None = None
     namespace: str | None = None
     name: str | None = None
-    resource_version: str | None = None
     creation_timestamp: Time | None = None
-    continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class Reference(msgspec.Struct):
