@@ -12,14 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Poll, PollSource
 from serve_app.collect.kubernetes.watch import WatchState
-from serve_app.collect.prometheus.replies import MAX_DETAIL
-from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     DeadlineExceeded,
     NoCapacity,
@@ -39,13 +38,9 @@ RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded, StoreGone, StoreFull, Sto
 ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 
 Push = Callable[[MeshSnapshot], Awaitable[None]]
+MAX_DETAIL = 300  # characters of what is said about incomplete answers
+
 ReadPast = Callable[[], Awaitable[float | None]]  # returns Unix time of the newest instant that it pushed; None: none
-
-
-class PollSource(Protocol):
-    """A source that can be polled for any instant. Polling may block."""
-
-    def poll(self, at: datetime) -> Poll: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +148,8 @@ class CollectorState:
     def update(self, poll: Poll) -> "CollectorState":
         """The state with the results of one poll."""
         failures = dict(self.failures)
-        for answer in poll.answers.values():
-            if answer.failed:
-                failures[answer.failed] = failures.get(answer.failed, 0) + 1
+        for answer in poll.failed.values():
+            failures[answer.failed] = failures.get(answer.failed, 0) + 1
         snapshot = poll.snapshot
         return replace(
             self,
@@ -173,8 +167,8 @@ class CollectorState:
 
 
 def _missing_parts(poll: Poll) -> str:
-    """Prometheus' statements about missing parts of its answers; empty if they are complete."""
-    said = dict.fromkeys(one.detail for one in poll.answers.values() if one.failed == "incomplete")
+    """What a source says about missing parts of its answers; empty if they are complete."""
+    said = dict.fromkeys(one.detail for one in poll.failed.values() if one.failed == "incomplete")
     return "; ".join(said)[:MAX_DETAIL]
 
 
@@ -243,11 +237,10 @@ class MeshCollector:
             if snapshot is None and waits:  # the instant has no data yet
                 return False
             if snapshot is None:
-                failed = any(answer.failed for answer in poll.answers.values())
-                self.state = self.state.count("failed" if failed else "empty")
-                if not failed:  # Prometheus has no services at that instant, and will not have any later
+                self.state = self.state.count("failed" if poll.failed else "empty")
+                if not poll.failed:  # the source has no services at that instant, and will not have any later
                     self.state = replace(self.state, done=at)
-                return not failed
+                return not poll.failed
             if self._read_past is not None:
                 read_past, self._read_past = self._read_past, None
                 done = await read_past()
@@ -296,7 +289,7 @@ class MeshCollector:
         if poll.snapshot is None and poll.why != self.state.problem:
             log.warning("mesh %s: no snapshot for %s: %s", self.state.mesh, poll.at, poll.why)
         if now - before:
-            why = "; ".join(f"{'/'.join(r)}: {a.failed}, {a.detail}" for r, a in poll.answers.items() if a.failed)
+            why = "; ".join(f"{'/'.join(role)}: {one.failed}, {one.detail}" for role, one in poll.failed.items())
             log.warning("mesh %s: no data for %s (%s)", self.state.mesh, ", ".join(sorted(now - before)), why)
         incomplete = _missing_parts(poll)
         if incomplete and not self.state.incomplete:

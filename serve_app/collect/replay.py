@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from math import floor
 
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Poll
 from serve_app.collect.loop import ALREADY_PUSHED, RETRYABLE, Push
 from serve_app.collect.prometheus.client import Instants
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource, range_length
-from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import ServeError
 
 STEP_SECONDS = 60.0  # between two replayed snapshots, at least

@@ -7,7 +7,6 @@ import pytest
 
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS
 from serve_app.collect.prometheus.signals import (
-    BROKERS,
     DISK,
     PODS,
     QUEUES,
@@ -69,7 +68,7 @@ def test_every_source_that_exists_is_found(tmp_path: Path) -> None:
 
 
 def test_signals_are_by_pod_and_container(tmp_path: Path) -> None:
-    query = signal_queries(SOURCES, Queues())[PODS]
+    query = signal_queries(Queues())[PODS]
     wanted = {
         ("cart-a", "app", "throttled"): 6.0,
         ("cart-a", "app", "periods"): 10.0,
@@ -92,13 +91,13 @@ def test_signals_are_by_pod_and_container(tmp_path: Path) -> None:
 
 
 def test_disk_is_the_fullest_volume_or_a_node_under_pressure(tmp_path: Path) -> None:
-    query = signal_queries(SOURCES, Queues())[DISK]
+    query = signal_queries(Queues())[DISK]
     wanted = {"cart-a": 1.0, "store-0": 0.97}
     check(tmp_path, query.at(60.0), {f'{{namespace="shop",pod="{one}"}}': v for one, v in wanted.items()})
 
 
 def test_queues_of_all_brokers_have_their_depth(tmp_path: Path) -> None:
-    query = signal_queries(BROKERS, Queues(promql="batch_waiting"))[QUEUES]
+    query = signal_queries(Queues(promql="batch_waiting"))[QUEUES]
     wanted = {"orders": 5200, "mails": 7, "jobs": 12, "audit": 3, "batch": 9}
     check(tmp_path, query.at(60.0), {f'{{queue="{one}"}}': value for one, value in wanted.items()})
 

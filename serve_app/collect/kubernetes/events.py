@@ -15,7 +15,7 @@ import msgspec
 
 from model.verdict import ClusterEvent
 from serve_app.collect.prometheus.frames import Key
-from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 
 KINDS = frozenset({"Unhealthy", "BackOff", "Evicted", "FailedScheduling", "NodeNotReady", "Killing"})
 KEPT_FOR = timedelta(hours=1)  # an API server keeps them for as long by default
@@ -185,7 +185,7 @@ def find_services(about: Reference, services: Set[str], workload_services: Workl
     matches = (pattern.fullmatch(name) for pattern in _NAMES.get(about.kind or "", ()))
     for workload in (*(match[1] for match in matches if match), name):
         key: Key = (namespace, workload)
-        known = ["/".join(service) for service in workload_services.get(key, (key,))]
+        known = ["/".join(service) for service in services_of(key, workload_services)]
         if found := [service for service in known if service in services]:
             return found
     return []

@@ -47,7 +47,8 @@ class _Status(msgspec.Struct):
     message: str | None = None
 
 
-_LINE, _EVENT, _STATUS = (msgspec.json.Decoder(one) for one in (_Line, KubernetesEvent, _Status))
+_LINE, _EVENT = msgspec.json.Decoder(_Line), msgspec.json.Decoder(KubernetesEvent)
+_STATUS = msgspec.json.Decoder(_Status)
 
 
 class _Failed(Exception):

@@ -1,26 +1,31 @@
-"""Several sources of one mesh: an ingress controller in front of it, spans beside a service graph.
+"""The rows of a mesh: one for each service and each call, from all of its sources.
 
-The first dialect of a combination is the mesh itself, with the others ``beside`` it. Their services and calls are
-united by name. What two of them measure is read from one of them: rates are never added up. Latencies that this one
-lacks come from the other.
+A mesh may have several sources: an ingress controller in front of it, spans beside a service graph. The first dialect
+of a combination is the mesh itself, with the others ``beside`` it. Their services and calls are united by name. What
+two of them measure is read from one of them: rates are never added up. Latencies that this one lacks come from the
+other.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
-from serve_app.collect.prometheus.query import Dialect, Query
-from serve_app.collect.prometheus.reporters import RowJoiner
+from serve_app.collect.prometheus.known_calls import KnownCalls
+from serve_app.collect.prometheus.query import Dialect
+from serve_app.collect.prometheus.reporters import RowJoiner, without_relayed
 from serve_app.collect.prometheus.service_names import ServiceNames
 
-BESIDE = "@"  # between the role of a query and the dialect that is beside the first one
+SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"  # levels of queries
+ENDS = {SERVICES: 1, CALLS: 2}  # services that a series names
+BESIDE = "@"  # between a level and the dialect that is beside the first one
 LATENCIES = frozenset({"p50", "p99"})
 
 Columns = Mapping[str, Column]  # by role
+Levels = Mapping[str, Columns]
 
 
 def combine(dialects: Sequence[Dialect]) -> Dialect:
@@ -30,64 +35,61 @@ def combine(dialects: Sequence[Dialect]) -> Dialect:
     return replace(first, beside=(*first.beside, *others)) if others else first
 
 
-def queries_beside(dialect: Dialect) -> dict[tuple[str, str], Query]:
-    """The queries of the dialects that are beside the first one, by level and role."""
-    return {
-        (level, join_role(role, part.name)): query
-        for part in dialect.beside
-        for level, queries in (("services", part.services), ("calls", part.calls))
-        for role, query in queries.items()
-    }
+def level_of(level: str, dialect: Dialect, part: Dialect) -> str:
+    """The level of the queries of a part of a dialect: ``calls``, or ``calls@NAME`` of a part beside the first."""
+    return level if part is dialect else f"{level}{BESIDE}{part.name}"
 
 
-def join_role(role: str, part: str) -> str:
-    """The role of a query of the dialect ``part``; of the first one if ``part`` is empty."""
-    return f"{role}{BESIDE}{part}" if part else role
+def split_level(level: str) -> tuple[str, str]:
+    """Level without its part, and the name of the part; empty for the first."""
+    level, _, part = level.partition(BESIDE)
+    return level, part
 
 
-def split_role(role: str) -> tuple[str, str]:
-    """The inverse of :func:`join_role`."""
-    role, _, part = role.partition(BESIDE)
-    return role, part
+class MeshRows:
+    """The services and calls of a mesh. What it learns stays between polls: names of services, and known calls.
 
-
-def of_part(columns: Columns, part: str = "") -> dict[str, Column]:
-    """The columns of one dialect, by their roles there."""
-    split = ((split_role(role), column) for role, column in columns.items())
-    return {role: column for (role, dialect), column in split if dialect == part}
-
-
-class Combination:
-    """Unites the columns of a dialect and of those beside it; keeps names between polls."""
+    Attributes:
+        names: of the services of the first dialect.
+        known: calls that are listed; None before the first poll.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
-        self._first = dialect
+        self._dialect = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._joiners: dict[tuple[str, int], RowJoiner] = {}
+        self._joiners: dict[str, RowJoiner] = {}
+        self.names = ServiceNames(dialect.external)
+        self.known: KnownCalls | None = None
 
-    def unite(
-        self,
-        services: Columns,
-        calls: Columns,
-        all_services: Columns,
-        all_calls: Columns,
-        service_names: ServiceNames,
-    ) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Columns with keys of the first dialect.
+    def follow(self, before: "MeshRows") -> None:
+        """Continue with what is known in another form of the same dialect."""
+        self.names, self.known = before.names, before.known
+
+    def joiner(self, level: str, part: Dialect, requests: Column) -> RowJoiner:
+        """Joins the rows of several proxies. Another one for columns whose keys have other numbers."""
+        name, length = level_of(level, self._dialect, part), 2 * ENDS[level]
+        found = self._joiners.get(name)
+        if found is None or found.raw is not requests.index:
+            reporters = (
+                (part.reporters.services if level == SERVICES else part.reporters.calls) if part.reporters else ()
+            )
+            found = self._joiners[name] = RowJoiner(requests.index, length, reporters)
+        return found
+
+    def read(self, found: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Columns of services and of calls with one row for each, under the names of the first dialect.
 
         Args:
-            services, calls: of the first dialect, by role; requests are required.
-            all_services, all_calls: by role of a query, which names its dialect.
-            service_names: know the services of the first dialect.
+            found: requests are required.
         """
-        measured = [_Measured(self._first, services, calls)]
+        services, calls = self._read_part(self._dialect, found, self._name_service, self._name_call)
+        if not self._others:
+            return services, calls
+        measured = [_Measured(self._dialect, services, calls)]
         index, call_index = services["requests"].index, calls["requests"].index
         for part, names in self._others:
-            rows = (
-                self._one_row(part, of_part(columns, part.name), length, service_names)
-                for columns, length in ((all_services, 2), (all_calls, 4))
-            )
-            own = _Measured(part, *rows).at_its_place()
+            settle = self.names.settle_key
+            own = _Measured(part, *self._read_part(part, found, settle, settle)).at_its_place()
             names.learn(measured, own)
             renamed = (
                 {role: names.rename(column, index_of_all) for role, column in columns.items()}
@@ -99,21 +101,40 @@ class Combination:
             _first_of([one.calls for one in measured], call_index),
         )
 
-    @property
-    def renamed(self) -> set[Key]:
-        """Services that have another name now."""
-        return {key for _, names in self._others for key in names.renamed}
+    def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
+        """The calls, with those that are known and not made now, and without those that relays pass on."""
+        of_services = services["requests"]
+        requests = without_relayed(calls["requests"], of_services, {self.names.of(key) for key in relays})
+        own = self._joiners[CALLS]
+        known = (self.known or KnownCalls()).see_calls(requests, now).forget(own.is_renamed)
+        if renamed := {key for _, names in self._others for key in names.renamed}:
+            ends = [requests.index.part(begin, begin + 2, of_services.index) for begin in (0, 2)]
+            others = np.array([key in renamed for key in of_services.index.keys], bool)
+            known = known.forget(others[ends[0]] | others[ends[1]])
+        self.known, listed = known.list_all(requests, of_services, now)
+        return {**calls, "requests": listed}
 
-    def _one_row(self, part: Dialect, columns: Columns, length: int, service_names: ServiceNames) -> Columns:
-        """Columns with one row for each key, even where several proxies report a request."""
-        if "requests" not in columns:
-            return columns
-        joiner, index = self._joiners.get((part.name, length)), columns["requests"].index
-        if joiner is None or joiner.raw is not index:
-            reporters = (part.reporters.services if length == 2 else part.reporters.calls) if part.reporters else ()
-            joiner = self._joiners[part.name, length] = RowJoiner(index, length, reporters)
-        service_names.see(joiner.new_services())
-        return joiner.join(columns, service_names.settle_key, service_names.version)
+    def _read_part(
+        self, part: Dialect, found: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
+    ) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Columns of a dialect with one row for each key, even where several proxies report a request."""
+        services, calls = (found[level_of(level, self._dialect, part)] for level in ENDS)
+        joiners = [
+            self.joiner(level, part, own["requests"]) for level, own in zip(ENDS, (services, calls), strict=True)
+        ]
+        for joiner in joiners:
+            self.names.see(joiner.new_services())
+        version = self.names.version
+        return joiners[0].join(services, name_service, version), joiners[1].join(calls, name_call, version)
+
+    def _name_service(self, key: Key) -> Key:
+        settled = self.names.settle_key(key)
+        return self.names.of(settled) if self._dialect.names_workloads else settled
+
+    def _name_call(self, key: Key) -> Key:
+        ends = self.names.settle_key(key)
+        callee = self.names.of_callee(ends[2:]) if self._dialect.names_workloads else ends[2:]
+        return (*self.names.of(ends[:2]), *callee)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +147,6 @@ class _Measured:
 
     def at_its_place(self) -> "_Measured":
         """Without callers that are not services; for an ingress controller, also without the services behind it."""
-        if "requests" not in self.calls:
-            return self
         external = self.dialect.external
         calls = _only(self.calls, {key for key in self.calls["requests"].keys if key[1] not in external})
         services = self.services
@@ -138,14 +157,13 @@ class _Measured:
     @property
     def callers(self) -> set[Key]:
         """Services that make calls."""
-        return {key[:2] for key in self.calls["requests"].keys} if "requests" in self.calls else set()
+        return {key[:2] for key in self.calls["requests"].keys}
 
     @property
     def names(self) -> set[Key]:
         """All services."""
-        called = {key[2:] for key in self.calls["requests"].keys} if "requests" in self.calls else set()
-        reporting = set(self.services["requests"].keys) if "requests" in self.services else set()
-        return reporting | called | self.callers
+        called = {key[2:] for key in self.calls["requests"].keys}
+        return {*self.services["requests"].keys, *called, *self.callers}
 
 
 class _Names:

@@ -3,22 +3,21 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TypeVar
 
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.base import Role
+from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.groups import Clock, label_values
+from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.kubernetes import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.query import (
     EVERYTHING,
     RECORDED_FROM_CALLS,
     Dialect,
-    Gap,
     Match,
     Query,
     QueryOptions,
@@ -26,7 +25,7 @@ from serve_app.collect.prometheus.query import (
     range_selectors,
 )
 from serve_app.collect.prometheus.signals import Queues
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, Role
+from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.unread import find_other_spellings
 from serve_app.collect.prometheus.workloads import WorkloadServices
@@ -38,31 +37,8 @@ from serve_app.settings.roles import SHARES
 P = TypeVar("P", bound=Prometheus)
 DETECTION = ("detection", "metrics")
 SUPERSETS = {"istio": "istio-ambient"}  # kinds that read all that another reads, and more
-LOOKBACK_SECONDS, LATEST_SECONDS = 300, 3600  # of an instant query of Prometheus; of the search for older samples
+LATEST_SECONDS = 3600  # of the search for samples that are older than the lookback of Prometheus
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundGap:
-    """A gap in the telemetry of a mesh.
-
-    Attributes:
-        source: name of the dialect.
-        gap: what is missing, what you lose, and what to configure.
-        series: number of series that cannot be used.
-    """
-
-    source: str
-    gap: Gap
-    series: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScrapedJob:
-    """A scrape job of a Prometheus: number of its targets, and of those whose last scrape succeeded."""
-
-    targets: int
-    up: int
 
 
 class MeshSource:
@@ -89,17 +65,17 @@ class MeshSource:
         self._owner_labels = OwnerLabels(mesh.team_labels, CONTACT_LABELS)
         self._source = self._open(dialect) if dialect else None
 
-    def poll(self, at: datetime) -> Poll:
+    def poll(self, at: datetime) -> MeshPoll:
         """Poll the snapshot of one instant."""
         if self._source is None:
             return self._detect(at)
         poll = self._source.poll(at)
-        is_lost = poll.snapshot is None and not any(answer.failed for answer in poll.answers.values())
+        is_lost = poll.snapshot is None and not poll.failed
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
             return self._source.poll(at)
         return poll
 
-    def _detect(self, at: datetime) -> Poll:
+    def _detect(self, at: datetime) -> MeshPoll:
         """The first poll of a mesh whose kind is not known yet."""
         within = self._options.within_seconds
         dialect, answers = detect_dialect(self._prometheus, at, within, self._options.match)
@@ -110,7 +86,7 @@ class MeshSource:
             match = self._options.match
             unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
             late = "" if failed or unread else find_late(self._prometheus, at, within, match)
-            return Poll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
+            return MeshPoll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
         self._detected_at, self._source = at, self._open(dialect)
         return self._source.poll(at)
 
@@ -166,45 +142,16 @@ class MeshSource:
         """Known services of each workload."""
         return self._source.workload_services if self._source else {}
 
-    def gaps(self, at: datetime) -> list[FoundGap]:
-        """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
-        nothing."""
-        gaps = {
-            f"{part.name}/{gap.name}": (part.name, gap)
-            for dialect in ([self._source.dialect] if self._source else KNOWN.values())
-            for parts in [(dialect, *dialect.beside)]
-            for part in parts
-            for gap in part.gaps
-            if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
-        }
-        texts = {key: Query(gap.promql, ()).at(0, match=self._options.match) for key, (_, gap) in gaps.items()}
-        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
-        counts = {key: round(answer.samples.values.sum()) for key, answer in answers.items() if not answer.failed}
-        return [FoundGap(*gaps[key], count) for key, count in counts.items() if count]
-
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The sources that are read, as in the settings; empty if none is known."""
-        if self._source is None:
-            return ()
-        dialect = self._source.dialect
-        return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
+    def dialect(self) -> Dialect | None:
+        """The queries of the mesh; None if its kind is not known."""
+        return self._source.dialect if self._source else None
 
-    def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:
-        """The targets of this Prometheus, by job, those with most targets first; None if it does not answer."""
-        texts = {"targets": "count by (job) (up)", "up": "sum by (job) (up)"}
-        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
-        if any(answer.failed for answer in answers.values()):
-            return None
-        targets, up = (
-            {
-                row.get("job", ""): round(value)
-                for row, value in zip(label_values(one.samples, ("job",)), one.samples.values.tolist(), strict=True)
-            }
-            for one in answers.values()
-        )
-        ranked = sorted(targets, key=lambda job: (-targets[job], job))
-        return {job: ScrapedJob(targets[job], up.get(job, 0)) for job in ranked}
+    def ask(self, queries: Mapping[K, Query], at: datetime) -> dict[K, QueryAnswer]:
+        """Evaluate further queries about the mesh, as the doctor does."""
+        match = self._source.plan.match if self._source else self._options.match
+        texts = {name: query.at(0, match=match) for name, query in queries.items()}
+        return self._prometheus.ask(texts, at, self._options.within_seconds)
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""
@@ -266,28 +213,28 @@ def detect_dialect(
     return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
 
 
-def _kinds(dialect: Dialect) -> set[str]:
-    return {one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside)}
-
-
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
     """Why no dialect is found although there was one: its samples have ended, or arrive so late that they are behind
     the lookback of Prometheus. Empty if there are none in the last hour, or if the query fails."""
-    steps = range(LOOKBACK_SECONDS, LATEST_SECONDS, LOOKBACK_SECONDS)
-    series = {name: [match.apply(one) for one in dialect.signature] for name, dialect in KNOWN.items()}
     texts = {
-        name: " or ".join(f"0 * count({one} offset {seconds}s) + {seconds}" for seconds in steps for one in ones)
-        for name, ones in series.items()
+        one.signature[0]: " or ".join(
+            f"time() - max(max_over_time(timestamp({match.apply(series)})[{LATEST_SECONDS}s:1m]))"
+            for series in one.signature
+        )
+        for one in KNOWN.values()
     }
-    for name, answer in prometheus.ask(texts, at, within).items():
+    for series, answer in prometheus.ask(texts, at, within).items():
         if len(answer.samples):
-            age = int(answer.samples.values.min())
-            most = age + LOOKBACK_SECONDS
+            minutes = int(answer.samples.values.min() // 60)
             return (
-                f"the newest sample of {series[name][0]} is {age // 60} to {most // 60} minutes old; check what "
-                f"scrapes the mesh, or set behind_seconds = {most} if data always arrive that late"
+                f"the newest sample of {match.apply(series)} is {minutes} minutes old; check what scrapes the mesh, or "
+                f"set behind_seconds = {60 * (minutes + 2)} if data always arrive that late"
             )
     return ""
+
+
+def _kinds(dialect: Dialect) -> set[str]:
+    return {name.removesuffix(SUFFIX) for name in dialect.names}
 
 
 def _signature_query(dialect: Dialect, match: Match) -> str:

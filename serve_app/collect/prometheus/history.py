@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.client import Instants
 from serve_app.collect.prometheus.past import range_length
-from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import NoTelemetry
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from math import floor
 from threading import Lock
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.prometheus.client import Instants, Prometheus, QueryAnswer, RangeAnswer
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus.client import Instants, K, Prometheus, QueryAnswer, RangeAnswer
 from serve_app.collect.prometheus.detect import MeshSource, open_prometheus
-from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import NoTelemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 
@@ -39,7 +39,7 @@ class RangePrometheus(Prometheus):
         """Set the instants of the period. Call it before the first query."""
         self._instants, self._ranges = instants, {}
 
-    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+    def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
         number = self._instants.find(at.timestamp())
         if number is None:
             return super().ask(queries, at, within)

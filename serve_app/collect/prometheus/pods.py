@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from model.snapshot import IntArray
 from serve_app.collect.prometheus.client import Numbers
 from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
-from serve_app.collect.prometheus.kubernetes import CONTROLLER, NO_OWNER, WORKLOAD, ServiceMapping, with_owner
+from serve_app.collect.prometheus.kubernetes import CONTROLLER, NO_OWNER, WORKLOAD, with_owner
 from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 
 # The parts of these keys that other queries share are next to each other, so that they can be cut out.
 POD = ("pod", "namespace")
@@ -194,7 +195,7 @@ class Pods:
         tops = (_top_owner(keys[owner], parents) for owner in distinct.tolist())
         return np.array([self._workloads.number_of(top) for top in tops], np.int64)[place]
 
-    def utilisation(self, resource: str, serving: ServiceMapping) -> Column | None:
+    def utilisation(self, resource: str, serving: WorkloadServices) -> Column | None:
         """The used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if unknown."""
         if resource not in self._measured:
             return None
@@ -203,10 +204,12 @@ class Pods:
         by_workload = [
             np.bincount(self._workload_of[known], of_pods[known], len(self._workloads)) for of_pods in (used, capacity)
         ]
-        workloads, services = serving.pairs()
-        totals = [np.bincount(services, amount[workloads], len(serving.services)) for amount in by_workload]
-        present = np.flatnonzero(totals[1])
-        return Column(serving.services, present, totals[0][present] / totals[1][present])
+        totals: dict[Key, Numbers] = {}  # used, capacity
+        for workload, *amounts in zip(self._workloads.keys, *(one.tolist() for one in by_workload), strict=True):
+            if amounts[1] > 0:
+                for service in services_of(workload, serving):
+                    totals[service] = totals.get(service, np.zeros(2)) + amounts
+        return Column.create({service: float(used / capacity) for service, (used, capacity) in totals.items()})
 
     def _usage_and_capacity(self, resource: str) -> tuple[Numbers, Numbers]:
         """``[P]`` usage of each pod, and ``[P]`` what it may use; 0 if either is unknown."""
@@ -287,33 +290,26 @@ class Pods:
         keys = [(*self._workloads.keys[workload], *rest.keys[other]) for workload, other in ends]
         return Column.create(dict(zip(keys, values.tolist(), strict=True)))
 
-    def coverage(self, services: Collection[Key], serving: ServiceMapping) -> PodCoverage:
+    def coverage(self, services: Collection[Key], serving: WorkloadServices) -> PodCoverage:
         """Compare with the services of a snapshot."""
         used = np.zeros(len(self._workload_of), bool)
         for resource in RESOURCES:
             if column := self._known.get(f"{resource}_usage"):
                 used[self._pod_of[column.numbers]] = True
         measured = np.any([capacity > 0 for _, capacity in self._measured.values()], axis=0)
-        workloads, of_services = serving.pairs()
-        in_mesh = np.zeros(len(serving.services), bool)
-        in_mesh[[serving.services.number_of(key) for key in services if key in serving.services.numbers]] = True
-        running = np.zeros(len(self._workloads), bool)
-        running[self._workload_of[self._runs]] = True
-        serves = np.zeros(len(self._workloads), bool)
-        serves[workloads[in_mesh[of_services]]] = True
-        covered = np.zeros(len(serving.services), bool)
-        covered[of_services[running[workloads]]] = True
-        namespaces = {namespace for namespace, *_ in services}
-        others = [self._workloads.keys[i] for i in np.flatnonzero(running & ~serves).tolist()]
+        running = [self._workloads.keys[i] for i in np.unique(self._workload_of[self._runs]).tolist()]
+        served = {workload: services_of(workload, serving) for workload in running}
+        mesh, namespaces = set(services), {namespace for namespace, *_ in services}
+        others = [workload for workload, its in served.items() if mesh.isdisjoint(its)]
         unmatched = sorted("/".join(key) for key in others if key[0] in namespaces)
-        without = np.flatnonzero(in_mesh & ~covered).tolist()
+        without = mesh.difference(*served.values())
         return PodCoverage(
             pods=int(self._runs.sum()),
             without_owner=int((used & (self._workload_of < 0)).sum()),
             without_capacity=int((used & self._runs & ~measured).sum()),
             unmatched_workloads=tuple(unmatched),
             workloads_elsewhere=len(others) - len(unmatched),
-            services_without_pods=tuple(sorted("/".join(serving.services.keys[i]) for i in without)),
+            services_without_pods=tuple(sorted(map("/".join, without))),
         )
 
 

@@ -1,42 +1,24 @@
 """An infrequent survey of the series of a mesh: how they are scraped, how late they are, where they come from.
 
-What it finds decides how the mesh is polled: rate window, matchers, age of the newest snapshot. Each part is a handful
-of queries every ten minutes, whose answers are as long as the list of services.
+What it finds decides how the mesh is polled: rate window, matchers, age of the newest snapshot. It is a handful of
+queries every ten minutes, whose answers are as long as the list of services.
 """
 
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from serve_app.collect.prometheus import clusters as origins
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.clusters import (
-    DESTINATION_CLUSTER,
-    MIN_DOUBLED,
-    SOURCE_CLUSTER,
-    Clusters,
-    ServerPair,
-    agree,
-    are_connected,
-    calls_between_query,
-    doubled_queries,
-    find_clusters,
-    find_replicas,
-    fits,
-    jobs_with_same_rates,
-    parts_by,
-    restrict,
-    varying_labels,
-)
+from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, SOURCE_CLUSTER, Split, fits, restrict
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
+    FACTS,
     JOB,
-    LONG,
-    NEWEST,
     REPLICA_LABELS,
     REQUESTS,
-    SHORT,
     Clock,
     Freshness,
     SeriesGroup,
@@ -45,11 +27,12 @@ from serve_app.collect.prometheus.groups import (
     label_values,
     measure,
     read_groups,
-    some_of_each_part,
-    weigh,
 )
+from serve_app.collect.prometheus.native import count_buckets, count_native
+from serve_app.collect.prometheus.pods import USAGE_QUERIES
 from serve_app.collect.prometheus.query import (
     EVERYTHING,
+    Dialect,
     Match,
     Query,
     QueryOptions,
@@ -65,6 +48,7 @@ LIVE_SECONDS = 900.0  # older instants are a past period, whose data are all the
 STEADY_SECONDS = 30.0  # by which a constant lag varies
 OF_KUBERNETES = ("kube_", "container_")  # begin the names of metrics of kube-state-metrics and cAdvisor
 WHOLE = 0.5  # share of the services from which a lag counts at once
+CONTAINERS = replace(USAGE_QUERIES["cpu_usage"], labels=("namespace",))  # have a scrape job of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +56,14 @@ class SurveyedQueries:
     """The queries whose series are surveyed.
 
     Attributes:
-        services, calls: requests of the mesh.
-        containers: CPU of containers, which has a scrape job of its own.
+        dialect: of the mesh, in the form in use.
+        classic: the same with queries for buckets.
         others: further queries with ``$match``.
-        signals: finds the sources of signals; a sample for each, with its name in the label ``queue``.
-        buckets, native: number of histograms of either form; None: none are read.
     """
 
-    services: Query
-    calls: Query
-    containers: Query
+    dialect: Dialect
+    classic: Dialect
     others: Sequence[Query]
-    signals: Query
-    buckets: Query | None
-    native: Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +83,6 @@ class Survey:
         unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
-        signal_sources: sources of signals that exist; None: unknown.
         is_native: whether histograms are native ones; None: unknown.
         is_certain: whether the next look may wait.
     """
@@ -113,8 +90,8 @@ class Survey:
     at: datetime
     mesh: Freshness = field(default_factory=Freshness)
     containers: Freshness = field(default_factory=Freshness)
-    clusters: Clusters | None = None
-    replicas: ServerPair | None = None
+    clusters: Split | None = None
+    replicas: Split | None = None
     same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
@@ -122,7 +99,6 @@ class Survey:
     unlabelled: tuple[str, ...] = ()
     unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
-    signal_sources: frozenset[str] | None = None
     is_native: bool | None = None
     is_certain: bool = False
 
@@ -209,7 +185,7 @@ class Surveyor:
             return False
         newest = " or ".join(
             f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))"
-            for one in range_selectors(queries.services.promql)
+            for one in range_selectors(queries.dialect.services["requests"].promql)
         )
         # Data stop now before they stop in snapshots.
         asked = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
@@ -225,47 +201,43 @@ class Surveyor:
         return self._options.within_seconds / 2
 
     def _survey(self, queries: SurveyedQueries, at: datetime, before: Survey | None, *, is_live: bool) -> Survey:
-        match = self._match
-        groups = self._groups(queries, match, at)
+        match, requests = self._match, queries.dialect.services["requests"]
+        groups = self._groups(requests, match, at)
         absent: tuple[str, ...] = ()
         unmatched: dict[str, tuple[str, ...]] = {}
-        if match and not groups.services:
-            absent, unmatched = self._why_unmatched(queries.services, at)
+        if match and not groups:
+            absent, unmatched = self._why_unmatched(requests, at)
             if absent:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
-                groups = self._groups(queries, match, at)
-        clusters, replicas = self._origins(queries, match, groups.services, at, before)
+                groups = self._groups(requests, match, at)
+        containers = self._groups(CONTAINERS, EVERYTHING, at)
+        clusters, replicas = self._origins(queries.dialect, match, groups, at, before)
         whole = restrict(self._match, clusters, replicas)
-        lacking, nowhere = self._lacking(queries, whole, groups.services, at)
+        lacking, nowhere = self._lacking(queries, whole, groups, at)
         if mistaken := nowhere & set(absent):  # a typing error: no metric has the label
             absent = tuple(label for label in absent if label not in mistaken)
             unmatched |= dict.fromkeys(mistaken, ())
             lacking = {name: labels - mistaken for name, labels in lacking.items()}
-        of_mesh = dict.fromkeys(_metrics(queries.services, queries.calls), frozenset(absent))
+        of_mesh = dict.fromkeys(_metrics_of_mesh(queries.dialect), frozenset(absent))
         chosen, whole = restrict(match, clusters, replicas), Match(whole.values, {**lacking, **of_mesh})
-        sources = self._find_signals(queries.signals, whole, at, before)
-
-        def arrival(of: Iterable[SeriesGroup]) -> Freshness:
-            return measure([group for group in of if fits(group, chosen)], at.timestamp(), self._options.behind_seconds)
-
-        mesh = arrival((*groups.services, *groups.calls))
+        read, of_pods = ([group for group in some if fits(group, chosen)] for some in (groups, containers))
+        mesh, of_containers = (measure(some, at.timestamp(), self._options.behind_seconds) for some in (read, of_pods))
         lag = _lag(mesh, before) if is_live else 0.0
         return Survey(
             at,
             mesh,
-            arrival(groups.containers),
+            of_containers,
             clusters,
             replicas,
-            () if JOB in match.values else jobs_with_same_rates(one for one in groups.services if fits(one, chosen)),
-            None if clusters or self._match else _clusters_of(groups.containers),
+            () if JOB in match.values else origins.jobs_with_same_rates(read),
+            None if clusters or self._match else _clusters_of(containers),
             whole,
             absent,
             tuple(name for name, labels in lacking.items() if self._cluster_label in labels),
             unmatched,
             lag,
-            sources,
-            self._find_form(queries, whole, at, before),
-            sources is not None and _is_certain(queries, mesh, lag, is_live=is_live),
+            self._find_form(queries.classic, whole, at, before),
+            _is_certain(requests, mesh, lag, is_live=is_live),
         )
 
     def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
@@ -279,38 +251,11 @@ class Surveyor:
             raise _QueryFailed
         return answers
 
-    def _groups(self, queries: SurveyedQueries, match: Match, at: datetime) -> "_Groups":
-        kinds = {
-            "services": (queries.services, match),
-            "calls": (queries.calls, match),
-            "containers": (queries.containers, EVERYTHING),
-        }
-        answers: dict[str, dict[str, QueryAnswer]] = {kind: {} for kind in kinds}
-
-        def ask(fact: str, matches: Mapping[str, Match]) -> None:
-            texts = {kind: group_query(kinds[kind][0], one, fact) for kind, one in matches.items()}
-            asked = self._ask({kind: text for kind, text in texts.items() if text}, at)
-            for kind, answer in asked.items():
-                answers[kind][fact] = answer
-
-        def read() -> dict[str, list[SeriesGroup]]:
-            return {kind: read_groups(query, answers[kind]) for kind, (query, _) in kinds.items()}
-
-        ask(NEWEST, {kind: of_kind for kind, (_, of_kind) in kinds.items()})
-        found = read()
-        some = {
-            kind: some_of_each_part(query, found[kind], of_kind)
-            for kind, (query, of_kind) in kinds.items()
-            if found[kind]
-        }
-        ask(LONG, some)
-        young = {kind: some[kind] for kind in some if not len(answers[kind][LONG].samples)}
-        ask(SHORT, young)
-        ask(REQUESTS, {"services": match})
-        found = read()
-        for groups in found.values():
-            weigh(groups)
-        return _Groups(found["services"], found["calls"], found["containers"])
+    def _groups(self, query: Query, match: Match, at: datetime) -> list[SeriesGroup]:
+        """The groups of a query's series; containers have no requests."""
+        facts = [fact for fact in FACTS if query is not CONTAINERS or fact != REQUESTS]
+        texts = {fact: group_query(query, match, fact) for fact in facts}
+        return read_groups(query, self._ask({fact: text for fact, text in texts.items() if text}, at))
 
     def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
         """The labels of the setting that no series of the mesh has, and the values of the others."""
@@ -329,60 +274,46 @@ class Surveyor:
         }
 
     def _origins(
-        self,
-        queries: SurveyedQueries,
-        match: Match,
-        groups: Sequence[SeriesGroup],
-        at: datetime,
-        before: Survey | None,
-    ) -> tuple[Clusters | None, ServerPair | None]:
+        self, dialect: Dialect, match: Match, groups: Sequence[SeriesGroup], at: datetime, before: Survey | None
+    ) -> tuple[Split | None, Split | None]:
         """The clusters and the servers whose series are read."""
         cluster_labels = [label for label in CLUSTER_LABELS if label not in match.values]
-        servers = varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
-        questions = doubled_queries(queries.services, match, servers) if servers else {}
-        if varying_labels(groups, cluster_labels):
-            questions["calls"] = calls_between_query(queries.calls, match)
+        servers = origins.varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
+        questions = origins.doubled_queries(dialect.services["requests"], match, servers) if servers else {}
+        if origins.varying_labels(groups, cluster_labels):
+            questions["calls"] = origins.calls_between_query(dialect.calls["requests"], match)
         answers = self._ask(questions, at)
-        replicas: ServerPair | None = None
-        if servers and _share(answers["doubled"], answers["distinct"]) >= MIN_DOUBLED:
+        replicas: Split | None = None
+        if servers and _share(answers["doubled"], answers["distinct"]) >= origins.MIN_DOUBLED:
             label = servers[0]
-            if agree(groups, label):
-                replicas = find_replicas(groups, label, before.replicas if before else None)
+            if origins.agree(groups, label):
+                replicas = origins.find_replicas(groups, label, before.replicas if before else None)
             else:  # the same names with other traffic: the label tells clusters apart
                 cluster_labels.append(label)
         once = [
             group
             for group in groups
-            if fits(group, restrict(EVERYTHING, None, replicas)) and LATE not in group.origin.values()
+            if fits(group, restrict(EVERYTHING, replicas)) and LATE not in group.origin.values()
         ]
         if self._cluster_label:
-            parts = parts_by(once, self._cluster_label)
-            return Clusters(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas
-        connected = "calls" in answers and are_connected(
+            parts = origins.parts_by(once, self._cluster_label)
+            return Split(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas
+        connected = "calls" in answers and origins.are_connected(
             label_values(answers["calls"].samples, (SOURCE_CLUSTER, DESTINATION_CLUSTER))
         )
         known = before.clusters if before else None
-        return find_clusters(once, cluster_labels, connected=connected, before=known), replicas
+        return origins.find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
-    def _find_signals(self, query: Query, match: Match, at: datetime, before: Survey | None) -> frozenset[str] | None:
-        """The sources of signals that exist; if the query failed, those that were known."""
-        answer = self._prometheus.ask({"signals": query.at(0, match=match)}, at, self._within)["signals"]
-        if answer.failed:
-            return before.signal_sources if before else None
-        return frozenset(one.get("queue", "") for one in label_values(answer.samples, ("queue",)))
-
-    def _find_form(self, queries: SurveyedQueries, match: Match, at: datetime, before: Survey | None) -> bool | None:
+    def _find_form(self, classic: Dialect, match: Match, at: datetime, before: Survey | None) -> bool | None:
         """Whether the mesh has native histograms, and no buckets. Where both exist, buckets are read."""
-        known = before.is_native if before else None
-        for query, is_native in ((queries.buckets, False), (queries.native, True)):
-            if query is None:
-                return None
-            answer = self._prometheus.ask({"histograms": query.at(0, match=match)}, at, self._within)["histograms"]
-            if len(answer.samples):
-                return is_native
-            if answer.failed and not is_native:
-                return known
-        return known
+        known, buckets = before.is_native if before else None, count_buckets(classic)
+        if buckets is None:
+            return None
+        answer = self._prometheus.ask({"buckets": buckets.at(0, match=match)}, at, self._within)["buckets"]
+        if len(answer.samples) or answer.failed:
+            return known if answer.failed else False
+        text = count_native(classic).at(0, match=match)
+        return True if len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) else known
 
     def _lacking(
         self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], at: datetime
@@ -395,8 +326,8 @@ class Surveyor:
         of a metric that this mesh does not have.
         """
         labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
-        mesh = set(_metrics(queries.services, queries.calls))
-        metrics = [name for name in _metrics(queries.containers, *queries.others, queries.signals) if name not in mesh]
+        mesh = _metrics_of_mesh(queries.dialect)
+        metrics = [name for name in _metrics(CONTAINERS, *queries.others) if name not in mesh]
         if not labels or not metrics:
             return {}, frozenset(labels)
         pattern = escape("|".join(metrics))
@@ -423,13 +354,6 @@ class _QueryFailed(Exception):
     """A query of a survey failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    services: list[SeriesGroup]
-    calls: list[SeriesGroup]
-    containers: list[SeriesGroup]
-
-
 def _is_live(at: datetime, now: float) -> bool:
     return 0 <= now - at.timestamp() <= LIVE_SECONDS
 
@@ -439,14 +363,18 @@ def _newest(at: datetime, now: float) -> datetime:
     return datetime.fromtimestamp(now, UTC) if _is_live(at, now) else at
 
 
-def _is_certain(queries: SurveyedQueries, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
+def _is_certain(requests: Query, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
     """Whether everything is known that can be: of a query without a rate of a selector, nothing is."""
     known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
-    return known or not range_selectors(queries.services.promql)
+    return known or not range_selectors(requests.promql)
 
 
 def _metrics(*queries: Query) -> list[str]:
     return list(dict.fromkeys(name for query in queries for name in matched_metrics(query.promql)))
+
+
+def _metrics_of_mesh(dialect: Dialect) -> list[str]:
+    return _metrics(dialect.services["requests"], dialect.calls["requests"])
 
 
 def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
@@ -466,9 +394,8 @@ def _lacked(series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[
     return frozenset(lacked)
 
 
-def _clusters_of(groups: Iterable[SeriesGroup]) -> tuple[str, int] | None:
-    groups = list(groups)
-    label = next(iter(varying_labels(groups, CLUSTER_LABELS)), None)
+def _clusters_of(groups: Sequence[SeriesGroup]) -> tuple[str, int] | None:
+    label = next(iter(origins.varying_labels(groups, CLUSTER_LABELS)), None)
     return (label, len({group.origin.get(label, "") for group in groups})) if label else None
 
 

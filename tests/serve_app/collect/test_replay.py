@@ -9,9 +9,9 @@ import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect import replay as replays
+from serve_app.collect.base import Poll
 from serve_app.collect.loop import Push
 from serve_app.collect.prometheus.client import Instants, QueryAnswer
-from serve_app.collect.prometheus.source import Poll
 from serve_app.collect.replay import PROBE_SECONDS, STEP_SECONDS, Replay
 from serve_app.errors import InvalidDocument, Overloaded, StaleSnapshot
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from serve_app.collect.prometheus.frames import Column, KeyIndex
-from serve_app.collect.prometheus.kubernetes import WORKLOAD, ServiceMapping
 from serve_app.collect.prometheus.pods import (
     CONTAINER,
     CORDONED,
@@ -25,7 +24,6 @@ from serve_app.collect.prometheus.pods import (
 from serve_app.collect.prometheus.signals import DISK, PODS, by_workload
 
 NOW, WINDOW = 1_800_000_000.0, 60.0
-SERVICE = ("namespace", "name")
 
 
 @dataclass
@@ -48,11 +46,8 @@ class Cluster:
     def pods(self) -> Pods:
         return Pods(self.columns, self.index_of, WINDOW)
 
-    def serving(self) -> ServiceMapping:
-        return ServiceMapping(self.index_of(WORKLOAD), self.index_of(SERVICE))
-
     def share(self, resource: str = "cpu") -> dict[str, float]:
-        column = self.pods().utilisation(resource, self.serving())
+        column = self.pods().utilisation(resource, {})
         assert column is not None
         return {"/".join(key): value for key, value in zip(column.keys, column.values.tolist(), strict=True)}
 
@@ -105,14 +100,14 @@ def test_a_pod_without_any_capacity_is_left_out_with_its_usage() -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "cart-1 main": (9.0, None, None)})
     made.set(NODES, {("cart-0", "shop", "n1"): 1.0})
     assert made.share() == {"shop/cart": 0.5}
-    assert made.pods().coverage([("shop", "cart")], made.serving()).without_capacity == 1
+    assert made.pods().coverage([("shop", "cart")], {}).without_capacity == 1
 
 
 @pytest.mark.parametrize("missing", ["cpu_usage", "cpu_limits", "cpu_requests"])
 def test_without_one_of_the_queries_the_share_is_unknown(missing: str) -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0)})
     del made.columns[missing]
-    assert made.pods().utilisation("cpu", made.serving()) is None
+    assert made.pods().utilisation("cpu", {}) is None
 
 
 def test_pods_that_have_ended_or_are_gone_do_not_count() -> None:
@@ -121,7 +116,7 @@ def test_pods_that_have_ended_or_are_gone_do_not_count() -> None:
     owners = {(f"cart-{i}", "shop", "StatefulSet", "cart"): NOW for i in range(3)}
     made.set(OWNERS, owners | {("cart-2", "shop", "StatefulSet", "cart"): NOW - 2 * WINDOW - 1})
     assert made.share() == {"shop/cart": 0.2}
-    assert made.pods().coverage([], made.serving()).pods == 1
+    assert made.pods().coverage([], {}).pods == 1
 
 
 def test_when_all_of_kube_state_metrics_is_late_no_pod_is_gone() -> None:
@@ -221,9 +216,7 @@ def test_the_coverage_names_workloads_and_services_without_each_other() -> None:
     owners = dict(zip(made.columns[OWNERS].keys, made.columns[OWNERS].values.tolist(), strict=True))
     made.set(OWNERS, owners | {("dns-0", "kube-system", "DaemonSet", "dns"): NOW})
     services = [("shop", "cart"), ("shop", "web")]
-    for key in services:
-        made.index_of(SERVICE).number_of(key)
-    coverage = made.pods().coverage(services, made.serving())
+    coverage = made.pods().coverage(services, {})
     assert (coverage.pods, coverage.without_owner, coverage.without_capacity) == (3, 1, 0)
     assert (coverage.unmatched_workloads, coverage.workloads_elsewhere) == (("shop/batch",), 1)
     assert coverage.services_without_pods == ("shop/web",)

@@ -13,9 +13,10 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import NODE_METRICS, MeshSnapshot, Owner, Sensitivity, ServicePolicy
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.frames import Column, KeyIndex
-from serve_app.collect.prometheus.kubernetes import ServiceMapping, read_annotations
+from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.kubernetes import read_annotations
 from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES
+from serve_app.collect.prometheus.workloads import read_serving
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
@@ -307,7 +308,7 @@ def test_annotations_of_the_workloads_of_a_service(
 ) -> None:
     pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
     found = Column.create({("shop", *one): 1.0 for one in annotated})
-    policies, ignored = read_annotations([found, None], ServiceMapping(KeyIndex(), KeyIndex(), pairs))
+    policies, ignored = read_annotations([found, None], read_serving(pairs))
     assert policies == ([wanted] if wanted else [])
     assert len(ignored) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in annotated)
 

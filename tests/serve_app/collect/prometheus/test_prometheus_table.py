@@ -16,11 +16,9 @@ from serve_app.collect.prometheus.frames import BucketReader, LabelReader, read_
 from serve_app.collect.prometheus.kubernetes import CONTROLLERS
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import (
-    BROKERS,
     DISK,
     PODS,
     QUEUES,
-    SOURCES,
     Queues,
     search_query,
     signal_queries,
@@ -216,7 +214,7 @@ def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
             read = recording_rules(dialect, 15.0, 60.0).dialect
             for role, query in (*read.services.items(), *read.calls.items()):
                 assert query.joined_by == ("max" if role in SHARES else "sum"), (dialect.name, role)
-    signals = signal_queries({*SOURCES, *BROKERS}, Queues())
+    signals = signal_queries(Queues())
     assert [signals[role].joined_by for role in (PODS, DISK, QUEUES)] == ["sum", "max", "sum"]
     assert {query.joined_by for query in (*CONTROLLERS.values(), search_query())} == {"max"}
 

@@ -5,28 +5,25 @@ from collections.abc import Mapping
 import pytest
 
 from model.snapshot import MeshSnapshot, Signal, SignalKind
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus.combine import KUBERNETES
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.frames import Column
 from serve_app.collect.prometheus.signals import (
-    BROKERS,
     DISK,
     PENDING,
     PODS,
     QUEUES,
     RESTARTS,
-    SOURCES,
-    THROTTLING,
-    VOLUMES,
     Queues,
     read_cancellations,
     read_signals,
     signal_queries,
 )
-from serve_app.collect.prometheus.source import KUBERNETES, Poll
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus import standin
-from tests.serve_app.collect.prometheus.istio_standin import SEARCH, SIGNALS, IstioMesh, find_snapshot
+from tests.serve_app.collect.prometheus.istio_standin import SIGNALS, IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples
 from tests.serve_app.collect.prometheus.test_prometheus_source import FIRST, PATIENT, SNAPSHOTS, open_source
 
@@ -66,20 +63,16 @@ def found(columns: Mapping[str, Mapping[tuple[str, ...], float]], **more: object
     return {(one.kind.value, one.service): one.value for one in signals}
 
 
-def test_a_mesh_without_any_series_is_asked_once_and_has_no_signals() -> None:
-    mesh = IstioMesh(find_snapshot(SNAPSHOTS))
-    with open_source(mesh) as source:
+def test_a_mesh_without_any_series_has_no_signals() -> None:
+    with open_source(IstioMesh(find_snapshot(SNAPSHOTS))) as source:
         polls = [source.poll(snapshot.observed_at) for snapshot in SNAPSHOTS[:3]]
     assert [signals_of_pods_and_queues(poll) for poll in polls] == [()] * 3
-    assert mesh.asked.count(SEARCH) == 1
-    assert not {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)} & {*mesh.asked}
 
 
 def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
     name = OTHER.split("/")[1]
     mesh = IstioMesh(
         find_snapshot(SNAPSHOTS),
-        sources={THROTTLING, RESTARTS, VOLUMES, "kafka"},
         signals={
             PODS: pods(
                 (CART, "app", "throttled", 6),
@@ -106,18 +99,8 @@ def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
     assert poll.unmapped_queues == ("mails",)
 
 
-def test_sources_are_looked_for_again_and_a_failed_look_is_repeated() -> None:
-    mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={SEARCH}, signals={PODS: pods((CART, "app", "restarted", 1))})
-    with open_source(mesh) as source:
-        failed = source.poll(FIRST)
-        mesh.broken, mesh.sources = set(), {RESTARTS}
-        again = source.poll(SNAPSHOTS[4].observed_at)  # a minute later
-    assert (failed.signal_sources, again.signal_sources) == (None, {RESTARTS})
-    assert [len(signals_of_pods_and_queues(poll)) for poll in (failed, again)] == [0, 1]
-
-
 def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
-    mesh = IstioMesh(find_snapshot(SNAPSHOTS), sources={RESTARTS}, signals={PODS: pods((CART, "app", "restarted", 1))})
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), signals={PODS: pods((CART, "app", "restarted", 1))})
     role = (KUBERNETES, PODS)
     with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), PATIENT)
@@ -193,13 +176,8 @@ def test_a_queue_belongs_to_the_service_of_its_name_or_of_the_settings(queue: st
     assert [one.split(" (")[0] for one in unmapped] == ([] if service else [queue])
 
 
-def test_only_queries_of_sources_that_exist_are_sent() -> None:
-    assert signal_queries([], Queues()) == {}
-    assert signal_queries([], Queues(promql="jobs"))[QUEUES].promql == "sum by (queue) (jobs)"
-    some = signal_queries([PENDING], Queues())
-    assert some.keys() == {PODS}
-    assert "container_cpu" not in some[PODS].promql
-    assert signal_queries({*SOURCES, *BROKERS}, Queues()).keys() == {PODS, DISK, QUEUES}
+def test_queues_of_the_settings_are_read_beside_those_of_known_brokers() -> None:
+    assert signal_queries(Queues(promql="jobs"))[QUEUES].promql.endswith(" or sum by (queue) (jobs)")
 
 
 def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None:
