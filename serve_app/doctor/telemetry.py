@@ -192,6 +192,8 @@ def _has_secret(address: str) -> bool:
 def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Finding]:
     absent = [] if signals is None else _absent_exporters(poll, signals)
     covered = {role for exporter in absent for role in EXPORTERS[exporter]}
+    if signals is not None and not signals:  # nothing to find
+        covered |= {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)}
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0] or role in covered:
             continue

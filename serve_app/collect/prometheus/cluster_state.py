@@ -1,12 +1,10 @@
 """What kube-state-metrics, cAdvisor and exporters say about a mesh: resources, planned changes, policies, signals."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from model.snapshot import Owner, PlannedChange, ServicePolicy, Signal
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.kubernetes import (
     CONTROLLERS,
     OWNERS_OF_SERVICES,
@@ -62,34 +60,32 @@ class ClusterState:
         self.unmapped_queues: list[str] = []
         self.coverage: PodCoverage | None = None
 
-    def begin(self, known: Columns, index_of: Callable[[tuple[str, ...]], KeyIndex], window_seconds: float) -> None:
+    def begin(self, known: Columns, window_seconds: float) -> None:
         """Learn the workloads before the first poll."""
         self.workloads = WorkloadState()
         if CONTROLLERS.keys() <= known.keys():
-            self.workloads = self.read(known, index_of, window_seconds).workloads
+            self.workloads = self.read(known, window_seconds).workloads
 
-    def read(
-        self, known: Columns, index_of: Callable[[tuple[str, ...]], KeyIndex], window_seconds: float
-    ) -> ClusterInstant:
+    def read(self, known: Columns, window_seconds: float) -> ClusterInstant:
         """The cluster at the next instant.
 
         Args:
             known: columns of the queries about Kubernetes.
-            index_of: keys by their labels.
             window_seconds: rate window of containers.
         """
-        serving, pods = read_serving(known.get("serves")), _read_pods(known, index_of, window_seconds)
+        serving = read_serving(known.get("serves"))
+        pods = Pods(known, window_seconds) if OWNERS in known else None  # unknown without owners
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
         cordoned = pods.cordoned_workloads() if pods else None
         changes, workloads = (self.workloads or WorkloadState()).update(now, serving, cordoned)
         shares = {resource: pods.utilisation(resource, serving) for resource in RESOURCES} if pods else {}
         annotations = known.get("annotations")
         # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
-        if annotations is not None and (len(annotations.numbers) or now):
+        if annotations is not None and (annotations or now):
             on_pods = known.get("pod_annotations")
-            of_pods = pods.by_workload(on_pods, np.maximum) if pods and on_pods is not None else None
+            of_pods = pods.by_workload(on_pods, max) if pods and on_pods is not None else None
             self._policies, self.ignored_annotations = read_annotations((annotations, of_pods), serving)
-        if (owned := known.get(OWNERS_OF_SERVICES)) is not None and (len(owned.numbers) or now):
+        if (owned := known.get(OWNERS_OF_SERVICES)) is not None and (owned or now):
             self._owners = read_owners(owned, self._owner_labels, serving)
         resources = {resource: column for resource, column in shares.items() if column is not None}
         policies = with_owners(self._policies, self._owners)
@@ -102,8 +98,3 @@ class ClusterState:
         columns = by_workload(instant.known, pods)
         signals, self.unmapped_queues = read_signals(columns, instant.serving, services, self._queues)
         return signals
-
-
-def _read_pods(known: Columns, index_of: Callable[[tuple[str, ...]], KeyIndex], window_seconds: float) -> Pods | None:
-    """The pods of the cluster; None if their owners are unknown."""
-    return Pods(known, index_of, window_seconds) if OWNERS in known else None

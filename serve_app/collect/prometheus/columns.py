@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from serve_app.collect.base import Role
@@ -12,7 +12,6 @@ from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
     DroppedSeries,
-    KeyIndex,
     LabelReader,
     read_column,
     read_quantiles,
@@ -43,12 +42,12 @@ class PolledColumns:
 
 
 class ColumnCache:
-    """Reads columns. Queries with the same labels share their keys, and labels are read once."""
+    """Reads columns. The labels of queries with the same labels are read once."""
 
     def __init__(self) -> None:
         self._services = ServiceLabels()
         self._readers: dict[tuple[int, tuple[str, ...]], LabelReader] = {}
-        self._buckets: dict[LabelReader, BucketReader] = {}
+        self._buckets: dict[tuple[int, tuple[str, ...]], BucketReader] = {}
         self._dropped: dict[Role, DroppedSeries | None] = {}
         self._newest: dict[Role, tuple[Mapping[str, Column], datetime]] = {}  # of the last successful query
 
@@ -89,14 +88,16 @@ class ColumnCache:
 
     def read(self, role: Role, query: Query, samples: Samples, window_seconds: float = 0.0) -> dict[str, Column]:
         """Convert a result to columns, in our units. Latencies need the rate window."""
-        reader = self._reader(query.labels, role[0])
+        ends = ENDS.get(split_level(role[0])[0], 0)
+        which = ends, query.labels
         if role[1] != "buckets":
+            reader = self._readers.setdefault(which, LabelReader(query.labels, self._services, ends))
             column = read_column(samples, reader, query.joined_by)
             self._dropped[role] = reader.dropped
             return {role[1]: _convert_unit(column, query)}
         if not query.is_verbatim:
             samples = Samples(samples.label_sets, samples.values / window_seconds)
-        buckets = self._buckets.setdefault(reader, BucketReader(query.labels, reader))
+        buckets = self._buckets.setdefault(which, BucketReader(query.labels, self._services, ends))
         border = Border.of(window_seconds, query.unit)
         *columns, long = read_quantiles(samples, buckets, list(SHARES.values()), border)
         self._dropped[role] = buckets.labels.dropped
@@ -111,14 +112,6 @@ class ColumnCache:
         """Names that are no services."""
         return self._services.folded()
 
-    def index(self, labels: tuple[str, ...]) -> KeyIndex:
-        """All keys with these labels, of queries about Kubernetes."""
-        return self._reader(labels, KUBERNETES).index
-
-    def _reader(self, labels: tuple[str, ...], level: str) -> LabelReader:
-        ends = ENDS.get(split_level(level)[0], 0)
-        return self._readers.setdefault((ends, labels), LabelReader(labels, self._services, ends))
-
 
 def _convert_unit(found: Column, query: Query) -> Column:
-    return found if query.unit == 1 else replace(found, values=found.values * query.unit)
+    return found if query.unit == 1 else {key: value * query.unit for key, value in found.items()}

@@ -6,17 +6,15 @@ two of them measure is read from one of them: rates are never added up. Latencie
 other.
 """
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from model.snapshot import IntArray
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.known_calls import KnownCalls
 from serve_app.collect.prometheus.query import Dialect
-from serve_app.collect.prometheus.reporters import RowJoiner, without_relayed
+from serve_app.collect.prometheus.reporters import join_rows, without_relayed
 from serve_app.collect.prometheus.service_names import ServiceNames
 
 SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"  # levels of queries
@@ -57,24 +55,14 @@ class MeshRows:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._joiners: dict[str, RowJoiner] = {}
+        self._named: dict[str, dict[Key, Key]] = defaultdict(dict)  # names to show, by level
+        self._version = 0  # of the names
         self.names = ServiceNames(dialect.external)
         self.known: KnownCalls | None = None
 
     def follow(self, before: "MeshRows") -> None:
         """Continue with what is known in another form of the same dialect."""
         self.names, self.known = before.names, before.known
-
-    def joiner(self, level: str, part: Dialect, requests: Column) -> RowJoiner:
-        """Joins the rows of several proxies. Another one for columns whose keys have other numbers."""
-        name, length = level_of(level, self._dialect, part), 2 * ENDS[level]
-        found = self._joiners.get(name)
-        if found is None or found.raw is not requests.index:
-            reporters = (
-                (part.reporters.services if level == SERVICES else part.reporters.calls) if part.reporters else ()
-            )
-            found = self._joiners[name] = RowJoiner(requests.index, length, reporters)
-        return found
 
     def read(self, found: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns of services and of calls with one row for each, under the names of the first dialect.
@@ -86,31 +74,22 @@ class MeshRows:
         if not self._others:
             return services, calls
         measured = [_Measured(self._dialect, services, calls)]
-        index, call_index = services["requests"].index, calls["requests"].index
         for part, names in self._others:
             settle = self.names.settle_key
             own = _Measured(part, *self._read_part(part, found, settle, settle)).at_its_place()
             names.learn(measured, own)
-            renamed = (
-                {role: names.rename(column, index_of_all) for role, column in columns.items()}
-                for columns, index_of_all in ((own.services, index), (own.calls, call_index))
-            )
-            measured.append(_Measured(part, *renamed))
-        return (
-            _first_of([one.services for one in measured], index),
-            _first_of([one.calls for one in measured], call_index),
-        )
+            measured.append(_Measured(part, names.rename(own.services), names.rename(own.calls)))
+        return _first_of([one.services for one in measured]), _first_of([one.calls for one in measured])
 
     def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
         """The calls, with those that are known and not made now, and without those that relays pass on."""
         of_services = services["requests"]
         requests = without_relayed(calls["requests"], of_services, {self.names.of(key) for key in relays})
-        own = self._joiners[CALLS]
-        known = (self.known or KnownCalls()).see_calls(requests, now).forget(own.is_renamed)
+        named = self._named[CALLS]
+        other_names = {key for key, name in named.items() if key != name}.difference(named.values())
+        known = (self.known or KnownCalls()).see_calls(requests, now).forget(other_names)
         if renamed := {key for _, names in self._others for key in names.renamed}:
-            ends = [requests.index.part(begin, begin + 2, of_services.index) for begin in (0, 2)]
-            others = np.array([key in renamed for key in of_services.index.keys], bool)
-            known = known.forget(others[ends[0]] | others[ends[1]])
+            known = known.forget({key for key in known.calls if key[:2] in renamed or key[2:] in renamed})
         self.known, listed = known.list_all(requests, of_services, now)
         return {**calls, "requests": listed}
 
@@ -118,14 +97,20 @@ class MeshRows:
         self, part: Dialect, found: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
     ) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns of a dialect with one row for each key, even where several proxies report a request."""
-        services, calls = (found[level_of(level, self._dialect, part)] for level in ENDS)
-        joiners = [
-            self.joiner(level, part, own["requests"]) for level, own in zip(ENDS, (services, calls), strict=True)
-        ]
-        for joiner in joiners:
-            self.names.see(joiner.new_services())
-        version = self.names.version
-        return joiners[0].join(services, name_service, version), joiners[1].join(calls, name_call, version)
+        levels = {level: level_of(level, self._dialect, part) for level in ENDS}
+        for level, name in levels.items():
+            ends = [2 * end for end in range(ENDS[level])]
+            self.names.see(key[end : end + 2] for key in found[name]["requests"] for end in ends)
+        if self._version != self.names.version:
+            self._version = self.names.version
+            self._named.clear()
+        of, by = part.reporters, (name_service, name_call)
+        reporters = (of.services, of.calls) if of else ((), ())
+        services, calls = (
+            join_rows(found[name], 2 * ENDS[level], preferred, _remembered(self._named[name], naming))
+            for (level, name), preferred, naming in zip(levels.items(), reporters, by, strict=True)
+        )
+        return services, calls
 
     def _name_service(self, key: Key) -> Key:
         settled = self.names.settle_key(key)
@@ -135,6 +120,17 @@ class MeshRows:
         ends = self.names.settle_key(key)
         callee = self.names.of_callee(ends[2:]) if self._dialect.names_workloads else ends[2:]
         return (*self.names.of(ends[:2]), *callee)
+
+
+def _remembered(known: dict[Key, Key], name: Callable[[Key], Key]) -> Callable[[Key], Key]:
+    """The same names, each found once."""
+
+    def find(key: Key) -> Key:
+        if (found := known.get(key)) is None:
+            found = known[key] = name(key)
+        return found
+
+    return find
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,22 +144,22 @@ class _Measured:
     def at_its_place(self) -> "_Measured":
         """Without callers that are not services; for an ingress controller, also without the services behind it."""
         external = self.dialect.external
-        calls = _only(self.calls, {key for key in self.calls["requests"].keys if key[1] not in external})
+        calls = _only(self.calls, {key for key in self.calls["requests"] if key[1] not in external})
         services = self.services
         if self.dialect.front_door:
-            services = _only(services, {key[:2] for key in calls["requests"].keys})
+            services = _only(services, {key[:2] for key in calls["requests"]})
         return _Measured(self.dialect, services, calls)
 
     @property
     def callers(self) -> set[Key]:
         """Services that make calls."""
-        return {key[:2] for key in self.calls["requests"].keys}
+        return {key[:2] for key in self.calls["requests"]}
 
     @property
     def names(self) -> set[Key]:
         """All services."""
-        called = {key[2:] for key in self.calls["requests"].keys}
-        return {*self.services["requests"].keys, *called, *self.callers}
+        called = {key[2:] for key in self.calls["requests"]}
+        return {*self.services["requests"], *called, *self.callers}
 
 
 class _Names:
@@ -211,11 +207,9 @@ class _Names:
             if other is not None and times[other] == 1 and other not in self._own
         }
 
-    def rename(self, column: Column, index: KeyIndex) -> Column:
-        """The column with keys of ``index``."""
-        numbers = np.fromiter((index.number_of(self._name(key)) for key in column.keys), np.int64, len(column.numbers))
-        order = np.argsort(numbers, kind="stable")
-        return Column(index, numbers[order], column.values[order])
+    def rename(self, columns: Columns) -> dict[str, Column]:
+        """The columns with names of the earlier dialects."""
+        return {role: {self._name(key): value for key, value in of.items()} for role, of in columns.items()}
 
     def _size(self) -> tuple[int, ...]:
         return tuple(len(names) for names in (self._known, self._known_callers, self._own, self._own_callers))
@@ -246,40 +240,24 @@ def _same_workload(one: str, other: str) -> bool:
 
 
 def _only(columns: Columns, wanted: set[Key]) -> dict[str, Column]:
-    kept = {}
-    for role, column in columns.items():
-        rows = np.fromiter((key in wanted for key in column.keys), bool, len(column.numbers))
-        kept[role] = Column(column.index, column.numbers[rows], column.values[rows])
-    return kept
+    return {role: {key: value for key, value in of.items() if key in wanted} for role, of in columns.items()}
 
 
-def _first_of(parts: Sequence[Columns], index: KeyIndex) -> dict[str, Column]:
+def _first_of(parts: Sequence[Columns]) -> dict[str, Column]:
     """The columns of the parts, each key from the first part with requests, else from the first that knows the key."""
-    owner = np.full(len(index), -1)
+    owner: dict[Key, int] = {}
     for positive in (True, False):
         for number, columns in enumerate(parts):
-            if (requests := columns.get("requests")) is not None:
-                rows = requests.values > 0 if positive else np.ones(len(requests.numbers), bool)
-                mine = requests.numbers[rows]
-                owner[mine[owner[mine] < 0]] = number
-    return {role: _united(role, parts, owner, index) for role in dict.fromkeys(role for one in parts for role in one)}
-
-
-def _united(role: str, parts: Sequence[Columns], owner: IntArray, index: KeyIndex) -> Column:
-    values = np.full(len(index), np.nan)
-    present = np.zeros(len(index), bool)
-    owned = [
-        (columns[role], owner[columns[role].numbers] == number)
-        for number, columns in enumerate(parts)
-        if role in columns
-    ]
-    for column, mine in owned:
-        values[column.numbers[mine]] = column.values[mine]
-        present[column.numbers[mine]] = True
-    if role in LATENCIES:
-        for column, _ in owned:
-            lacking = np.isnan(values[column.numbers])
-            values[column.numbers[lacking]] = column.values[lacking]
-            present[column.numbers[lacking]] = True
-    numbers = np.flatnonzero(present)
-    return Column(index, numbers, values[numbers])
+            for key, rate in columns["requests"].items():
+                if rate > 0 or not positive:
+                    owner.setdefault(key, number)
+    united: dict[str, Column] = defaultdict(dict)
+    for number, columns in enumerate(parts):
+        for role, column in columns.items():
+            united[role] |= {key: value for key, value in column.items() if owner.get(key) == number}
+    for columns in parts:
+        for role in LATENCIES & columns.keys():
+            for key, value in columns[role].items():
+                if math.isnan(united[role].get(key, math.nan)):
+                    united[role][key] = value
+    return united

@@ -1,4 +1,4 @@
-"""Convert instant vectors to columns of numbers, by key."""
+"""Convert instant vectors to columns: values by key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from serve_app.collect.prometheus.query import Join
 from serve_app.collect.service_labels import ServiceLabels
 
 Key = tuple[str, ...]
+Column = dict[Key, float]  # values of one query; not a number: a series without a usable value
 BUCKET = "le"
 OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
@@ -24,69 +25,6 @@ _LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways wr
 def read_labels(label_set: bytes) -> dict[str, str]:
     """The labels of one sample that are not empty."""
     return {name: value for name, value in (_LABELS.decode(label_set) or {}).items() if value}
-
-
-@dataclass(slots=True)
-class KeyIndex:
-    """Numbers keys in the order in which they first appear. Columns are joined by number, because a lookup by name
-    costs a hundred times as much."""
-
-    keys: list[Key] = field(default_factory=list)
-    numbers: dict[Key, int] = field(default_factory=dict)
-    _parts: dict[tuple[int, int | None], IntArray] = field(default_factory=dict)
-
-    def number_of(self, key: Key) -> int:
-        """The number of a key; a new key is added."""
-        number = self.numbers.setdefault(key, len(self.keys))
-        if number == len(self.keys):
-            self.keys.append(key)
-        return number
-
-    def part(self, begin: int, end: int | None, index: "KeyIndex") -> IntArray:
-        """``[len(self)]`` number in ``index`` of ``key[begin:end]``, for each key. ``index`` must not change."""
-        known = self._parts.get((begin, end), np.empty(0, np.int64))
-        if len(known) < len(self.keys):
-            new = [index.number_of(key[begin:end]) for key in self.keys[len(known) :]]
-            known = self._parts[begin, end] = np.append(known, np.array(new, np.int64))
-        return known
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Values of one query by key; each key occurs once. NaN stands for a series without a usable value.
-
-    Attributes:
-        index: the keys that ``numbers`` refers to.
-        numbers: int64 ``[R]``, ascending, number of each row's key.
-        values: float64 ``[R]``.
-    """
-
-    index: KeyIndex
-    numbers: IntArray
-    values: Numbers
-
-    @classmethod
-    def create(cls, values: dict[Key, float]) -> "Column":
-        """Create a column with an index of its own."""
-        index = KeyIndex(list(values), {key: i for i, key in enumerate(values)})
-        return cls(index, np.arange(len(values)), np.array([*values.values()], np.float64))
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """The key of each row."""
-        return tuple(self.index.keys[i] for i in self.numbers.tolist())
-
-    def align(self, index: KeyIndex, numbers: IntArray) -> Numbers:
-        """``[len(numbers)]`` values of the keys with these numbers in ``index``; NaN for keys without a row."""
-        own = self.numbers
-        if index is not self.index:
-            own = np.fromiter((index.numbers.get(key, -1) for key in self.keys), np.int64, len(own))
-        by_number = np.full(len(index) + 1, np.nan)  # the last entry takes the keys that are not in the index
-        by_number[own] = self.values
-        return by_number[numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +57,10 @@ class LabelReader:
     labels: tuple[str, ...]
     services: ServiceLabels = field(default_factory=ServiceLabels)
     ends: int = 0
-    index: KeyIndex = field(default_factory=KeyIndex)
-    known: dict[bytes, int] = field(default_factory=dict)
+    keys: list[Key] = field(default_factory=list)
+    known: dict[bytes, int] = field(default_factory=dict)  # number of the key of each label set
     dropped: DroppedSeries | None = None  # of the last reading
+    _numbers: dict[Key, int] = field(default_factory=dict)
     _services: list[tuple[tuple[str, ...], tuple[str, ...], str]] = field(default_factory=list)  # labels, and constants
 
     def __post_init__(self) -> None:
@@ -132,7 +71,7 @@ class LabelReader:
         ]
 
     def read(self, label_sets: Sequence[bytes]) -> IntArray:
-        """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
+        """``[R]`` number of each label set's key in ``keys``; -1 if a label that is not optional is absent or empty."""
         found = list(map(self.known.get, label_sets))
         if None in found:
             found = [
@@ -157,7 +96,10 @@ class LabelReader:
     def _read(self, label_set: bytes) -> int:
         key = self._key(_LABELS.decode(label_set) or {})
         is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
-        self.known[label_set] = number = self.index.number_of(key) if is_named else -1
+        number = self._numbers.setdefault(key, len(self.keys)) if is_named else -1
+        if number == len(self.keys):
+            self.keys.append(key)
+        self.known[label_set] = number
         return number
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
@@ -190,22 +132,29 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
 class BucketReader:
     """Reads the owner and the bound of histogram buckets from their labels.
 
-    Args:
-        owners: reads the labels of owners; the index of owners is theirs.
+    Attributes:
+        owners: keys without the bound.
     """
 
-    def __init__(self, labels: tuple[str, ...], owners: LabelReader | None = None) -> None:
-        owners = owners or LabelReader(labels)
-        self.labels = LabelReader((*labels, BUCKET), owners.services, owners.ends)
-        self.index = owners.index
+    def __init__(self, labels: tuple[str, ...], services: ServiceLabels | None = None, ends: int = 0) -> None:
+        self.labels = LabelReader((*labels, BUCKET), services or ServiceLabels(), ends)
+        self.owners: list[Key] = []
+        self._numbers: dict[Key, int] = {}
+        self._owners: IntArray = np.empty(0, np.int64)  # of each key
         self._bounds: Numbers = np.empty(0)
 
-    def read(self, numbers: IntArray) -> tuple[IntArray, Numbers]:
-        """``[R]`` number of each bucket's owner in ``index``, and ``[R]`` its bound; NaN if the bound is unreadable."""
-        owners = self.labels.index.part(0, -1, self.index)
-        new = self.labels.index.keys[len(self._bounds) :]
+    def read(self, label_sets: Sequence[bytes]) -> tuple[IntArray, Numbers]:
+        """``[R]`` number of each bucket's owner in ``owners``, and ``[R]`` its bound; NaN if either is unreadable."""
+        numbers = self.labels.read(label_sets)
+        new = self.labels.keys[len(self._bounds) :]
+        for key in new:
+            if self._numbers.setdefault(key[:-1], len(self.owners)) == len(self.owners):
+                self.owners.append(key[:-1])
+        owners = [self._numbers[key[:-1]] for key in new]
+        self._owners = np.append(self._owners, np.array(owners, np.int64))
         self._bounds = np.append(self._bounds, [_bound(key[-1]) for key in new])
-        return owners[numbers], self._bounds[numbers]
+        # The last entry is for -1.
+        return np.append(self._owners, 0)[numbers], np.append(self._bounds, np.nan)[numbers]
 
 
 def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") -> Column:
@@ -217,17 +166,20 @@ def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") 
     Args:
         joined_by: how the values of one key are joined. A sum with NaN is NaN; the largest value ignores NaN.
     """
-    numbers, values = reader.read(samples.label_sets), samples.values
-    if (numbers < 0).any():
-        numbers, values = numbers[numbers >= 0], values[numbers >= 0]
-    distinct = np.flatnonzero(np.bincount(numbers, minlength=1))
-    values = np.where(np.isfinite(values), values, np.nan)
+    numbers = reader.read(samples.label_sets)
+    is_named = numbers >= 0
+    values = np.where(np.isfinite(samples.values), samples.values, np.nan)[is_named]
+    distinct, place = np.unique(numbers[is_named], return_inverse=True)
     if joined_by == "sum":  # bincount returns integers for empty input
-        found = np.bincount(numbers, values, 1).astype(np.float64)
+        found = np.bincount(place, values, len(distinct)).astype(np.float64)
     else:
-        found = np.full(len(reader.index) + 1, np.nan)
-        np.fmax.at(found, numbers, values)
-    return Column(reader.index, distinct, found[distinct])
+        found = np.full(len(distinct), np.nan)
+        np.fmax.at(found, place, values)
+    return _column(reader.keys, distinct, found)
+
+
+def _column(keys: Sequence[Key], numbers: IntArray, values: Numbers) -> Column:
+    return {keys[number]: value for number, value in zip(numbers.tolist(), values.tolist(), strict=True)}
 
 
 def read_quantiles(
@@ -246,24 +198,23 @@ def read_quantiles(
         A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
         any.
     """
-    counted = read_column(samples, reader.labels)
-    owners, bounds = reader.read(counted.numbers)
-    there = np.zeros(len(reader.index) + 1, bool)
-    there[owners] = True
-    row_of, keys = np.cumsum(there) - 1, np.flatnonzero(there)
-    usable = ~np.isnan(bounds) & ~np.isnan(counted.values)
-    distinct, place = np.unique(bounds[usable], return_inverse=True)
-    size = len(keys) * len(distinct)
-    cells = row_of[owners[usable]] * len(distinct) + place
-    added = np.bincount(cells, counted.values[usable], size)
-    has = np.bincount(cells, minlength=size) > 0
-    counts: Numbers = np.where(has, added, np.nan).reshape(len(keys), len(distinct))
+    owners, bounds = reader.read(samples.label_sets)
+    is_bucket = ~np.isnan(bounds)
+    present, row = np.unique(owners[is_bucket], return_inverse=True)
+    distinct, place = np.unique(bounds[is_bucket], return_inverse=True)
+    cells, size = row * len(distinct) + place, len(present) * len(distinct)
+    rates = samples.values[is_bucket]
+    is_known = np.isfinite(rates)
+    counts: Numbers = np.bincount(cells[is_known], rates[is_known], size).astype(np.float64)
+    counts[np.bincount(cells[is_known], minlength=size) == 0] = np.nan
+    counts = counts.reshape(len(present), len(distinct))
     more = []
     if border is not None:
         counts, distinct, long = leave_out_long(counts, distinct, border)
         some = np.flatnonzero(long >= MIN_LONG)
-        more.append(Column(reader.index, keys[some], long[some]))
-    return [*(Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares), *more]
+        more.append(_column(reader.owners, present[some], long[some]))
+    quantiles = (bucket_quantile(counts, distinct, share) for share in shares)
+    return [*(_column(reader.owners, present, values) for values in quantiles), *more]
 
 
 def _bound(text: str) -> float:

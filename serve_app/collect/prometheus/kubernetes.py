@@ -135,14 +135,10 @@ AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD, joi
 
 def read_controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
     """Controllers by workload, if replicas and generation are known."""
-    desired, generation = (_by_key(columns[role]) for role in CONTROLLERS)
-    scaled = _by_key(columns["autoscaled"]) if "autoscaled" in columns else {}
+    desired, generation = (columns[role] for role in CONTROLLERS)
+    scaled = columns.get("autoscaled", {})
     known = (key for key in desired if key in generation and np.isfinite(desired[key] + generation[key]))
     return {key: Controller(int(desired[key]), int(generation[key]), scaled.get(key) == desired[key]) for key in known}
-
-
-def _by_key(column: Column) -> dict[Key, float]:
-    return dict(zip(column.keys, column.values.tolist(), strict=True))
 
 
 def read_annotations(
@@ -160,7 +156,7 @@ def read_annotations(
     """
     policies: dict[str, ServicePolicy] = {}
     ignored = []
-    keys = {key for column in annotations if column is not None for key in column.keys}
+    keys = {key for column in annotations for key in column or ()}
     for namespace, workload, annotation, value in sorted(keys):
         policy = _parse_annotation(annotation, value.strip())
         if isinstance(policy, str):
@@ -238,7 +234,7 @@ def read_owners(column: Column, labels: OwnerLabels, serving: WorkloadServices) 
         serving: which workload serves which service. If several do, the first by name counts.
     """
     found: dict[Key, dict[str, str]] = {}  # labels and annotations of a workload are two series
-    for namespace, workload, *values in sorted(column.keys):
+    for namespace, workload, *values in sorted(column):
         given = {
             name: text for name, value in zip(labels.exported_labels(), values, strict=True) if (text := _clean(value))
         }

@@ -94,7 +94,7 @@ class ServiceNames:
 
     def add_served(self, serves: Column) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
-        for key, count in zip(serves.keys, serves.values.tolist(), strict=True):
+        for key, count in serves.items():
             if key[1] not in self.unnamed:
                 if key[2:4] not in self._services:
                     self._services.add(key[2:4])

@@ -12,6 +12,7 @@ pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
 - Requests on which callers gave up are not failures of the service. The proxies of some meshes tell them apart.
 """
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,7 +149,7 @@ def signal_queries(queues: Queues) -> dict[str, Query]:
 
 def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
     """Signals of pods as signals of their workloads. Without ``pods`` they are unknown."""
-    combined = {PODS: np.add, DISK: np.maximum}
+    combined: dict[str, Callable[[float, float], float]] = {PODS: operator.add, DISK: max}
     others = {role: column for role, column in columns.items() if role not in combined}
     if pods is None:
         return others
@@ -247,7 +248,7 @@ def _signals_of_pods(
 
 
 def _finite(column: Column) -> Iterator[tuple[Key, float]]:
-    for key, value in zip(column.keys, column.values.tolist(), strict=True):
+    for key, value in column.items():
         if np.isfinite(value):
             yield key, value
 

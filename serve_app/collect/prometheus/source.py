@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-import numpy as np
-
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, Signal
 from serve_app.collect.base import Poll, Role
@@ -99,7 +97,6 @@ class PrometheusSource:
         self._read_rules: RecordingRules | None = None
         self._is_native = False
         self._columns = ColumnCache()
-        self._callers_known = 0  # keys of calls whose callers' names are known
         self._open(dialect)
         self._rows = MeshRows(self._dialect)
 
@@ -206,7 +203,7 @@ class PrometheusSource:
     def _explain_empty(self, error: InvalidSnapshot, found: Columns, at: datetime, until: float) -> str:
         """Why a snapshot has no services."""
         why = str(error)
-        if not any(found[level]["requests"].numbers.size for level in (SERVICES, CALLS)):
+        if not any(found[level]["requests"] for level in (SERVICES, CALLS)):
             within = max(until - time.monotonic(), 0.0)
             unread = find_other_spellings(self._prometheus, (self._given,), at, within)
             unread = unread or find_unfit_series(self._prometheus, self._given, at, within, self.plan.match)
@@ -252,7 +249,7 @@ class PrometheusSource:
 
     def _forget_labels(self) -> None:
         """Drop the caches of label sets, and what refers to them."""
-        self._columns, self._callers_known = ColumnCache(), 0
+        self._columns = ColumnCache()
 
     def _begin_rows(self, *, keeps_names: bool) -> None:
         """Read the rows of another dialect, or of other clusters."""
@@ -317,11 +314,10 @@ class PrometheusSource:
     def _assemble(self, found: Columns, at: datetime) -> MeshSnapshot:
         known, rows = found[KUBERNETES], self._rows
         services, calls = rows.read(found)
-        relays = known["relays"].keys if "relays" in known else ()
-        calls = rows.list_known(services, calls, relays, at.timestamp())
+        calls = rows.list_known(services, calls, known.get("relays", {}), at.timestamp())
         if self._dialect.in_flight_of_durations:
             services = _mask_in_flight(services)
-        cluster = self._cluster.read(known, self._columns.index, self.plan.container_window_seconds)
+        cluster = self._cluster.read(known, self.plan.container_window_seconds)
 
         def signals(keys: Sequence[Key]) -> list[Signal]:
             window = self.plan.window_seconds
@@ -347,19 +343,12 @@ class PrometheusSource:
             names.add_served(serves)
         if query is None:
             return
-        requests = found[CALLS]["requests"]
-        if len(requests.index) == self._callers_known:
-            return
-        rows = self._rows.joiner(CALLS, self._dialect, requests)
-        callers = {rows.index.keys[number][:2] for number in np.unique(rows.names(requests)).tolist()}
-        if new := [caller for caller in callers if not names.is_known(caller)]:
+        new = {key[:2] for key in found[CALLS]["requests"] if not names.is_known(key[:2])}
+        if new:
             text = self._text((CALLS, "callers"), query)
             answer = self._prometheus.ask({"callers": text}, at, max(until - time.monotonic(), 0.0))["callers"]
-            if answer.failed:  # the next poll asks again
-                return
-            column = self._columns.read((KUBERNETES, "callers"), query, answer.samples)["callers"]
-            names.add_callers(column.keys, new)
-        self._callers_known = len(requests.index)
+            if not answer.failed:  # else the next poll asks again
+                names.add_callers(self._columns.read((KUBERNETES, "callers"), query, answer.samples)["callers"], new)
 
     def _read_workloads_before(self, at: datetime) -> None:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
@@ -370,7 +359,7 @@ class PrometheusSource:
         for role, answer in self._prometheus.ask(texts, before, self.options.within_seconds).items():
             if not answer.failed:
                 known |= self._columns.read(role, queries[role], answer.samples)
-        self._cluster.begin(known, self._columns.index, self.plan.container_window_seconds)
+        self._cluster.begin(known, self.plan.container_window_seconds)
 
 
 def _queries_of_mesh(dialect: Dialect) -> Queries:
@@ -395,6 +384,6 @@ def _mask_in_flight(services: dict[str, Column]) -> dict[str, Column]:
     that it lasted, in the window in which it is no longer in flight."""
     if not {"in_flight", "long_requests"} <= services.keys():
         return services
-    in_flight, long = services["in_flight"], services["long_requests"]
-    ended = np.nan_to_num(long.align(in_flight.index, in_flight.numbers)) > 0
-    return {**services, "in_flight": replace(in_flight, values=np.where(ended, np.nan, in_flight.values))}
+    long = services["long_requests"]
+    known = {key: value for key, value in services["in_flight"].items() if not long.get(key, 0.0) > 0}
+    return {**services, "in_flight": known}

@@ -49,7 +49,7 @@ def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
 def read_serving(pairs: Column | None) -> WorkloadServices:
     """Services of each workload, from keys of workload and service, joined."""
     found: dict[Key, list[Key]] = {}
-    for key in pairs.keys if pairs is not None else ():
+    for key in pairs or ():
         found.setdefault(key[:2], []).append(key[2:])
     return found
 

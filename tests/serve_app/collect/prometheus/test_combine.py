@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
 from serve_app.collect.prometheus.combine import MeshRows, combine, level_of, split_level
 from serve_app.collect.prometheus.detect import configured_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.settings import MeshSettings
 
@@ -32,21 +31,12 @@ class Sources:
     def add(self, part: str, services: Mapping[str, Values], calls: Mapping[str, Values]) -> "Sources":
         for level, given in (("services", services), ("calls", calls)):
             columns = self.levels.setdefault(f"{level}@{part}" if part else level, {})
-            index = KeyIndex()  # queries with the same labels share their keys
-            for role, values in given.items():
-                found = sorted((index.number_of(key), value) for key, value in values.items())
-                numbers, rates = np.array([one for one, _ in found], np.int64), np.array([one for _, one in found])
-                columns[role] = Column(index, numbers, rates)
+            columns |= {role: dict(values) for role, values in given.items()}
         return self
 
 
 def united(combined: Dialect, sources: Sources) -> tuple[dict[str, dict[Key, float]], dict[str, dict[Key, float]]]:
-    services, calls = MeshRows(combined).read(sources.levels)
-    by_key = (
-        {role: dict(zip(c.keys, c.values.tolist(), strict=True)) for role, c in one.items()}
-        for one in (services, calls)
-    )
-    return next(by_key), next(by_key)
+    return MeshRows(combined).read(sources.levels)
 
 
 WEB, CART, INGRESS = ("shop", "web"), ("shop", "cart"), ("edge", "ingress-controller")
@@ -183,7 +173,7 @@ def test_names_stay_when_a_service_is_silent() -> None:
         sources = Sources()
         sources.add("", {"requests": requests}, {"requests": {}})
         sources.add("spans", {"requests": {("default", "cart"): 5}}, {"requests": {}})
-        seen.append(rows.read(sources.levels)[0]["requests"].keys)
+        seen.append(tuple(rows.read(sources.levels)[0]["requests"]))
     assert seen == [(CART,)] * 3
 
 

@@ -19,7 +19,7 @@ def key(namespace: str, workload: str, **values: str) -> tuple[str, ...]:
 
 
 def column(*keys: tuple[str, ...]) -> Column:
-    return Column.create(dict.fromkeys(keys, 1.0))
+    return dict.fromkeys(keys, 1.0)
 
 
 def test_the_names_are_those_of_kube_state_metrics() -> None:
@@ -66,7 +66,7 @@ def test_the_first_label_of_the_settings_counts_wherever_it_is() -> None:
 
 
 def test_the_first_workload_of_a_service_counts() -> None:
-    pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")})
+    pairs = {("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")}
     found = read_owners(
         column(key("shop", "cart-v2", label_team="new"), key("shop", "cart-v1", label_team="old")),
         LABELS,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import Column, KeyIndex
+from serve_app.collect.prometheus.frames import Column
 from serve_app.collect.prometheus.pods import (
     CONTAINER,
     CORDONED,
@@ -16,8 +16,6 @@ from serve_app.collect.prometheus.pods import (
     NODES,
     OWNERS,
     PARENTS,
-    POD,
-    POD_QUERIES,
     USAGE_QUERIES,
     Pods,
 )
@@ -31,25 +29,18 @@ class Cluster:
     """Columns as a poll reads them."""
 
     columns: dict[str, Column] = field(default_factory=dict)
-    indexes: dict[tuple[str, ...], KeyIndex] = field(default_factory=dict)
 
-    def index_of(self, labels: tuple[str, ...]) -> KeyIndex:
-        return self.indexes.setdefault(labels, KeyIndex())
-
-    def set(self, role: str, values: Mapping[Any, float], labels: tuple[str, ...] | None = None) -> None:
+    def set(self, role: str, values: Mapping[Any, float]) -> None:
         """Set the column of a role; the keys have the parts that its query names."""
-        index = self.index_of(labels or {**POD_QUERIES, **USAGE_QUERIES}[role].labels)
-        numbers = np.array([index.number_of(key) for key in values], np.int64)
-        order = np.argsort(numbers)
-        self.columns[role] = Column(index, numbers[order], np.array([*values.values()], np.float64)[order])
+        self.columns[role] = dict(values)
 
     def pods(self) -> Pods:
-        return Pods(self.columns, self.index_of, WINDOW)
+        return Pods(self.columns, WINDOW)
 
     def share(self, resource: str = "cpu") -> dict[str, float]:
         column = self.pods().utilisation(resource, {})
         assert column is not None
-        return {"/".join(key): value for key, value in zip(column.keys, column.values.tolist(), strict=True)}
+        return {"/".join(key): value for key, value in column.items()}
 
 
 def cluster(containers: Mapping[str, tuple[float | None, float | None, float | None]], node: float = 16.0) -> Cluster:
@@ -167,17 +158,6 @@ def test_the_newest_owner_of_a_pod_counts() -> None:
     assert made.share() == {"shop/new": 0.5}
 
 
-def test_pods_that_are_read_in_a_later_poll_are_known() -> None:
-    """Indexes grow from poll to poll."""
-    made = cluster({"cart-0 main": (0.5, 1.0, 1.0)})
-    assert made.share() == {"shop/cart": 0.5}
-    later = cluster({"cart-1 main": (0.7, 1.0, 1.0), "web-0 main": (0.1, 1.0, 1.0)})
-    later.indexes, keys = made.indexes, {role: list(column.keys) for role, column in later.columns.items()}
-    for role, column in list(later.columns.items()):
-        later.set(role, dict(zip(keys[role], column.values.tolist(), strict=True)))
-    assert later.share() == pytest.approx({"shop/cart": 0.7, "shop/web": 0.1})
-
-
 def test_signals_of_pods_become_signals_of_workloads() -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "cart-1 main": (0.5, 1.0, 1.0), "web-0 main": (0.5, 1.0, 1.0)})
     rows = {
@@ -187,12 +167,10 @@ def test_signals_of_pods_become_signals_of_workloads() -> None:
         ("pod", "pending", "web-0", "shop"): 1.0,
         ("main", "periods", "unknown", "shop"): 9.0,
     }
-    made.set(PODS, rows, ("container", "signal", *POD))
-    made.set(DISK, {("cart-0", "shop"): 0.5, ("cart-1", "shop"): 0.9, ("unknown", "shop"): 1.0}, POD)
+    made.set(PODS, rows)
+    made.set(DISK, {("cart-0", "shop"): 0.5, ("cart-1", "shop"): 0.9, ("unknown", "shop"): 1.0})
     signals = by_workload(made.columns, made.pods())
-    assert {
-        role: dict(zip(signals[role].keys, signals[role].values.tolist(), strict=True)) for role in (PODS, DISK)
-    } == {
+    assert {role: signals[role] for role in (PODS, DISK)} == {
         PODS: {("shop", "cart", "main", "periods"): 11.0, ("shop", "web", "pod", "pending"): 1.0},
         DISK: {("shop", "cart"): 0.9},
     }
@@ -213,7 +191,7 @@ def test_the_coverage_names_workloads_and_services_without_each_other() -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "batch-0 main": (0.5, 1.0, 1.0), "lost-0 main": (0.5, 1.0, 1.0)})
     names = {"cart-0": "cart", "batch-0": "batch"}
     made.set(OWNERS, {(pod, "shop", "StatefulSet", name): NOW for pod, name in names.items()})
-    owners = dict(zip(made.columns[OWNERS].keys, made.columns[OWNERS].values.tolist(), strict=True))
+    owners = made.columns[OWNERS]
     made.set(OWNERS, owners | {("dns-0", "kube-system", "DaemonSet", "dns"): NOW})
     services = [("shop", "cart"), ("shop", "web")]
     coverage = made.pods().coverage(services, {})

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.service_names import MAX_WORKLOADS, NO_SERVICE, ServiceNames
 
 WEB = ("shop", "web")
@@ -15,7 +15,7 @@ def serve(names: ServiceNames, requests: Mapping[tuple[str, str], float], namesp
     keys: dict[Key, float] = {
         (namespace, workload, namespace, service): n for (workload, service), n in requests.items()
     }
-    names.add_served(Column.create(keys))
+    names.add_served(keys)
 
 
 def test_a_workload_that_serves_nothing_keeps_its_name() -> None:
