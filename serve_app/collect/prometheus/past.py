@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor
 from threading import Lock
+from typing import Protocol
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Poll
@@ -100,6 +101,66 @@ def range_length(polls: Sequence[Poll], step: float) -> int:
     return max(1, min(round(MAX_RANGE_SECONDS / step), MAX_SAMPLES // max(largest, 1)))
 
 
+class RangeSource(Protocol):
+    """A source that answers a range of instants, oldest first."""
+
+    def read(self, instants: Instants) -> Iterator[Poll]: ...
+
+
+class PastPeriod:
+    """Polls a past period; a :class:`~serve_app.collect.base.SnapshotSource`.
+
+    Args:
+        source: answers a range of instants.
+        first, last: the period, both ends included; whole seconds count.
+
+    Attributes:
+        missing: instants without a snapshot and the reason, in the latest pass of ``snapshots()``.
+
+    Raises:
+        NoTelemetry: if the period ends before it begins.
+    """
+
+    def __init__(self, source: RangeSource, first: datetime, last: datetime, interval_seconds: float) -> None:
+        if last < first:
+            raise NoTelemetry(
+                f"period: expected an end after the start, got {first.isoformat()} to {last.isoformat()}; swap them"
+            )
+        count = int((last - first).total_seconds() / interval_seconds + 1e-6) + 1
+        self._source, self._instants = source, Instants(float(int(first.timestamp())), interval_seconds, count)
+        self.missing: list[tuple[datetime, str]] = []
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two instants, s."""
+        return self._instants.step
+
+    def __len__(self) -> int:
+        """Number of instants in the period."""
+        return self._instants.count
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        """Yield the snapshots that there are data for, oldest first.
+
+        Raises:
+            NoTelemetry: if there is none.
+        """
+        self.missing = []
+        step, number, count = self.interval_seconds, 0, 1
+        while number < len(self):
+            begin = self._instants.begin + number * step
+            polls = list(self._source.read(Instants(begin, step, min(count, len(self) - number))))
+            for poll in polls:
+                if poll.snapshot is None:
+                    self.missing.append((poll.at, poll.why))
+                else:
+                    yield poll.snapshot
+            number, count = number + len(polls), range_length(polls, step)
+        if len(self.missing) == len(self):
+            (first, _), (last, why) = self.missing[0], self.missing[-1]
+            raise NoTelemetry(f"no snapshot from {first.isoformat()} to {last.isoformat()}: {why}")
+
+
 @dataclass(frozen=True, slots=True)
 class PastSnapshots:
     """The snapshots of a period.
@@ -132,9 +193,7 @@ class PastReader:
         Raises:
             NoTelemetry: the mesh has no Prometheus, or this has no data of the period.
         """
-        settings = self._meshes.get(mesh)
-        if settings is None or settings.other_source is not None:
-            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        settings = self._settings(mesh)
         key = mesh, floor(begin.timestamp()), floor(end.timestamp()), points
         with self._lock:  # a second request for a period waits, and finds it here
             if key not in self._known:
@@ -149,18 +208,20 @@ class PastReader:
 
     def read_instant(self, mesh: str, at: datetime) -> MeshSnapshot:
         """The snapshot of an instant. Errors as in :meth:`read`."""
-        settings = self._meshes.get(mesh)
-        if settings is None or settings.other_source is not None:
-            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        settings = self._settings(mesh)
         with self._lock:
-            source = MeshSource(settings, self._collector.model_copy(update={"deadline_seconds": self._within}))
-            try:
+            collector = self._collector.model_copy(update={"deadline_seconds": self._within})
+            with closing(MeshSource(settings, collector)) as source:
                 poll = source.poll(at)
-            finally:
-                source.close()
         if poll.snapshot is None:
             raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.why}")
         return poll.snapshot
+
+    def _settings(self, mesh: str) -> MeshSettings:
+        settings = self._meshes.get(mesh)
+        if settings is None or settings.other_source is not None:
+            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        return settings
 
     def _read(self, mesh: str, settings: MeshSettings, begin: datetime, end: datetime, points: int) -> PastSnapshots:
         until = time.monotonic() + self._within
