@@ -20,8 +20,6 @@ from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUE, QUEUES, RESTARTS, THROTTLING, search_query
 from serve_app.collect.prometheus.source import MeshPoll
-from serve_app.collect.service_labels import OUTSIDE
-from serve_app.collect.service_labels import PODS as NAMES_OF_PODS
 from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
@@ -211,7 +209,6 @@ def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Findin
     for exporter in absent:
         yield Finding(exporter, "warning", "no series", EXPORTER_COSTS[exporter])
     yield from _nameless_series(poll)
-    yield from _folded(poll)
     if signals is not None:
         yield from _signals(poll, absent, signals)
     if poll.ignored_annotations:
@@ -311,20 +308,6 @@ def _nameless_series(poll: MeshPoll) -> Iterator[Finding]:
         yield Finding(
             " ".join(role), "warning", found, f"they are left out; the scrape configuration must add {missing}"
         )
-
-
-def _folded(poll: MeshPoll) -> Iterator[Finding]:
-    """Names that are no services."""
-    for one in poll.folded:
-        more = one.count - len(one.examples)
-        some = ", ".join(one.examples) + (f" and {more} more" if more else "")
-        if one.kind == NAMES_OF_PODS:
-            found = f"{one.kind}: {some}; they count for the service that they name"
-        else:
-            found = (
-                f"{one.kind}: {some}; those that are called are {OUTSIDE}/{one.kind}, those that call are no service"
-            )
-        yield Finding("names", "ok", found)
 
 
 def _signals(poll: MeshPoll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:

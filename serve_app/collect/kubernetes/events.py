@@ -53,33 +53,28 @@ class Series(msgspec.Struct, rename="camel"):
 
 
 class KubernetesEvent(msgspec.Struct, rename="camel"):
-    """The fields of ``v1.Event`` that are used, and their names in ``events.k8s.io/v1``, which some servers send."""
+    """The fields of ``v1.Event`` that are used."""
 
     metadata: Metadata | None = None
     involved_object: Reference | None = None
-    regarding: Reference | None = None
     reason: str | None = None
     message: str | None = None
-    note: str | None = None
     count: int | None = None
-    deprecated_count: int | None = None
     first_timestamp: Time | None = None
-    deprecated_first_timestamp: Time | None = None
     last_timestamp: Time | None = None
-    deprecated_last_timestamp: Time | None = None
     event_time: Time | None = None
     series: Series | None = None
 
     @property
     def about(self) -> Reference | None:
         """The object that the event is about; None if it has no name."""
-        about = self.involved_object or self.regarding
+        about = self.involved_object
         return about if about and about.name else None
 
     @property
     def first(self) -> datetime | None:
         """Time of the first occurrence; None if unknown."""
-        return _first_known(self.first_timestamp, self.deprecated_first_timestamp, self.event_time)
+        return _first_known(self.first_timestamp, self.event_time)
 
     @property
     def last(self) -> datetime | None:
@@ -87,7 +82,6 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
         return _first_known(
             self.series.last_observed_time if self.series else None,
             self.last_timestamp,
-            self.deprecated_last_timestamp,
             self.event_time,
             self.metadata.creation_timestamp if self.metadata else None,
         )
@@ -96,7 +90,7 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
     def occurrences(self) -> int:
         """How often it happened, at least 1."""
         repeated = self.series.count if self.series else None
-        return max(repeated or self.count or self.deprecated_count or 1, 1)
+        return max(repeated or self.count or 1, 1)
 
 
 def _first_known(*times: datetime | None) -> datetime | None:
@@ -135,7 +129,7 @@ class EventMemory:
         metadata, first = event.metadata or Metadata(), event.first or last
         name = metadata.name or f"{kind} {about.kind} {about.name}"
         uid = metadata.uid or f"{metadata.namespace or about.namespace}/{name}"
-        message = " ".join((event.message or event.note or "").split())[:MAX_MESSAGE]
+        message = " ".join((event.message or "").split())[:MAX_MESSAGE]
         self._events[uid] = _StoredEvent(kind, about, message, min(first, last), last, event.occurrences)
         self._events.move_to_end(uid)
         while len(self._events) > self._most:

@@ -19,7 +19,7 @@ from serve_app.collect.prometheus.frames import (
 from serve_app.collect.prometheus.long_requests import Border
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.signals import PODS
-from serve_app.collect.service_labels import Folded, ServiceLabels
+from serve_app.collect.service_labels import ServiceLabels
 from serve_app.settings.roles import SHARES
 
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
@@ -107,10 +107,6 @@ class ColumnCache:
     def dropped_series(self, roles: Collection[Role]) -> dict[Role, DroppedSeries]:
         """Series of the last result of each query that name no service."""
         return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
-
-    def folded(self) -> tuple[Folded, ...]:
-        """Names that are no services."""
-        return self._services.folded()
 
 
 def _convert_unit(found: Column, query: Query) -> Column:

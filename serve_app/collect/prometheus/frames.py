@@ -57,10 +57,8 @@ class LabelReader:
     labels: tuple[str, ...]
     services: ServiceLabels = field(default_factory=ServiceLabels)
     ends: int = 0
-    keys: list[Key] = field(default_factory=list)
-    known: dict[bytes, int] = field(default_factory=dict)  # number of the key of each label set
+    known: dict[bytes, Key] = field(default_factory=dict)  # by label set
     dropped: DroppedSeries | None = None  # of the last reading
-    _numbers: dict[Key, int] = field(default_factory=dict)
     _services: list[tuple[tuple[str, ...], tuple[str, ...], str]] = field(default_factory=list)  # labels, and constants
 
     def __post_init__(self) -> None:
@@ -70,37 +68,28 @@ class LabelReader:
             for of, name in zip(names[::2], names[1::2], strict=True)
         ]
 
-    def read(self, label_sets: Sequence[bytes]) -> IntArray:
-        """``[R]`` number of each label set's key in ``keys``; -1 if a label that is not optional is absent or empty."""
-        found = list(map(self.known.get, label_sets))
-        if None in found:
-            found = [
-                self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
-            ]
-        numbers = np.array(found, np.int64)
-        self.dropped = self._describe_dropped(label_sets, numbers)
-        return numbers
+    def read(self, label_sets: Sequence[bytes]) -> list[Key]:
+        """The key of each label set; empty if a label that is not optional is absent or empty."""
+        keys = [self.known.get(label_set) or self._read(label_set) for label_set in label_sets]
+        nameless = [label_set for label_set, key in zip(label_sets, keys, strict=True) if not key]
+        self.dropped = None
+        if nameless:
+            values = read_labels(nameless[0])
+            self.dropped = DroppedSeries(len(nameless), len(keys), values, self._missing(self._key(values)))
+        return keys
 
-    def _describe_dropped(self, label_sets: Sequence[bytes], numbers: IntArray) -> DroppedSeries | None:
-        dropped = np.flatnonzero(numbers < 0)
-        if not len(dropped):
-            return None
-        values = read_labels(label_sets[int(dropped[0])])
-        missing = tuple(
-            label
-            for label, part in zip(self.labels, self._key(values), strict=True)
-            if not part and not label.startswith(OPTIONAL)
-        )
-        return DroppedSeries(len(dropped), len(numbers), values, missing)
-
-    def _read(self, label_set: bytes) -> int:
+    def _read(self, label_set: bytes) -> Key:
         key = self._key(_LABELS.decode(label_set) or {})
-        is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
-        number = self._numbers.setdefault(key, len(self.keys)) if is_named else -1
-        if number == len(self.keys):
-            self.keys.append(key)
-        self.known[label_set] = number
-        return number
+        if self._missing(key):
+            return ()
+        self.known[label_set] = key
+        return key
+
+    def _missing(self, key: Key) -> tuple[str, ...]:
+        """Labels without a value, except optional ones."""
+        return tuple(
+            label for label, part in zip(self.labels, key, strict=True) if not part and not label.startswith(OPTIONAL)
+        )
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
         key: Key = ()
@@ -139,22 +128,31 @@ class BucketReader:
     def __init__(self, labels: tuple[str, ...], services: ServiceLabels | None = None, ends: int = 0) -> None:
         self.labels = LabelReader((*labels, BUCKET), services or ServiceLabels(), ends)
         self.owners: list[Key] = []
-        self._numbers: dict[Key, int] = {}
-        self._owners: IntArray = np.empty(0, np.int64)  # of each key
-        self._bounds: Numbers = np.empty(0)
+        self._owner_numbers: dict[Key, int] = {}
+        self._numbers: dict[bytes, int] = {}  # of buckets, by label set
+        self._buckets: tuple[IntArray, Numbers] = np.empty(0, np.int64), np.empty(0)  # owner and bound of each
 
     def read(self, label_sets: Sequence[bytes]) -> tuple[IntArray, Numbers]:
         """``[R]`` number of each bucket's owner in ``owners``, and ``[R]`` its bound; NaN if either is unreadable."""
-        numbers = self.labels.read(label_sets)
-        new = self.labels.keys[len(self._bounds) :]
-        for key in new:
-            if self._numbers.setdefault(key[:-1], len(self.owners)) == len(self.owners):
-                self.owners.append(key[:-1])
-        owners = [self._numbers[key[:-1]] for key in new]
-        self._owners = np.append(self._owners, np.array(owners, np.int64))
-        self._bounds = np.append(self._bounds, [_bound(key[-1]) for key in new])
-        # The last entry is for -1.
-        return np.append(self._owners, 0)[numbers], np.append(self._bounds, np.nan)[numbers]
+        new = [label_set for label_set in label_sets if label_set not in self._numbers]
+        if new:
+            places = [self._place(key) for key in self.labels.read(new)]
+            self._numbers |= zip(new, range(len(self._numbers), len(self._numbers) + len(new)), strict=True)
+            owners, bounds = self._buckets
+            self._buckets = (
+                np.append(owners, np.array([owner for owner, _ in places], np.int64)),
+                np.append(bounds, [bound for _, bound in places]),
+            )
+        numbers = np.fromiter(map(self._numbers.__getitem__, label_sets), np.int64, len(label_sets))
+        return self._buckets[0][numbers], self._buckets[1][numbers]
+
+    def _place(self, key: Key) -> tuple[int, float]:
+        if not key:
+            return 0, np.nan
+        number = self._owner_numbers.setdefault(key[:-1], len(self.owners))
+        if number == len(self.owners):
+            self.owners.append(key[:-1])
+        return number, _bound(key[-1])
 
 
 def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") -> Column:
@@ -166,20 +164,16 @@ def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") 
     Args:
         joined_by: how the values of one key are joined. A sum with NaN is NaN; the largest value ignores NaN.
     """
-    numbers = reader.read(samples.label_sets)
-    is_named = numbers >= 0
-    values = np.where(np.isfinite(samples.values), samples.values, np.nan)[is_named]
-    distinct, place = np.unique(numbers[is_named], return_inverse=True)
-    if joined_by == "sum":  # bincount returns integers for empty input
-        found = np.bincount(place, values, len(distinct)).astype(np.float64)
-    else:
-        found = np.full(len(distinct), np.nan)
-        np.fmax.at(found, place, values)
-    return _column(reader.keys, distinct, found)
-
-
-def _column(keys: Sequence[Key], numbers: IntArray, values: Numbers) -> Column:
-    return {keys[number]: value for number, value in zip(numbers.tolist(), values.tolist(), strict=True)}
+    column: Column = {}
+    values = np.where(np.isfinite(samples.values), samples.values, np.nan).tolist()
+    for key, value in zip(reader.read(samples.label_sets), values, strict=True):
+        before = column.get(key)
+        if before is None:
+            column[key] = value
+        else:
+            column[key] = before + value if joined_by == "sum" else float(np.fmax(before, value))
+    column.pop((), None)
+    return column
 
 
 def read_quantiles(
@@ -208,13 +202,13 @@ def read_quantiles(
     counts: Numbers = np.bincount(cells[is_known], rates[is_known], size).astype(np.float64)
     counts[np.bincount(cells[is_known], minlength=size) == 0] = np.nan
     counts = counts.reshape(len(present), len(distinct))
-    more = []
+    owners_of, more = [reader.owners[number] for number in present.tolist()], []
     if border is not None:
         counts, distinct, long = leave_out_long(counts, distinct, border)
         some = np.flatnonzero(long >= MIN_LONG)
-        more.append(_column(reader.owners, present[some], long[some]))
+        more.append({owners_of[row]: rate for row, rate in zip(some.tolist(), long[some].tolist(), strict=True)})
     quantiles = (bucket_quantile(counts, distinct, share) for share in shares)
-    return [*(_column(reader.owners, present, values) for values in quantiles), *more]
+    return [*(dict(zip(owners_of, values.tolist(), strict=True)) for values in quantiles), *more]
 
 
 def _bound(text: str) -> float:

@@ -34,7 +34,6 @@ from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.survey import Plan, Survey, SurveyedQueries, Surveyor
 from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices
-from serve_app.collect.service_labels import Folded
 
 MAX_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 CHANGE_ROLES = {
@@ -55,7 +54,6 @@ class MeshPoll(Poll):
         survey: how the series arrive, and from where; None: unknown.
         pods: which pods belong to which services; None: unknown.
         dropped: series that name no service, by query.
-        folded: names in the labels that are no services.
     """
 
     answers: Mapping[Role, QueryAnswer]
@@ -64,7 +62,6 @@ class MeshPoll(Poll):
     survey: Survey | None = None
     pods: PodCoverage | None = None
     dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
-    folded: tuple[Folded, ...] = ()
 
 
 class PrometheusSource:
@@ -176,7 +173,6 @@ class PrometheusSource:
             polled.masked,
             recorded=bool(self._read_rules),
             dropped=self._columns.dropped_series(answers),
-            folded=self._columns.folded(),
         )
         if self._cluster.workloads is None:
             self._read_workloads_before(at)

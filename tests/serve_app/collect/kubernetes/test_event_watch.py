@@ -216,7 +216,6 @@ BAD_ITEMS: list[Any] = [
     {"message": {"text": "a"}},
     {"count": "many"},
     {"count": 1.5},
-    {"deprecatedCount": "7"},
     {"series": [1]},
     {"lastTimestamp": "yesterday"},
     {"lastTimestamp": ""},
