@@ -55,8 +55,7 @@ class MeshRows:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._named: dict[str, dict[Key, Key]] = defaultdict(dict)  # names to show, by level
-        self._version = 0  # of the names
+        self._named_calls: set[Key] = set()  # of the first dialect, as its labels name them
         self.names = ServiceNames(dialect.external)
         self.known: KnownCalls | None = None
 
@@ -85,9 +84,10 @@ class MeshRows:
         """The calls, with those that are known and not made now, and without those that relays pass on."""
         of_services = services["requests"]
         requests = without_relayed(calls["requests"], of_services, {self.names.of(key) for key in relays})
-        named = self._named[CALLS]
-        other_names = {key for key, name in named.items() if key != name}.difference(named.values())
-        known = (self.known or KnownCalls()).see_calls(requests, now).forget(other_names)
+        known = (self.known or KnownCalls()).see_calls(requests, now)
+        others = self._named_calls - calls["requests"].keys()
+        known = known.forget({key for key in others if self._name_call(key) != key})
+        self._named_calls &= known.calls.keys()
         if renamed := {key for _, names in self._others for key in names.renamed}:
             known = known.forget({key for key in known.calls if key[:2] in renamed or key[2:] in renamed})
         self.known, listed = known.list_all(requests, of_services, now)
@@ -97,18 +97,20 @@ class MeshRows:
         self, part: Dialect, found: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
     ) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns of a dialect with one row for each key, even where several proxies report a request."""
-        levels = {level: level_of(level, self._dialect, part) for level in ENDS}
-        for level, name in levels.items():
-            ends = [2 * end for end in range(ENDS[level])]
-            self.names.see(key[end : end + 2] for key in found[name]["requests"] for end in ends)
-        if self._version != self.names.version:
-            self._version = self.names.version
-            self._named.clear()
-        of, by = part.reporters, (name_service, name_call)
-        reporters = (of.services, of.calls) if of else ((), ())
+        levels = [level_of(level, self._dialect, part) for level in ENDS]
+        rows = [
+            {key[: 2 * ENDS[level]] for of in found[name].values() for key in of}
+            for level, name in zip(ENDS, levels, strict=True)
+        ]
+        for keys in rows:
+            self.names.see(key[begin : begin + 2] for key in keys for begin in range(0, len(key), 2))
+        names = [{key: name(key) for key in keys} for keys, name in zip(rows, (name_service, name_call), strict=True)]
+        if part is self._dialect:
+            self._named_calls |= rows[1]
+        reporters = (part.reporters.services, part.reporters.calls) if part.reporters else ((), ())
         services, calls = (
-            join_rows(found[name], 2 * ENDS[level], preferred, _remembered(self._named[name], naming))
-            for (level, name), preferred, naming in zip(levels.items(), reporters, by, strict=True)
+            join_rows(found[level], preferred, named)
+            for level, preferred, named in zip(levels, reporters, names, strict=True)
         )
         return services, calls
 
@@ -120,17 +122,6 @@ class MeshRows:
         ends = self.names.settle_key(key)
         callee = self.names.of_callee(ends[2:]) if self._dialect.names_workloads else ends[2:]
         return (*self.names.of(ends[:2]), *callee)
-
-
-def _remembered(known: dict[Key, Key], name: Callable[[Key], Key]) -> Callable[[Key], Key]:
-    """The same names, each found once."""
-
-    def find(key: Key) -> Key:
-        if (found := known.get(key)) is None:
-            found = known[key] = name(key)
-        return found
-
-    return find
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ requests on to an external service is left out like this, too.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.service_names import NO_SERVICE
@@ -27,24 +27,22 @@ Columns = Mapping[str, Column]  # by role
 _ByReporter = dict[Key, dict[str, float]]  # by the names of a row, and by reporter
 
 
-def join_rows(
-    columns: Columns, parts: int, reporters: tuple[str, ...], rename: Callable[[Key], Key]
-) -> dict[str, Column]:
+def join_rows(columns: Columns, reporters: tuple[str, ...], names: Mapping[Key, Key]) -> dict[str, Column]:
     """Columns of services, or of calls, with one row for each.
 
     Args:
         columns: by role; ``requests`` is required. Keys have the names, and behind them the reporter if ``reporters``
             are given.
-        parts: number of names in a key.
         reporters: the preferred one first. Others count after these.
-        rename: returns the names to show for the names of a key.
+        names: to show for the names of a key.
     """
-    if not reporters and all(rename(key) == key for column in columns.values() for key in column):
+    if not reporters and all(key == name for key, name in names.items()):
         return dict(columns)
+    parts = len(next(iter(names), ()))
     shown: dict[Key, tuple[Key, str]] = {}
     for column in columns.values():
         for key in column.keys() - shown.keys():
-            shown[key] = rename(key[:parts]), key[parts] if reporters else ""
+            shown[key] = names[key[:parts]], key[parts] if reporters else ""
     order = dict.fromkeys((*reporters, *(reporter for _, reporter in shown.values())))
     requests = _sums(columns["requests"], shown)
     best = {name: _best(of, order) for name, of in requests.items()}

@@ -18,7 +18,9 @@ def join(
     reporters: tuple[str, ...] = PREFERRED,
 ) -> dict[str, dict[Key, float]]:
     """Join columns whose callers have these new names."""
-    return join_rows(columns, 4, reporters, lambda key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:]))
+    keys = {key[:4] for column in columns.values() for key in column}
+    names = {key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:]) for key in keys}
+    return join_rows(columns, reporters, names)
 
 
 def by_reporter(**values: float) -> dict[Key, float]:
