@@ -12,7 +12,6 @@ from serve_app.collect.base import Role
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, split_level
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
-from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.groups import label_values
 from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
 from serve_app.collect.prometheus.native import SUFFIX
@@ -230,25 +229,14 @@ def _absent_exporters(poll: MeshPoll, signals: frozenset[str]) -> list[str]:
 
 def _signal_sources(source: MeshSource, at: datetime) -> frozenset[str] | None:
     """The sources of signals that exist; None: unknown."""
-    answer = source.ask({QUEUES: search_query()}, at)[QUEUES]
+    answer = source.ask({QUEUES: search_query()}, at, beside=True)[QUEUES]
     return None if answer.failed else frozenset(one.get("queue", "") for one in label_values(answer.samples, QUEUE))
 
 
 def _gaps(source: MeshSource, at: datetime) -> Iterator[Finding]:
-    """Gaps in the configuration of the sources of a mesh; of all sources if none is known. A failed query finds
-    nothing."""
-    gaps = {
-        f"{part.name} {gap.name}": gap
-        for dialect in ([source.dialect] if source.dialect else KNOWN.values())
-        for parts in [(dialect, *dialect.beside)]
-        for part in parts
-        for gap in part.gaps
-        if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
-    }
-    for subject, answer in source.ask({name: Query(gap.promql, ()) for name, gap in gaps.items()}, at).items():
-        if count := round(answer.samples.values.sum()):
-            remedy = f"{gaps[subject].cost}: {gaps[subject].remedy}"
-            yield Finding(subject, "warning", f"missing; {count} series", remedy)
+    for one in source.gaps(at):
+        found, remedy = f"missing; {one.series} series", f"{one.gap.cost}: {one.gap.remedy}"
+        yield Finding(f"{one.source} {one.gap.name}", "warning", found, remedy)
 
 
 def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from serve_app.collect.base import Role
 from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
@@ -18,6 +18,7 @@ from serve_app.collect.prometheus.query import (
     EVERYTHING,
     RECORDED_FROM_CALLS,
     Dialect,
+    Gap,
     Match,
     Query,
     QueryOptions,
@@ -26,7 +27,7 @@ from serve_app.collect.prometheus.query import (
 )
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
-from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
+from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS, make_plan
 from serve_app.collect.prometheus.unread import find_other_spellings
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
@@ -39,6 +40,14 @@ DETECTION = ("detection", "metrics")
 SUPERSETS = {"istio": "istio-ambient"}  # kinds that read all that another reads, and more
 LATEST_SECONDS = 3600  # of the search for samples that are older than the lookback of Prometheus
 log = logging.getLogger(__name__)
+
+
+class FoundGap(NamedTuple):
+    """A gap in the telemetry of a mesh: name of the dialect, what is missing, and number of series without it."""
+
+    source: str
+    gap: Gap
+    series: int
 
 
 class MeshSource:
@@ -147,11 +156,27 @@ class MeshSource:
         """The queries of the mesh; None if its kind is not known."""
         return self._source.dialect if self._source else None
 
-    def ask(self, queries: Mapping[K, Query], at: datetime) -> dict[K, QueryAnswer]:
-        """Evaluate further queries about the mesh, as the doctor does."""
-        match = self._source.plan.match if self._source else self._options.match
+    def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
+        """Evaluate further queries, as the doctor does: about the mesh, or about what is ``beside`` it."""
+        plan = self._source.plan if self._source else make_plan(self._options, None)
+        match = plan.others if beside else plan.match
         texts = {name: query.at(0, match=match) for name, query in queries.items()}
         return self._prometheus.ask(texts, at, self._options.within_seconds)
+
+    def gaps(self, at: datetime) -> list[FoundGap]:
+        """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
+        nothing."""
+        gaps = {
+            (part.name, gap.name): gap
+            for dialect in ([self.dialect] if self.dialect else KNOWN.values())
+            for parts in [(dialect, *dialect.beside)]
+            for part in parts
+            for gap in part.gaps
+            if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
+        }
+        answers = self.ask({name: Query(gap.promql, ()) for name, gap in gaps.items()}, at)
+        counts = {name: round(answer.samples.values.sum()) for name, answer in answers.items()}
+        return [FoundGap(name[0], gaps[name], count) for name, count in counts.items() if count]
 
     def close(self) -> None:
         """Cancel running queries and close the connections."""

@@ -28,7 +28,7 @@ def remark(survey: Survey | None, options: QueryOptions) -> tuple[Remark, ...]:
         *_clusters(survey),
         *_replicas(survey.replicas),
         *_jobs(survey.same_jobs),
-        *_match(survey, options.cluster_label),
+        *_match(survey),
     )
 
 
@@ -173,7 +173,7 @@ def _jobs(same: Sequence[str]) -> Iterator[Remark]:
         )
 
 
-def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
+def _match(survey: Survey) -> Iterator[Remark]:
     for label, values in survey.unmatched.items():
         yield Remark(
             "match",
@@ -182,23 +182,6 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
         )
     for label in survey.absent:
         yield Remark("match", f"match: no series of the mesh has the label {label}, so it is not used", "remove it")
-    without: dict[str, list[str]] = {}
-    for metric, labels in sorted(survey.match.lacking.items()):
-        for label in labels - set(survey.absent):
-            without.setdefault(label, []).append(metric)
-    for label, metrics in without.items():
-        yield Remark(
-            "match",
-            f"{list_first(metrics, MAX_NAMED)} have no series with {label} of this mesh, so all of their series count",
-            f"add the label {label} to them where they are scraped",
-        )
-    if survey.unlabelled:
-        yield Remark(
-            "match",
-            f"{list_first(survey.unlabelled, MAX_NAMED)} do not have the label {cluster_label}, so they belong to no "
-            "service",
-            f"add the label {cluster_label} to them where they are scraped",
-        )
 
 
 def _list_parts(parts: Sequence[Part], label: str) -> str:

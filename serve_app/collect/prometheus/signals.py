@@ -135,16 +135,20 @@ def signal_queries(queues: Queues) -> dict[str, Query]:
         for name, query in _POD_PARTS.items()
     ]
     disk = [_label(f"({query})", "signal", name) for name, query in _DISK_PARTS.items()]
-    depth = [
-        f'label_replace({series}{{$match {label}!=""}}, "queue", "$1", "{label}", "(.*)")'
-        for series, label in BROKERS.values()
-    ]
+    depth = [f'label_replace({_depth(*one)}, "queue", "$1", "{one[1]}", "(.*)")' for one in BROKERS.values()]
     by_queue = [f"sum by (queue) ({one})" for one in (*depth, *filter(None, [queues.promql]))]
     return {
         PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY, is_verbatim=True),
         DISK: Query(_by("max", POD, disk), POD, joined_by="max"),
         QUEUES: Query(" or ".join(by_queue), QUEUE, is_verbatim=True),
     }
+
+
+def _depth(series: str, label: str) -> str:
+    """The matched series of a broker. If there are none, all: a label may have another meaning there, such as the
+    cluster of brokers."""
+    matched, every = f'{series}{{$match {label}!=""}}', f'{series}{{{label}!=""}}'
+    return f"({matched} or ({every} unless on () {matched}))"
 
 
 def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:

@@ -219,8 +219,7 @@ class PrometheusSource:
             **{(KUBERNETES, role): self._name_clusters(query) for role, query in self._about_cluster.items()},
             **{(KUBERNETES, role): query for role, query in of_mesh.items() if query is not None},
         }
-        about = [query for role, query in self._queries.items() if role[0] == KUBERNETES]
-        self._surveyed = SurveyedQueries(dialect, self._classic, about)
+        self._surveyed = SurveyedQueries(dialect, self._classic)
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:
@@ -262,9 +261,11 @@ class PrometheusSource:
 
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
         """PromQL of a query."""
-        window = self.plan.container_window_seconds if role[0] == KUBERNETES else self.plan.window_seconds
+        plan = self.plan
+        window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
+        match = plan.others if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match
         # To divide each bucket would cost Prometheus more than to divide the few values that are made of them here.
-        return query.at(window, since_seconds, self.plan.match, per_second=role[1] != "buckets")
+        return query.at(window, since_seconds, match, per_second=role[1] != "buckets")
 
     def _since(self, at: datetime) -> float:
         """Seconds since the last successful query of events, so that each event is counted once."""

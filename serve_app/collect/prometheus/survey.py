@@ -6,7 +6,7 @@ queries every ten minutes, whose answers are as long as the list of services.
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -36,8 +36,6 @@ from serve_app.collect.prometheus.query import (
     Match,
     Query,
     QueryOptions,
-    escape,
-    matched_metrics,
     range_selectors,
 )
 from serve_app.collect.service_labels import LATE
@@ -46,7 +44,7 @@ AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
 LIVE_SECONDS = 900.0  # older instants are a past period, whose data are all there
 STEADY_SECONDS = 30.0  # by which a constant lag varies
-OF_KUBERNETES = ("kube_", "container_")  # begin the names of metrics of kube-state-metrics and cAdvisor
+BESIDE = ("container_cpu_usage_seconds_total", "kube_pod_owner")  # exist in nearly every cluster
 WHOLE = 0.5  # share of the services from which a lag counts at once
 CONTAINERS = replace(USAGE_QUERIES["cpu_usage"], labels=("namespace",))  # have a scrape job of their own
 
@@ -58,12 +56,10 @@ class SurveyedQueries:
     Attributes:
         dialect: of the mesh, in the form in use.
         classic: the same with queries for buckets.
-        others: further queries with ``$match``.
     """
 
     dialect: Dialect
     classic: Dialect
-    others: Sequence[Query]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +74,9 @@ class Survey:
         replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the clusters of containers, where the mesh has no such label.
-        match: matchers of the series that are read.
+        match: matchers of the mesh's series that are read.
+        others: matchers of the series of Kubernetes and of exporters.
         absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
-        unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
         is_native: whether histograms are native ones; None: unknown.
@@ -95,8 +91,8 @@ class Survey:
     same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
+    others: Match = EVERYTHING
     absent: tuple[str, ...] = ()
-    unlabelled: tuple[str, ...] = ()
     unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
     is_native: bool | None = None
@@ -108,13 +104,15 @@ class Plan:
     """How a mesh is polled: as the settings want it, and as its series need it.
 
     Attributes:
-        match: matchers of all queries.
+        match: matchers of the mesh's series.
+        others: matchers of the series of Kubernetes and of exporters.
         window_seconds: rate window of the mesh.
         container_window_seconds: rate window of containers, which have scrape jobs of their own.
         behind_seconds: how old the newest snapshot should be because data arrive late; 0: as in the settings.
     """
 
     match: Match
+    others: Match
     window_seconds: float
     container_window_seconds: float
     behind_seconds: float = 0.0
@@ -124,10 +122,11 @@ def make_plan(options: QueryOptions, survey: Survey | None) -> Plan:
     """The plan of a mesh; without a survey, as in the settings."""
     given = options.window_seconds
     if survey is None:
-        return Plan(options.match, given, given)
+        return Plan(options.match, replace(options.match, allows_none=True), given, given)
     windows = [follow(given, one) if options.follows_scrapes else given for one in (survey.mesh, survey.containers)]
     is_later = survey.lag_seconds and options.follows_lag
-    return Plan(survey.match, windows[0], windows[1], options.behind_seconds + survey.lag_seconds if is_later else 0.0)
+    behind = options.behind_seconds + survey.lag_seconds if is_later else 0.0
+    return Plan(survey.match, survey.others, windows[0], windows[1], behind)
 
 
 class Surveyor:
@@ -212,14 +211,7 @@ class Surveyor:
                 groups = self._groups(requests, match, at)
         containers = self._groups(CONTAINERS, EVERYTHING, at)
         clusters, replicas = self._origins(queries.dialect, match, groups, at, before)
-        whole = restrict(self._match, clusters, replicas)
-        lacking, nowhere = self._lacking(queries, whole, groups, at)
-        if mistaken := nowhere & set(absent):  # a typing error: no metric has the label
-            absent = tuple(label for label in absent if label not in mistaken)
-            unmatched |= dict.fromkeys(mistaken, ())
-            lacking = {name: labels - mistaken for name, labels in lacking.items()}
-        of_mesh = dict.fromkeys(_metrics_of_mesh(queries.dialect), frozenset(absent))
-        chosen, whole = restrict(match, clusters, replicas), Match(whole.values, {**lacking, **of_mesh})
+        chosen = restrict(match, clusters, replicas)
         read, of_pods = ([group for group in some if fits(group, chosen)] for some in (groups, containers))
         mesh, of_containers = (measure(some, at.timestamp(), self._options.behind_seconds) for some in (read, of_pods))
         lag = _lag(mesh, before) if is_live else 0.0
@@ -231,12 +223,12 @@ class Surveyor:
             replicas,
             () if JOB in match.values else origins.jobs_with_same_rates(read),
             None if clusters or self._match else _clusters_of(containers),
-            whole,
+            chosen,
+            replace(restrict(self._match, clusters, replicas), allows_none=True),
             absent,
-            tuple(name for name, labels in lacking.items() if self._cluster_label in labels),
             unmatched,
             lag,
-            self._find_form(queries.classic, whole, at, before),
+            self._find_form(queries.classic, chosen, at, before),
             _is_certain(requests, mesh, lag, is_live=is_live),
         )
 
@@ -258,7 +250,8 @@ class Surveyor:
         return read_groups(query, self._ask({fact: text for fact, text in texts.items() if text}, at))
 
     def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """The labels of the setting that no series of the mesh has, and the values of the others."""
+        """The labels of the setting that only series beside the mesh have, and the values of the others. A label that
+        no series has is a typing error: it has no values."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
         if not selectors:
@@ -268,9 +261,17 @@ class Surveyor:
         if not rows:
             return (), {}
         values = {label: tuple(sorted({row[label] for row in rows if label in row})) for label in labels}
-        absent = tuple(label for label in labels if not values[label])
+        elsewhere = {
+            label: " or ".join(f'count({name}{{{label}!=""}})' for name in BESIDE)
+            for label in labels
+            if not values[label]
+        }
+        found = self._ask(elsewhere, at)
+        absent = tuple(label for label in elsewhere if len(found[label].samples))
         return absent, {
-            label: there for label, there in values.items() if there and not set(there) & set(self._match.values[label])
+            label: there
+            for label, there in values.items()
+            if label not in absent and not set(there) & set(self._match.values[label])
         }
 
     def _origins(
@@ -315,40 +316,6 @@ class Surveyor:
         text = count_native(classic).at(0, match=match)
         return True if len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) else known
 
-    def _lacking(
-        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], at: datetime
-    ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
-        """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
-        without a known value in any of these metrics.
-
-        An exporter's own label of the same name, such as a Kafka cluster, has other values. Metrics of Kubernetes have
-        no such labels of their own: if some have a value that is matched, the others are values of other meshes, also
-        of a metric that this mesh does not have.
-        """
-        labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
-        mesh = _metrics_of_mesh(queries.dialect)
-        metrics = [name for name in _metrics(CONTAINERS, *queries.others) if name not in mesh]
-        if not labels or not metrics:
-            return {}, frozenset(labels)
-        pattern = escape("|".join(metrics))
-        text = f'group by (__name__, {", ".join(labels)}) ({{__name__=~"{pattern}"}})'
-        rows = label_values(self._ask({"labels": text}, at)["labels"].samples, ("__name__", *labels))
-        known = {
-            label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
-            for label in labels
-        }
-        for label in (one for one in match.values if one not in REPLICA_LABELS):
-            of_kubernetes = {row.get(label, "") for row in rows if row.get("__name__", "").startswith(OF_KUBERNETES)}
-            if of_kubernetes & set(match.values[label]):
-                known[label] |= of_kubernetes - {""}
-        by_metric: dict[str, list[dict[str, str]]] = {}
-        for row in rows:
-            if (name := row.get("__name__")) is not None:
-                by_metric.setdefault(name, []).append(row)
-        lacking = {name: _lacked(its, known, match) for name, its in by_metric.items()}
-        nowhere = frozenset(labels).intersection(*lacking.values())
-        return {name: without for name, without in lacking.items() if without}, nowhere
-
 
 class _QueryFailed(Exception):
     """A query of a survey failed."""
@@ -369,29 +336,9 @@ def _is_certain(requests: Query, mesh: Freshness, lag: float, *, is_live: bool) 
     return known or not range_selectors(requests.promql)
 
 
-def _metrics(*queries: Query) -> list[str]:
-    return list(dict.fromkeys(name for query in queries for name in matched_metrics(query.promql)))
-
-
-def _metrics_of_mesh(dialect: Dialect) -> list[str]:
-    return _metrics(dialect.services["requests"], dialect.calls["requests"])
-
-
 def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
     total = float(whole.samples.values.sum())
     return float(part.samples.values.sum()) / total if total else 0.0
-
-
-def _lacked(series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[str]], match: Match) -> frozenset[str]:
-    """Labels without a known value in any of these series, of one metric. Where some series fit the labels before, the
-    others are of another mesh."""
-    lacked: set[str] = set()
-    for label, values in known.items():
-        if not any(one.get(label) in values for one in series):
-            lacked.add(label)
-        elif label in match.values:
-            series = [one for one in series if one.get(label) in match.values[label]] or series
-    return frozenset(lacked)
 
 
 def _clusters_of(groups: Sequence[SeriesGroup]) -> tuple[str, int] | None:
