@@ -17,13 +17,19 @@ from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
 from serve_app.collect.prometheus.native import SUFFIX
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
-from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUE, QUEUES, RESTARTS, THROTTLING, search_query
+from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
 from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
+_COSTS_OF_RESOURCES = {
+    "usage": "{} is not monitored; cAdvisor provides it",
+    "limits": "{} is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    "requests": "pods without {} limits are measured against their nodes; kube-state-metrics provides requests",
+    "allocatable": "{} of pods without limits and requests is unknown; kube-state-metrics provides it",
+}
 _COSTS: dict[str, dict[str, str]] = {  # by level and role
     SERVICES: {
         "requests": "without them there is no mesh",
@@ -44,17 +50,11 @@ _COSTS: dict[str, dict[str, str]] = {  # by level and role
         "p99": "rare slow calls are not visible",
     },
     KUBERNETES: {
-        "cpu_usage": "CPU is not monitored; cAdvisor provides it",
-        "cpu_limits": "CPU is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
-        "cpu_requests": "pods without CPU limits are measured against their nodes; kube-state-metrics provides "
-        "requests",
-        "cpu_allocatable": "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
-        "memory_usage": "memory is not monitored; cAdvisor provides it",
-        "memory_limits": "memory is measured against requests or nodes; kube-state-metrics provides limits, if pods "
-        "have any",
-        "memory_requests": "pods without memory limits are measured against their nodes; kube-state-metrics provides "
-        "requests",
-        "memory_allocatable": "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+        **{
+            f"{resource}_{amount}": cost.format(name)
+            for resource, name in (("cpu", "CPU"), ("memory", "memory"))
+            for amount, cost in _COSTS_OF_RESOURCES.items()
+        },
         "owners": "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
         "parents": "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics "
         "provides them",
@@ -229,8 +229,10 @@ def _absent_exporters(poll: MeshPoll, signals: frozenset[str]) -> list[str]:
 
 def _signal_sources(source: MeshSource, at: datetime) -> frozenset[str] | None:
     """The sources of signals that exist; None: unknown."""
-    answer = source.ask({QUEUES: search_query()}, at, beside=True)[QUEUES]
-    return None if answer.failed else frozenset(one.get("queue", "") for one in label_values(answer.samples, QUEUE))
+    found = source.ask({name: Query(f"count({one})", ()) for name, one in SOURCES.items()}, at, beside=True)
+    return (
+        None if any(one.failed for one in found.values()) else frozenset(n for n, one in found.items() if one.samples)
+    )
 
 
 def _gaps(source: MeshSource, at: datetime) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 from serve_app.collect.base import Role
@@ -24,21 +23,6 @@ from serve_app.settings.roles import SHARES
 
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
 Columns = Mapping[str, Mapping[str, Column]]  # by level and role
-
-
-@dataclass(frozen=True, slots=True)
-class PolledColumns:
-    """The columns of one poll.
-
-    Attributes:
-        found: by level and role.
-        stale_seconds: age of the values that stand in for a failed query, by query.
-        masked: failed queries without recent values.
-    """
-
-    found: Columns
-    stale_seconds: Mapping[Role, float]
-    masked: tuple[Role, ...]
 
 
 class ColumnCache:
@@ -63,8 +47,12 @@ class ColumnCache:
         at: datetime,
         window_seconds: float,
         keep_seconds: float,
-    ) -> PolledColumns:
-        """Columns of all answers; for failed queries the last ones while they are not older than ``keep_seconds``."""
+    ) -> tuple[Columns, dict[Role, float], tuple[Role, ...]]:
+        """Columns of all answers; for failed queries the last ones while they are not older than ``keep_seconds``.
+
+        Returns:
+            The columns; the age of values that stand in for a failed query, s; failed queries without recent values.
+        """
         found: dict[str, dict[str, Column]] = defaultdict(dict)
         stale: dict[Role, float] = {}
         masked: list[Role] = []
@@ -79,7 +67,7 @@ class ColumnCache:
             if age:
                 stale[role] = age
             found[role[0]].update(columns)
-        return PolledColumns(found, stale, tuple(masked))
+        return found, stale, tuple(masked)
 
     def seconds_since(self, role: Role, at: datetime) -> float | None:
         """Seconds since the last successful query; None without one."""

@@ -33,17 +33,6 @@ MIN_CANCELLED = 0.01  # share of requests that is sent
 FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance
 LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
 
-# What is looked for, by source: a series that exists if the source does.
-THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
-VOLUMES, NODES = "volumes", "nodes"
-SOURCES = {
-    THROTTLING: "container_cpu_cfs_periods_total{$match}",
-    RESTARTS: "kube_pod_container_status_restarts_total{$match}",
-    OOM_EVENTS: "container_oom_events_total{$match}",
-    PENDING: 'kube_pod_status_phase{$match phase="Pending"}',
-    VOLUMES: "kubelet_volume_stats_capacity_bytes{$match}",
-    NODES: 'kube_node_status_condition{$match condition="DiskPressure"}',
-}
 # Depth of queues by broker: the series, and its label with the name of the queue or of the consumer group. Prometheus'
 # own plugin for RabbitMQ has queues only in its detailed series.
 BROKERS = {
@@ -55,6 +44,18 @@ BROKERS = {
     "jetstream": ("jetstream_consumer_num_pending", "consumer_name"),
 }
 
+# What the doctor looks for, by source: a series that exists if the source does.
+THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
+VOLUMES, NODES = "volumes", "nodes"
+SOURCES = {
+    **{name: f"{series}{{$match}}" for name, (series, _) in BROKERS.items()},
+    THROTTLING: "container_cpu_cfs_periods_total{$match}",
+    RESTARTS: "kube_pod_container_status_restarts_total{$match}",
+    OOM_EVENTS: "container_oom_events_total{$match}",
+    PENDING: 'kube_pod_status_phase{$match phase="Pending"}',
+    VOLUMES: "kubelet_volume_stats_capacity_bytes{$match}",
+    NODES: 'kube_node_status_condition{$match condition="DiskPressure"}',
+}
 # Parts of the query of pods; the label `signal` has the name of the part.
 _THROTTLED, _PERIODS, _RESTARTED, _KILLED, _OOM, _PENDING = (
     "throttled", "periods", "restarted", "killed", "oom_events", "pending",
@@ -118,14 +119,6 @@ def _label(query: str, name: str, value: str) -> str:
 
 def _by(operation: str, labels: Sequence[str], parts: Collection[str]) -> str:
     return f"{operation} by ({', '.join(labels)}) ({' or '.join(parts)})"
-
-
-def search_query() -> Query:
-    """The query with which the doctor finds sources: a sample for each that exists, with its name in the label
-    ``queue``."""
-    series = {**SOURCES, **{name: f"{one}{{$match}}" for name, (one, _) in BROKERS.items()}}
-    found = (f'label_replace(group({one}), "queue", "{name}", "queue", "")' for name, one in series.items())
-    return Query(" or ".join(found), QUEUE, joined_by="max")
 
 
 def signal_queries(queues: Queues) -> dict[str, Query]:

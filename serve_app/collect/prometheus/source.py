@@ -163,14 +163,14 @@ class PrometheusSource:
         queries, since = self._queries_to_read(), self._since(at)
         texts = {role: self._text(role, query, since) for role, query in queries.items()}
         answers = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
-        polled = self._columns.poll(queries, answers, at, self.plan.window_seconds, self.options.keep_seconds)
-        found = polled.found
+        window, keep = self.plan.window_seconds, self.options.keep_seconds
+        found, stale, masked = self._columns.poll(queries, answers, at, window, keep)
         poll = MeshPoll(
             at,
             None,
             answers,
-            polled.stale_seconds,
-            polled.masked,
+            stale,
+            masked,
             recorded=bool(self._read_rules),
             dropped=self._columns.dropped_series(answers),
         )

@@ -20,7 +20,6 @@ from serve_app.collect.prometheus.signals import (
     PODS,
     QUEUES,
     Queues,
-    search_query,
     signal_queries,
 )
 from serve_app.settings import GenericSettings
@@ -205,7 +204,7 @@ def test_rates_are_added_and_states_and_quantiles_are_not() -> None:
                 assert query.joined_by == ("max" if role in SHARES else "sum"), (dialect.name, role)
     signals = signal_queries(Queues())
     assert [signals[role].joined_by for role in (PODS, DISK, QUEUES)] == ["sum", "max", "sum"]
-    assert {query.joined_by for query in (*CONTROLLERS.values(), search_query())} == {"max"}
+    assert {query.joined_by for query in CONTROLLERS.values()} == {"max"}
 
 
 def test_names_that_differ_in_one_character_are_different_services() -> None:
