@@ -90,7 +90,7 @@ class PrometheusSource:
         self._surveyor = Surveyor(prometheus, self.options, clock)
         self._seen = 0  # services of the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
-        self._rules: list[RecordingRules] = []
+        self._rules: RecordingRules | None = None
         self._read_rules: RecordingRules | None = None
         self._is_native = False
         self._columns = ColumnCache()
@@ -223,14 +223,10 @@ class PrometheusSource:
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:
-        """Recording rules for the window in use; else for the one of the settings, while it is better than nothing."""
-        self._rules, self._read_rules = [], None
+        """Recording rules for the window in use."""
+        self._rules = self._read_rules = None
         if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
-            given, window, survey = self.options.window_seconds, self.plan.window_seconds, self._surveyor.survey
-            interval = survey.mesh.interval_seconds if survey else None
-            has_two_samples = interval is not None and given >= 2 * interval
-            windows = [window, given] if given != window and has_two_samples else [window]
-            self._rules = [recording_rules(self._dialect, self.options.interval_seconds, one) for one in windows]
+            self._rules = recording_rules(self._dialect, self.options.interval_seconds, self.plan.window_seconds)
 
     def _follow_plan(self) -> None:
         """Poll other series, or with other windows."""
@@ -274,14 +270,13 @@ class PrometheusSource:
 
     def _find_rules(self, at: datetime) -> RecordingRules | None:
         """Recording rules that exist for a mesh large enough; if the query fails, as in the previous poll."""
-        texts = {place: one.calls.at(0, match=self.plan.match) for place, one in enumerate(self._rules)}
-        answers = self._prometheus.ask(texts, at, self.options.within_seconds) if texts else {}
-        for place, answer in answers.items():
-            if answer.failed:
-                return self._read_rules
-            if (answer.samples.values >= self.options.recorded_from_calls).any():
-                return self._rules[place]
-        return None
+        if self._rules is None:
+            return None
+        text = self._rules.calls.at(0, match=self.plan.match)
+        answer = self._prometheus.ask({"calls": text}, at, self.options.within_seconds)["calls"]
+        if answer.failed:
+            return self._read_rules
+        return self._rules if (answer.samples.values >= self.options.recorded_from_calls).any() else None
 
     def _queries_to_read(self) -> Queries:
         """All queries; of recorded series if there are rules."""
