@@ -33,8 +33,6 @@ class Replay:
     """Replays the past of one mesh.
 
     Attributes:
-        mesh: its name.
-        open_past: opens its past.
         push: hands a snapshot to the service; raises the service's error if it is refused.
         newest: Unix time of the newest instant that can be polled.
         note: takes how much of the past has its verdict, from 0 to 1.

@@ -16,13 +16,8 @@ MAX_NAMED = 5
 def arrival_findings(
     remarks: Sequence[Remark], pods: PodCoverage | None, mesh: str, address: str = ""
 ) -> Iterator[Finding]:
-    """Yield what a survey of the series found.
-
-    Args:
-        remarks, pods: of the poll.
-        mesh: name of the mesh in the settings, for the lines of `tagae.toml`.
-        address: of its Prometheus, for the same lines; empty: not shown.
-    """
+    """Yield what a survey of the series found; ``mesh`` and the ``address`` of its Prometheus are for the lines of
+    `tagae.toml`."""
     for one in remarks:
         outcome: Outcome = "ok" if one.is_usual else "warning"
         yield Finding(one.subject, outcome, one.found, one.remedy, _toml(one.setting, mesh, address))

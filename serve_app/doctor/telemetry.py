@@ -116,12 +116,7 @@ MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures"), (SERVICES, "cancell
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """The telemetry that can be read of a mesh.
-
-    Attributes:
-        findings: by query, and about how the series arrive.
-        mesh: the picture that they show; None if nothing can be read.
-    """
+    """The telemetry that can be read of a mesh, and the picture that it shows; None if nothing can be read."""
 
     findings: tuple[Finding, ...]
     mesh: MeshPicture | None
@@ -134,15 +129,7 @@ def check_telemetry(
     name: str = "NAME",
     entry_points: Collection[str] = (),
 ) -> TelemetryReport:
-    """Poll once, as the collector does.
-
-    Args:
-        mesh: its settings.
-        collector: settings of all meshes.
-        at: the instant.
-        name: of the mesh in the settings.
-        entry_points: ids that the settings name.
-    """
+    """Poll once, as the collector does. ``name`` and ``entry_points`` are those of the settings."""
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at, entry_points)
     source = MeshSource(mesh, collector)

@@ -121,8 +121,7 @@ class EventMemory:
         return len(self._events)
 
     def add(self, event: KubernetesEvent, now: datetime) -> bool:
-        """Store an event if its kind is in ``KINDS``, and it is recent and about something. Returns whether it was
-        stored."""
+        """Store an event if its kind counts, and it is recent and about something. Returns whether it was stored."""
         kind, about, last = event.reason, event.about, event.last
         if kind not in KINDS or about is None or last is None or not now - KEPT_FOR <= last <= now + _AHEAD:
             return False

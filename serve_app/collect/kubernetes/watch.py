@@ -64,11 +64,9 @@ class WatchState:
     """State of the watch on one cluster.
 
     Attributes:
-        following: whether a watch is running; if not, see ``problem``.
-        kept: stored events.
+        kept: number of stored events.
         outcomes: count of requests by outcome: ``watched`` (started), ``unreachable``, ``late``, ``broken``,
             ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` lines, skipped.
-        problem: what is wrong; empty if nothing is.
     """
 
     following: bool = False

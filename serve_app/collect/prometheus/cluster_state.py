@@ -23,14 +23,8 @@ Columns = Mapping[str, Column]  # by role
 
 @dataclass(frozen=True, slots=True)
 class ClusterInstant:
-    """The cluster at one instant.
-
-    Attributes:
-        resources: shares of CPU and memory by service, by role.
-        changes: planned changes since the instant before.
-        policies: of services, with their owners.
-        workloads: the state that the next instant is compared with.
-    """
+    """The cluster at one instant: shares of CPU and memory by service, planned changes since the instant before,
+    policies with owners, and the state that the next instant is compared with."""
 
     resources: Columns
     changes: Sequence[PlannedChange]
@@ -67,12 +61,7 @@ class ClusterState:
             self.workloads = self.read(known, window_seconds).workloads
 
     def read(self, known: Columns, window_seconds: float) -> ClusterInstant:
-        """The cluster at the next instant.
-
-        Args:
-            known: columns of the queries about Kubernetes.
-            window_seconds: rate window of containers.
-        """
+        """The cluster at the next instant; ``window_seconds`` is the rate window of containers."""
         serving = read_serving(known.get("serves"))
         pods = Pods(known, window_seconds) if OWNERS in known else None  # unknown without owners
         now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}

@@ -54,14 +54,7 @@ BURNS = (
 
 @dataclass(frozen=True, slots=True)
 class MeshObjectives:
-    """The objectives of one mesh.
-
-    Attributes:
-        mesh: its name.
-        dialect: queries of its source.
-        objectives: of its front doors.
-        match: matchers of its series.
-    """
+    """The objectives of the front doors of one mesh."""
 
     mesh: str
     dialect: Dialect

@@ -62,7 +62,6 @@ class PastSource:
     the next.
 
     Args:
-        mesh, collector: their settings.
         step: time between two instants, s; their rates are over at least that.
         within: deadline of the queries of a range, s.
     """
