@@ -27,9 +27,8 @@ from serve_app.collect.prometheus.query import (
 )
 from serve_app.collect.prometheus.signals import Queues
 from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
-from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS, make_plan
+from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.unread import find_other_spellings
-from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
 from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
@@ -50,7 +49,7 @@ class FoundGap(NamedTuple):
     series: int
 
 
-class MeshSource:
+class MeshSource(PrometheusSource):
     """Polls the snapshots of one configured mesh.
 
     Args:
@@ -65,39 +64,41 @@ class MeshSource:
         prometheus: Prometheus | None = None,
     ) -> None:
         self._origin = mesh.endpoint(mesh.prometheus_url).origin
-        self._prometheus = prometheus or open_prometheus(Prometheus, mesh)
-        self._options = _query_options(mesh, collector)
-        self._clock = clock
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
-        dialect = configured_dialect(mesh)
-        self._queues = Queues(mesh.queues, mesh.queue_query)
-        self._owner_labels = OwnerLabels(mesh.team_labels, CONTACT_LABELS)
-        self._source = self._open(dialect) if dialect else None
+        super().__init__(
+            prometheus or open_prometheus(Prometheus, mesh),
+            configured_dialect(mesh),
+            _query_options(mesh, collector),
+            Queues(mesh.queues, mesh.queue_query),
+            clock,
+            OwnerLabels(mesh.team_labels, CONTACT_LABELS),
+        )
 
     def poll(self, at: datetime) -> MeshPoll:
         """Poll the snapshot of one instant."""
-        if self._source is None:
+        if self.dialect is None:
             return self._detect(at)
-        poll = self._source.poll(at)
+        poll = super().poll(at)
         is_lost = poll.snapshot is None and not poll.failed
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return self._source.poll(at)
+            return super().poll(at)
         return poll
 
     def _detect(self, at: datetime) -> MeshPoll:
         """The first poll of a mesh whose kind is not known yet."""
-        within = self._options.within_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, self._options.match)
-        if dialect is None and self._options.match:  # the source says what is wrong with the matchers
+        within = self.options.within_seconds
+        dialect, answers = detect_dialect(self._prometheus, at, within, self.options.match)
+        if dialect is None and self.options.match:  # the source says what is wrong with the matchers
             dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
-            match = self._options.match
+            match = self.options.match
             unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
             late = "" if failed or unread else find_late(self._prometheus, at, within, match)
             return MeshPoll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
-        self._detected_at, self._source = at, self._open(dialect)
-        return self._source.poll(at)
+        self._detected_at = at
+        self.switch(dialect)
+        return super().poll(at)
 
     def _look_again(self, at: datetime, apart: float) -> bool:
         """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
@@ -106,18 +107,18 @@ class MeshSource:
         except for a kind that reads all that the present one reads, and more. An ingress controller is added, but does
         not replace a mesh.
         """
-        source = self._source
-        if source is None or abs((at - self._detected_at).total_seconds()) < apart:
+        known = self.dialect
+        if known is None or abs((at - self._detected_at).total_seconds()) < apart:
             return False
-        dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds, self._options.match)
+        dialect, answers = detect_dialect(self._prometheus, at, self.options.within_seconds, self.options.match)
         if dialect is None or any(answer.failed for answer in answers.values()):
             return False
         self._detected_at = at
-        has_series = self._has_requests(source.dialect, at)
-        now, before = _kinds(dialect), _kinds(source.dialect)
+        has_series = self._has_requests(known, at)
+        now, before = _kinds(dialect), _kinds(known)
         if now <= before or has_series is None:
             return False
-        if has_series and not before < now and SUPERSETS.get(source.dialect.name) != dialect.name:
+        if has_series and not before < now and SUPERSETS.get(known.name) != dialect.name:
             return False
         log.warning(
             "the mesh at %s was %s and is %s now: its metrics %s",
@@ -126,42 +127,21 @@ class MeshSource:
             ", ".join(sorted(now)),
             "have more" if has_series else "have ended",
         )
-        source.switch(dialect)
+        self.switch(dialect)
         return True
 
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
         """Whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
-        text = " or ".join(f"count({self._options.match.apply(one)})" for one in selectors)
-        answer = self._prometheus.ask({"requests": text}, at, self._options.within_seconds)["requests"]
+        text = " or ".join(f"count({self.options.match.apply(one)})" for one in selectors)
+        answer = self._prometheus.ask({"requests": text}, at, self.options.within_seconds)["requests"]
         return None if answer.failed else len(answer.samples) > 0
-
-    def _open(self, dialect: Dialect) -> PrometheusSource:
-        return PrometheusSource(
-            self._prometheus,
-            dialect,
-            self._options,
-            self._queues,
-            clock=self._clock,
-            owner_labels=self._owner_labels,
-        )
-
-    @property
-    def workload_services(self) -> WorkloadServices:
-        """Known services of each workload."""
-        return self._source.workload_services if self._source else {}
-
-    @property
-    def dialect(self) -> Dialect | None:
-        """The queries of the mesh; None if its kind is not known."""
-        return self._source.dialect if self._source else None
 
     def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
         """Evaluate further queries, as the doctor does: about the mesh, or about what is ``beside`` it."""
-        plan = self._source.plan if self._source else make_plan(self._options, None)
-        match = plan.others if beside else plan.match
+        match = self.plan.others if beside else self.plan.match
         texts = {name: query.at(0, match=match) for name, query in queries.items()}
-        return self._prometheus.ask(texts, at, self._options.within_seconds)
+        return self._prometheus.ask(texts, at, self.options.within_seconds)
 
     def gaps(self, at: datetime) -> list[FoundGap]:
         """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
@@ -177,10 +157,6 @@ class MeshSource:
         answers = self.ask({name: Query(gap.promql, ()) for name, gap in gaps.items()}, at)
         counts = {name: round(answer.samples.values.sum()) for name, answer in answers.items()}
         return [FoundGap(name[0], gaps[name], count) for name, count in counts.items() if count]
-
-    def close(self) -> None:
-        """Cancel running queries and close the connections."""
-        self._prometheus.close()
 
 
 def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:

@@ -71,13 +71,14 @@ class PrometheusSource:
     recorded series are read instead of counters and buckets.
 
     Args:
+        dialect: None: none is known yet; see :meth:`switch`.
         owner_labels: name the owners of services; None: no owners are read.
     """
 
     def __init__(
         self,
         prometheus: Prometheus,
-        dialect: Dialect,
+        dialect: Dialect | None,
         options: QueryOptions | None = None,
         queues: Queues | None = None,
         clock: Clock = time.time,
@@ -94,8 +95,11 @@ class PrometheusSource:
         self._read_rules: RecordingRules | None = None
         self._is_native = False
         self._columns = ColumnCache()
-        self._open(dialect)
-        self._rows = MeshRows(self._dialect)
+        self.dialect: Dialect | None = None  # without clusters in its names
+        self._dialect: Dialect  # with them
+        self._rows: MeshRows
+        if dialect is not None:
+            self.switch(dialect)
 
     @property
     def workload_services(self) -> WorkloadServices:
@@ -107,14 +111,9 @@ class PrometheusSource:
         """How the mesh is polled."""
         return self._surveyor.plan
 
-    @property
-    def dialect(self) -> Dialect:
-        """The queries of the mesh, without clusters in their names."""
-        return self._given
-
     def switch(self, dialect: Dialect) -> None:
-        """Continue with another dialect of the same mesh. What is known about its workloads stays."""
-        before, now = self._given.serves, dialect.serves
+        """Continue with this dialect of the same mesh. What is known about its workloads stays."""
+        before, now = self.dialect.serves if self.dialect else None, dialect.serves
         self._is_native = False
         self._open(dialect)
         is_same = bool(before and now and before.labels == now.labels)  # workloads, whose services keep their names
@@ -201,8 +200,9 @@ class PrometheusSource:
         why = str(error)
         if not any(found[level]["requests"] for level in (SERVICES, CALLS)):
             within = max(until - time.monotonic(), 0.0)
-            unread = find_other_spellings(self._prometheus, (self._given,), at, within)
-            unread = unread or find_unfit_series(self._prometheus, self._given, at, within, self.plan.match)
+            dialect = self._surveyed.dialect
+            unread = find_other_spellings(self._prometheus, (dialect,), at, within)
+            unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
             why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
             why = "; ".join(filter(None, (why, unread)))
         return explain_empty(why, remark(self._surveyor.survey, self.options))
@@ -210,7 +210,7 @@ class PrometheusSource:
     def _open(self, dialect: Dialect) -> None:
         """Prepare the queries of a dialect, for the histograms that the mesh has."""
         self._classic = dialect
-        self._given = self._dialect = dialect = native(dialect) if self._is_native else dialect
+        self.dialect = self._dialect = dialect = native(dialect) if self._is_native else dialect
         if self.options.cluster_label:
             self._dialect = name_clusters_of(dialect, self.options.cluster_label)
         of_mesh = {"serves": self._dialect.serves, "relays": self._dialect.relays}
@@ -244,9 +244,10 @@ class PrometheusSource:
 
     def _begin_rows(self, *, keeps_names: bool) -> None:
         """Read the rows of another dialect, or of other clusters."""
-        before, self._rows = self._rows, MeshRows(self._dialect)
+        rows = MeshRows(self._dialect)
         if keeps_names:
-            self._rows.follow(before)
+            rows.follow(self._rows)
+        self._rows = rows
         self._forget_labels()
 
     def _name_clusters(self, query: Query) -> Query:
