@@ -57,7 +57,7 @@ class RangePrometheus(Prometheus):
         return self.ask_range(text, self._instants, left)
 
 
-class PastSource:
+class PastSource(MeshSource):
     """Polls instants of the past of one mesh from range queries. What it learns about the mesh stays from one range to
     the next.
 
@@ -70,18 +70,14 @@ class PastSource:
         chosen: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
         if step > collector.window_seconds:
             chosen["window_seconds"] = step
-        self._prometheus = open_prometheus(RangePrometheus, mesh)
-        self._source = MeshSource(mesh, collector.model_copy(update=chosen), prometheus=self._prometheus)
+        self._past = open_prometheus(RangePrometheus, mesh)
+        super().__init__(mesh, collector.model_copy(update=chosen), prometheus=self._past)
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         """Poll the instants of a range, in order. The first one waits for the queries."""
-        self._prometheus.evaluate_over(instants)
+        self._past.evaluate_over(instants)
         for number in range(instants.count):
-            yield self._source.poll(_time(instants.begin + number * instants.step))
-
-    def close(self) -> None:
-        """Cancel running queries and close the connections."""
-        self._source.close()
+            yield self.poll(datetime.fromtimestamp(instants.begin + number * instants.step, UTC))
 
 
 def count_samples(poll: Poll) -> int:
@@ -259,7 +255,3 @@ class PastReader:
 
     def _open(self, settings: MeshSettings, step: float, until: float) -> PastSource:
         return PastSource(settings, self._collector, step, until - time.monotonic())
-
-
-def _time(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

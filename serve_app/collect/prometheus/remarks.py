@@ -1,7 +1,7 @@
 """What a survey found, in sentences for people: how the series of a mesh arrive, and where they come from."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from model.names import list_first
 from serve_app.collect.base import Remark
@@ -34,12 +34,6 @@ def remark(survey: Survey | None, options: QueryOptions) -> tuple[Remark, ...]:
 
 def _usual(subject: str, found: str) -> Remark:
     return Remark(subject, found, is_usual=True)
-
-
-def explain_empty(why: str, remarks: Iterable[Remark]) -> str:
-    """Why a snapshot has no services, with what is unusual about its series."""
-    unusual = (one for one in remarks if not one.is_usual and one.subject in ("scrapes", "lag", "match"))
-    return "; ".join([why, *map(str, unusual)])
 
 
 def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator[Remark]:

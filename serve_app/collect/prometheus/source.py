@@ -27,11 +27,11 @@ from serve_app.collect.prometheus.kubernetes import (
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES, PodCoverage
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
-from serve_app.collect.prometheus.remarks import explain_empty, remark
+from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import LONGEST_SINCE, PODS, Queues, read_cancellations, signal_queries
 from serve_app.collect.prometheus.snapshot import assemble
-from serve_app.collect.prometheus.survey import Plan, Survey, SurveyedQueries, Surveyor
+from serve_app.collect.prometheus.survey import Plan, Survey, Surveyor
 from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices
 
@@ -141,15 +141,16 @@ class PrometheusSource:
         """Cancel running queries and close the connections."""
         self._prometheus.close()
 
-    def _survey(self, look: Callable[[SurveyedQueries, datetime], bool], at: datetime) -> bool:
+    def _survey(self, look: Callable[[Dialect, Dialect, datetime], bool], at: datetime) -> bool:
         """Look at the series, and poll what they need from now on. Returns whether that has changed."""
-        changed = look(self._surveyed, at)
+        assert self.dialect is not None
+        changed = look(self.dialect, self._classic, at)
         survey = self._surveyor.survey
         if survey is not None and survey.is_native not in (None, self._is_native):
             self._is_native, changed = bool(survey.is_native), True
             self._open(self._classic)
             self._begin_rows(keeps_names=True)
-            self._surveyor.look(self._surveyed, at, 0.0)
+            self._surveyor.look(self.dialect, self._classic, at, 0.0)
         if changed:
             self._follow_plan()
         return changed
@@ -200,12 +201,13 @@ class PrometheusSource:
         why = str(error)
         if not any(found[level]["requests"] for level in (SERVICES, CALLS)):
             within = max(until - time.monotonic(), 0.0)
-            dialect = self._surveyed.dialect
+            dialect = self.dialect or self._dialect
             unread = find_other_spellings(self._prometheus, (dialect,), at, within)
             unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
             why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
             why = "; ".join(filter(None, (why, unread)))
-        return explain_empty(why, remark(self._surveyor.survey, self.options))
+        unusual = (one for one in remark(self._surveyor.survey, self.options) if not one.is_usual)
+        return "; ".join([why, *(str(one) for one in unusual if one.subject in ("scrapes", "lag", "match"))])
 
     def _open(self, dialect: Dialect) -> None:
         """Prepare the queries of a dialect, for the histograms that the mesh has."""
@@ -219,7 +221,6 @@ class PrometheusSource:
             **{(KUBERNETES, role): self._name_clusters(query) for role, query in self._about_cluster.items()},
             **{(KUBERNETES, role): query for role, query in of_mesh.items() if query is not None},
         }
-        self._surveyed = SurveyedQueries(dialect, self._classic)
         self._prepare_rules()
 
     def _prepare_rules(self) -> None:

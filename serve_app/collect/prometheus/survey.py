@@ -50,19 +50,6 @@ CONTAINERS = replace(USAGE_QUERIES["cpu_usage"], labels=("namespace",))  # have 
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedQueries:
-    """The queries whose series are surveyed.
-
-    Attributes:
-        dialect: of the mesh, in the form in use.
-        classic: the same with queries for buckets.
-    """
-
-    dialect: Dialect
-    classic: Dialect
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
     """The findings of a survey of the series of a mesh.
 
@@ -145,14 +132,19 @@ class Surveyor:
         self.survey: Survey | None = None
         self.plan = make_plan(options, None)
 
-    def update(self, queries: SurveyedQueries, at: datetime) -> bool:
-        """Look at the series if it is time. Returns whether the plan is another one now."""
+    def update(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
+        """Look at the series if it is time. Returns whether the plan is another one now.
+
+        Args:
+            dialect: of the mesh, in the form in use.
+            classic: the same with queries for buckets.
+        """
         known = self.survey is not None and self.survey.is_certain
         soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
-        changed = self.look(queries, at, AGAIN_SECONDS if known else soon)
-        return self._watch_servers(queries, at) or changed
+        changed = self.look(dialect, classic, at, AGAIN_SECONDS if known else soon)
+        return self._watch_servers(dialect, classic, at) or changed
 
-    def look(self, queries: SurveyedQueries, at: datetime, apart: float = SOON_SECONDS) -> bool:
+    def look(self, dialect: Dialect, classic: Dialect, at: datetime, apart: float = SOON_SECONDS) -> bool:
         """Look at the series unless the last time was less than ``apart`` s ago. Returns whether the plan is another
         one now.
 
@@ -164,7 +156,7 @@ class Surveyor:
         self._looked_at = at
         now = self._clock()
         try:
-            survey = self._survey(queries, _newest(at, now), self.survey, is_live=_is_live(at, now))
+            survey = self._survey(dialect, classic, _newest(at, now), is_live=_is_live(at, now))
         except _QueryFailed:
             self._failures += 1
             return False
@@ -177,30 +169,29 @@ class Surveyor:
         """Start again, for other queries."""
         self.survey, self._looked_at = None, None
 
-    def _watch_servers(self, queries: SurveyedQueries, at: datetime) -> bool:
+    def _watch_servers(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
         """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
         replicas = self.survey.replicas if self.survey else None
         if replicas is None or self._looked_at == at:
             return False
         newest = " or ".join(
             f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))"
-            for one in range_selectors(queries.dialect.services["requests"].promql)
+            for one in range_selectors(dialect.services["requests"].promql)
         )
         # Data stop now before they stop in snapshots.
         asked = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
         samples = asked["newest"].samples
         servers = [one.get(replicas.label, "") for one in label_values(samples, (replicas.label,))]
-        return replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True))) and self.look(
-            queries, at, 0.0
-        )
+        have_stopped = replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True)))
+        return have_stopped and self.look(dialect, classic, at, 0.0)
 
     @property
     def _within(self) -> float:
         """Deadline of each round of queries, s."""
         return self._options.within_seconds / 2
 
-    def _survey(self, queries: SurveyedQueries, at: datetime, before: Survey | None, *, is_live: bool) -> Survey:
-        match, requests = self._match, queries.dialect.services["requests"]
+    def _survey(self, dialect: Dialect, classic: Dialect, at: datetime, *, is_live: bool) -> Survey:
+        match, requests, before = self._match, dialect.services["requests"], self.survey
         groups = self._groups(requests, match, at)
         absent: tuple[str, ...] = ()
         unmatched: dict[str, tuple[str, ...]] = {}
@@ -210,7 +201,7 @@ class Surveyor:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
                 groups = self._groups(requests, match, at)
         containers = self._groups(CONTAINERS, EVERYTHING, at)
-        clusters, replicas = self._origins(queries.dialect, match, groups, at, before)
+        clusters, replicas = self._origins(dialect, match, groups, at, before)
         chosen = restrict(match, clusters, replicas)
         read, of_pods = ([group for group in some if fits(group, chosen)] for some in (groups, containers))
         mesh, of_containers = (measure(some, at.timestamp(), self._options.behind_seconds) for some in (read, of_pods))
@@ -228,7 +219,7 @@ class Surveyor:
             absent,
             unmatched,
             lag,
-            self._find_form(queries.classic, chosen, at, before),
+            self._find_form(classic, chosen, at, before),
             _is_certain(requests, mesh, lag, is_live=is_live),
         )
 
