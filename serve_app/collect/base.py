@@ -12,7 +12,7 @@ from serve_app.settings import CollectorSettings
 Role = tuple[str, str]  # of a query, or of another request of a source: what it is about, and what it asks for
 
 
-class Answer(Protocol):
+class PolledAnswer(Protocol):
     """The result of one request."""
 
     @property
@@ -73,7 +73,7 @@ class Poll:
 
     at: datetime
     snapshot: MeshSnapshot | None
-    answers: Mapping[Role, Answer]
+    answers: Mapping[Role, PolledAnswer]
     stale_seconds: Mapping[Role, float] = field(default_factory=dict)
     masked: tuple[Role, ...] = ()
     why: str = ""
@@ -87,7 +87,7 @@ class Poll:
         return tuple(one for one in self.arrival if not one.is_usual)
 
     @property
-    def failed(self) -> dict[Role, Answer]:
+    def failed(self) -> dict[Role, PolledAnswer]:
         """The requests that failed."""
         return {role: answer for role, answer in self.answers.items() if answer.failed}
 

@@ -129,7 +129,7 @@ def check_telemetry(
     name: str = "NAME",
     entry_points: Collection[str] = (),
 ) -> TelemetryReport:
-    """Poll once, as the collector does. ``name`` and ``entry_points`` are those of the settings."""
+    """Poll once, as the collector does; the settings have ``name`` and ``entry_points``."""
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at, entry_points)
     source = MeshSource(mesh, collector)
