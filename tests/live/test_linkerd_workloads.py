@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from serve_app.collect.prometheus.source import CALLS, SERVICES, MeshPoll
+from serve_app.collect.prometheus.combine import CALLS, SERVICES
+from serve_app.collect.prometheus.source import MeshPoll
 from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
 from tests.live.programs import needs
 

@@ -12,11 +12,12 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import render_rules
-from serve_app.collect.prometheus.source import CALLS, SERVICES, MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor

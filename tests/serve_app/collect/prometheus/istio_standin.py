@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Role
+from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
@@ -20,7 +22,6 @@ from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, SOURCES
-from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Role
 from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, matrix, range_of, vector
 

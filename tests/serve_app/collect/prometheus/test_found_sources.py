@@ -43,9 +43,8 @@ class Store:
 
 
 def names(source: MeshSource) -> list[str]:
-    assert source._source is not None
-    dialect = source._source.dialect
-    return [dialect.name, *(one.name for one in dialect.beside)]
+    assert source.dialect is not None
+    return list(source.dialect.names)
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.collect.prometheus import detect
+from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
-from serve_app.collect.prometheus.source import CALLS, SERVICES, MeshPoll
+from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.doctor import telemetry
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
