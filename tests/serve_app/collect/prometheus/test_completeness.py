@@ -102,7 +102,7 @@ def test_warnings_that_the_settings_call_harmless_do_not_count() -> None:
     behaviour = standin.respond_with(SAMPLES, warnings=[known])
     assert query_once(behaviour, "archive-0").failed == ""
     assert query_once(behaviour, "archive-1").failed == "incomplete"
-    assert missing_parts([known, "other"], {}, is_partial=True, harmless=["archive-0", "isPartial"]) == ("other",)
+    assert missing_parts([known, "other"], is_partial=True, harmless=["archive-0", "isPartial"]) == ("other",)
 
 
 def answers_of_a_mesh(warnings: list[str]) -> Behaviour:
