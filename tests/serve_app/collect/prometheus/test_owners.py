@@ -66,7 +66,7 @@ def test_the_first_label_of_the_settings_counts_wherever_it_is() -> None:
 
 
 def test_the_first_workload_of_a_service_counts() -> None:
-    pairs = {("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")}
+    pairs: Column = {("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")}
     found = read_owners(
         column(key("shop", "cart-v2", label_team="new"), key("shop", "cart-v1", label_team="old")),
         LABELS,

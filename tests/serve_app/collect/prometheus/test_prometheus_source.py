@@ -306,7 +306,7 @@ def test_the_doctor_counts_services_without_a_team(
 def test_annotations_of_the_workloads_of_a_service(
     annotated: list[tuple[str, str, str]], wanted: ServicePolicy | None
 ) -> None:
-    pairs = {("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")}
+    pairs: Column = {("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")}
     found: Column = {("shop", *one): 1.0 for one in annotated}
     policies, ignored = read_annotations([found, None], read_serving(pairs))
     assert policies == ([wanted] if wanted else [])
