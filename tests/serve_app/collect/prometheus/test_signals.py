@@ -196,7 +196,9 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
 
 def cancelled(rates: Mapping[str, float] | None, requests: Mapping[str, float]) -> dict[str, float]:
     """Return the signals of cancelled requests by service, for rates in a window of 60 s."""
-    columns = [None if of is None else {("shop", name): rate for name, rate in of.items()} for of in (rates, requests)]
+    columns: list[Column | None] = [
+        None if of is None else {("shop", name): rate for name, rate in of.items()} for of in (rates, requests)
+    ]
     assert columns[1] is not None
     services = [("shop", name) for name in requests]
     return {one.service: one.value for one in read_cancellations(columns[0], columns[1], services, 60.0)}
