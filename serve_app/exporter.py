@@ -163,7 +163,7 @@ _COUNTED: tuple[tuple[str, str, str, Callable[[CollectorState], Mapping[str, int
     (
         "event_watches",
         "outcome",
-        "Requests for Kubernetes Events: listed, watched, gone, and why they failed; unreadable: skipped events.",
+        "Watches of Kubernetes Events: started (watched), or why they failed; unreadable: skipped events.",
         lambda c: c.events.outcomes if c.events else {},
     ),
 )

@@ -10,7 +10,7 @@ from serve_app.cli.console import progress, spinner
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
-    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.collect.prometheus.past import PastPeriod
     from serve_app.recordings.reader import RecordingReader
     from serve_app.recordings.segments import SegmentReader
     from serve_app.settings import Settings
@@ -55,7 +55,7 @@ def score_snapshots(
 
 def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
     """Yield the snapshots with a progress bar."""
-    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.collect.prometheus.past import PastPeriod
 
     name = "" if isinstance(source, PastPeriod) else f" {source.path.name}"
     return progress(source.snapshots(), what + name, count_snapshots(source))
@@ -63,7 +63,7 @@ def read(source: "Source", what: str) -> Iterator["MeshSnapshot"]:
 
 def count_snapshots(source: "Source") -> int | None:
     """The number of snapshots of a source, or of instants of a period; None if it is unknown."""
-    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.collect.prometheus.past import PastPeriod
 
     if isinstance(source, PastPeriod):
         return len(source)
@@ -84,7 +84,7 @@ def _readers(sources: Iterable["Source"]) -> Iterator["RecordingReader"]:
 
 def notes(sources: Sequence["Source"]) -> Iterator[str]:
     """Yield notes on calls and instants that were left out."""
-    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.collect.prometheus.past import PastPeriod
 
     for reader in _readers(sources):
         if reader.dropped_calls or reader.unmeasured_calls:

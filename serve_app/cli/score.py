@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 300.0  # for one request to a busy service: a long run must n
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import VerdictDocument
     from serve_app.cli.reading import Source
-    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.collect.prometheus.past import PastPeriod
     from serve_app.settings import Settings
 
 
@@ -141,7 +141,7 @@ def _past_period(
 ) -> "tuple[str, PastPeriod]":
     """The name of a live mesh, and its snapshots of a past period."""
     from serve_app.collect.opening import open_past
-    from serve_app.collect.prometheus.history import PastPeriod
+    from serve_app.collect.prometheus.past import PastPeriod
 
     name, selected = select_mesh(settings, prometheus, mesh)
     step = max(period.step_seconds, settings.collector.interval_seconds)

@@ -1,13 +1,101 @@
-"""The interfaces of sources of snapshots."""
+"""The interfaces of sources of snapshots, and what the collector knows of a poll."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sized
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from model.snapshot import MeshSnapshot
 from serve_app.plugins import O, Plugin
 from serve_app.settings import CollectorSettings
+
+Role = tuple[str, str]  # of a query, or of another request of a source: what it is about, and what it asks for
+
+
+class PolledAnswer(Protocol):
+    """The result of one request."""
+
+    @property
+    def failed(self) -> str:
+        """The cause of its failure in one word; empty if it succeeded."""
+
+    @property
+    def detail(self) -> str:
+        """A description of the failure."""
+
+    @property
+    def seconds(self) -> float:
+        """Time until the result was complete."""
+
+    @property
+    def samples(self) -> Sized:
+        """What was received."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A sentence about the series of a mesh.
+
+    Attributes:
+        subject: what it is about: ``scrapes``, ``newest sample``, ``lag``, ``clusters``, ``replicas``, ``jobs`` or
+            ``match``.
+        found: what was found.
+        remedy: what it costs and what to do; empty if nothing needs to be done.
+        setting: the line of `tagae.toml` that fixes it; empty if no setting does.
+        is_usual: whether nothing is wrong.
+    """
+
+    subject: str
+    found: str
+    remedy: str = ""
+    setting: str = ""
+    is_usual: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.found}; {self.remedy}" if self.remedy else self.found
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The result of polling one instant.
+
+    Attributes:
+        at: the instant.
+        snapshot: None if services or calls are unknown and no recent values can stand in.
+        answers: result of each request.
+        stale_seconds: age of the values that stand in for a failed request.
+        masked: failed requests without recent values; their metrics are not observed in the snapshot.
+        why: why there is no snapshot; beside a snapshot, the remarks.
+        ignored_annotations: descriptions of invalid annotations.
+        arrival: how the series arrive and where they come from.
+        behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
+    """
+
+    at: datetime
+    snapshot: MeshSnapshot | None
+    answers: Mapping[Role, PolledAnswer]
+    stale_seconds: Mapping[Role, float] = field(default_factory=dict)
+    masked: tuple[Role, ...] = ()
+    why: str = ""
+    ignored_annotations: tuple[str, ...] = ()
+    arrival: tuple[Remark, ...] = ()
+    behind_seconds: float = 0.0
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What is unusual about the series, for people."""
+        return tuple(one for one in self.arrival if not one.is_usual)
+
+    @property
+    def failed(self) -> dict[Role, PolledAnswer]:
+        """The requests that failed."""
+        return {role: answer for role, answer in self.answers.items() if answer.failed}
+
+
+class PollSource(Protocol):
+    """A source that can be polled for any instant. Polling may block."""
+
+    def poll(self, at: datetime) -> Poll: ...
 
 
 class SnapshotSource(Protocol):

@@ -12,14 +12,13 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Poll, PollSource
 from serve_app.collect.kubernetes.watch import WatchState
-from serve_app.collect.prometheus.replies import MAX_DETAIL
-from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     DeadlineExceeded,
     NoCapacity,
@@ -39,13 +38,9 @@ RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded, StoreGone, StoreFull, Sto
 ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 
 Push = Callable[[MeshSnapshot], Awaitable[None]]
+MAX_DETAIL = 300  # characters of what is said about incomplete answers
+
 ReadPast = Callable[[], Awaitable[float | None]]  # returns Unix time of the newest instant that it pushed; None: none
-
-
-class PollSource(Protocol):
-    """A source that can be polled for any instant. Polling may block."""
-
-    def poll(self, at: datetime) -> Poll: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,6 @@ class CollectorState:
     """State of collecting one mesh.
 
     Attributes:
-        mesh: name of the mesh.
         done: Unix time of the newest instant that needs no further poll or push; None before the first poll.
         handed_on: Unix time of the newest snapshot that the service accepted.
         polls: count by outcome: ``taken`` (accepted), ``empty`` (no services), ``failed`` (no snapshot), ``refused``
@@ -111,12 +105,9 @@ class CollectorState:
         masked: queries whose values are missing in the newest snapshot.
         incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
             are complete.
-        ignored_annotations: annotations with an invalid value.
-        services, calls: how many the newest snapshot has.
         seconds: duration of the slowest query of the newest poll.
         problem: what went wrong in the newest poll or push; empty if nothing did.
-        remarks: what is unusual about how the mesh's series arrive and where they come from.
-        events: state of the watch on Kubernetes Events; None if there is no watch.
+        events: of Kubernetes; None if they are not watched.
         replayed: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """
 
@@ -153,9 +144,8 @@ class CollectorState:
     def update(self, poll: Poll) -> "CollectorState":
         """The state with the results of one poll."""
         failures = dict(self.failures)
-        for answer in poll.answers.values():
-            if answer.failed:
-                failures[answer.failed] = failures.get(answer.failed, 0) + 1
+        for answer in poll.failed.values():
+            failures[answer.failed] = failures.get(answer.failed, 0) + 1
         snapshot = poll.snapshot
         return replace(
             self,
@@ -173,8 +163,8 @@ class CollectorState:
 
 
 def _missing_parts(poll: Poll) -> str:
-    """Prometheus' statements about missing parts of its answers; empty if they are complete."""
-    said = dict.fromkeys(one.detail for one in poll.answers.values() if one.failed == "incomplete")
+    """What a source says about missing parts of its answers; empty if they are complete."""
+    said = dict.fromkeys(one.detail for one in poll.failed.values() if one.failed == "incomplete")
     return "; ".join(said)[:MAX_DETAIL]
 
 
@@ -236,18 +226,17 @@ class MeshCollector:
         snapshot = self._pending if self._pending and self._pending.observed_at == when else None
         if snapshot is None:
             poll = await asyncio.to_thread(self._source.poll, when)
-            self._log_changes(poll)
-            self.state = self.state.update(poll)
+            before, self.state = self.state, self.state.update(poll)
+            self._log_changes(before, self.state, poll)
             waits = self._follow_lag(poll)
             snapshot = poll.snapshot
             if snapshot is None and waits:  # the instant has no data yet
                 return False
             if snapshot is None:
-                failed = any(answer.failed for answer in poll.answers.values())
-                self.state = self.state.count("failed" if failed else "empty")
-                if not failed:  # Prometheus has no services at that instant, and will not have any later
+                self.state = self.state.count("failed" if poll.failed else "empty")
+                if not poll.failed:  # the source has no services at that instant, and will not have any later
                     self.state = replace(self.state, done=at)
-                return not failed
+                return not poll.failed
             if self._read_past is not None:
                 read_past, self._read_past = self._read_past, None
                 done = await read_past()
@@ -290,25 +279,22 @@ class MeshCollector:
         self.state = replace(self.state.count(outcome), done=at, problem=problem)
         return True
 
-    def _log_changes(self, poll: Poll) -> None:
+    def _log_changes(self, before: CollectorState, now: CollectorState, poll: Poll) -> None:
         """Log each problem once when it appears, and once when it is gone."""
-        before, now = set(self.state.masked), {"/".join(role) for role in poll.masked}
-        if poll.snapshot is None and poll.why != self.state.problem:
-            log.warning("mesh %s: no snapshot for %s: %s", self.state.mesh, poll.at, poll.why)
-        if now - before:
-            why = "; ".join(f"{'/'.join(r)}: {a.failed}, {a.detail}" for r, a in poll.answers.items() if a.failed)
-            log.warning("mesh %s: no data for %s (%s)", self.state.mesh, ", ".join(sorted(now - before)), why)
-        incomplete = _missing_parts(poll)
-        if incomplete and not self.state.incomplete:
-            log.warning(
-                "mesh %s: answers of Prometheus may be incomplete, ignoring them: %s", self.state.mesh, incomplete
-            )
-        elif self.state.incomplete and not incomplete and poll.snapshot is not None:
-            log.info("mesh %s: answers of Prometheus are complete again", self.state.mesh)
-        if poll.snapshot is not None:
-            for annotation in sorted(set(poll.ignored_annotations) - set(self.state.ignored_annotations)):
-                log.warning("mesh %s: annotation ignored: %s", self.state.mesh, annotation)
-        for text in sorted({str(one) for one in poll.remarks} - set(self.state.remarks)):
-            log.warning("mesh %s: %s", self.state.mesh, text)
-        if before - now and poll.snapshot is not None:
-            log.info("mesh %s: data for %s is available again", self.state.mesh, ", ".join(sorted(before - now)))
+        mesh, has_snapshot = now.mesh, poll.snapshot is not None
+        lost, back = set(now.masked) - set(before.masked), set(before.masked) - set(now.masked)
+        if not has_snapshot and now.problem != before.problem:
+            log.warning("mesh %s: no snapshot for %s: %s", mesh, poll.at, now.problem)
+        if lost:
+            why = "; ".join(f"{'/'.join(role)}: {one.failed}, {one.detail}" for role, one in poll.failed.items())
+            log.warning("mesh %s: no data for %s (%s)", mesh, ", ".join(sorted(lost)), why)
+        if now.incomplete and not before.incomplete:
+            log.warning("mesh %s: answers of Prometheus may be incomplete, ignoring them: %s", mesh, now.incomplete)
+        elif before.incomplete and not now.incomplete and has_snapshot:
+            log.info("mesh %s: answers of Prometheus are complete again", mesh)
+        for annotation in sorted(set(now.ignored_annotations) - set(before.ignored_annotations)):
+            log.warning("mesh %s: annotation ignored: %s", mesh, annotation)
+        for text in sorted(set(now.remarks) - set(before.remarks)):
+            log.warning("mesh %s: %s", mesh, text)
+        if back and has_snapshot:
+            log.info("mesh %s: data for %s is available again", mesh, ", ".join(sorted(back)))

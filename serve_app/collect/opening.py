@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from serve_app.collect.base import LiveSource, SourcePlugin
+from serve_app.collect.base import LiveSource, Poll, SourcePlugin
 from serve_app.collect.prometheus.client import Instants, QueryAnswer
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource
-from serve_app.collect.prometheus.source import Poll
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
 from serve_app.net.http import first_line

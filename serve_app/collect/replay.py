@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from math import floor
 
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Poll
 from serve_app.collect.loop import ALREADY_PUSHED, RETRYABLE, Push
 from serve_app.collect.prometheus.client import Instants
-from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastSource, range_length
-from serve_app.collect.prometheus.source import Poll
+from serve_app.collect.prometheus.past import PastSource, range_length
 from serve_app.errors import ServeError
 
 STEP_SECONDS = 60.0  # between two replayed snapshots, at least
-PROBE_SECONDS = 3600.0  # between the instants at which the replay looks whether there are data
 ATTEMPTS, PAUSE_SECONDS = 5, 10.0  # for a range, or a snapshot, and the time between two
 log = logging.getLogger(__name__)
 
@@ -34,8 +33,6 @@ class Replay:
     """Replays the past of one mesh.
 
     Attributes:
-        mesh: its name.
-        open_past: opens its past, with this time between two instants, s, and deadline of a range, s.
         push: hands a snapshot to the service; raises the service's error if it is refused.
         newest: Unix time of the newest instant that can be polled.
         note: takes how much of the past has its verdict, from 0 to 1.
@@ -45,7 +42,7 @@ class Replay:
     """
 
     mesh: str
-    open_past: Callable[[float, float], PastSource]
+    open_past: Callable[[], PastSource]
     push: Push
     newest: Callable[[], float]
     note: Callable[[float], None]
@@ -62,9 +59,7 @@ class Replay:
         Returns:
             Unix time of the newest pushed snapshot; None: there was none.
         """
-        first = await self._find_first(begin)
-        if first is None:
-            return None
+        first = begin // self.step_seconds * self.step_seconds
         done: float | None = None
         logged = 0  # quarters
         log.info("mesh %s: its last %s are read from Prometheus", self.mesh, _hours(self.newest() - first))
@@ -83,23 +78,10 @@ class Replay:
         log.info("mesh %s: its past has been read; live snapshots follow", self.mesh)
         return done
 
-    async def _find_first(self, begin: float) -> float | None:
-        """Unix time from which Prometheus has data, to the hour; None: it has none before the present."""
-        begin = begin // self.step_seconds * self.step_seconds
-        last = self.newest() // self.step_seconds * self.step_seconds
-        count = floor((last - begin) / PROBE_SECONDS) + 1
-        probes = Instants(last - (count - 1) * PROBE_SECONDS, PROBE_SECONDS, count)
-        with closing(self.open_past(self.step_seconds, RANGE_WITHIN_SECONDS)) as source:
-            polls = await self._read(source, probes)
-        if polls is None:  # the ranges are smaller
-            return begin
-        found = [poll.at.timestamp() for poll in polls if poll.snapshot is not None]
-        return max(begin, found[0] - PROBE_SECONDS) if found else None
-
     async def _ranges(self, begin: float) -> AsyncGenerator[Sequence[Poll], None]:
         """Yield the polls of one range after the other, up to the present."""
         step, count = self.step_seconds, 1
-        with closing(self.open_past(step, RANGE_WITHIN_SECONDS)) as source:
+        with closing(self.open_past()) as source:
             while self.is_owner() and begin <= self.newest():
                 left = floor((self.newest() - begin) / step) + 1
                 polls = await self._read(source, Instants(begin, step, min(count, left)))

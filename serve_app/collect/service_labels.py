@@ -24,8 +24,6 @@ LATE = "unknown"  # value of labels that are filled after a connection, and stay
 OUTSIDE = "external"  # namespace of everything outside the mesh
 ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
 NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
-PODS = "pods"  # kind of names with the end of a pod's name
-MAX_EXAMPLES = 3
 
 _HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")
 _PORT = re.compile(r"\[(?P<six>[^\]]+)\](?::[0-9]+)?|(?P<four>[^:]+):[0-9]+")
@@ -39,27 +37,11 @@ _POD = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """Names of one kind that are no services.
-
-    Attributes:
-        kind: ``addresses``, ``hashes`` or ``pods``.
-        count: how many.
-        examples: some of them.
-    """
-
-    kind: str
-    count: int
-    examples: tuple[str, ...]
-
-
 @dataclass(slots=True)
 class ServiceLabels:
     """Reads names, and remembers them: a mesh has few names in many series."""
 
     _known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
-    _kinds: dict[str, str] = field(default_factory=dict)  # of folded names
 
     def read(self, namespaces: tuple[str, ...], names: tuple[str, ...], *, is_fixed: bool = False) -> tuple[str, str]:
         """Namespace and name of a service, as in ids; one of them is empty if the labels name none.
@@ -76,28 +58,18 @@ class ServiceLabels:
             found = self._known[given] = escape_namespace(namespace), escape_name(name)
         return found
 
-    def folded(self) -> tuple[Folded, ...]:
-        """What was read and is no service."""
-        by_kind: dict[str, list[str]] = {}
-        for name, kind in self._kinds.items():
-            by_kind.setdefault(kind, []).append(name)
-        return tuple(Folded(kind, len(names), tuple(names[:MAX_EXAMPLES])) for kind, names in sorted(by_kind.items()))
-
     def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
-        text = name
         if host := _HOST.fullmatch(name):
             name = host[1]
             namespace = namespace if is_fixed else _in_cluster_of(namespace, host[2])
         elif is_address(name):
             if _is_loopback(name):
                 return "", ""
-            self._kinds[text] = ADDRESSES[1]
             return ADDRESSES
         if _HASH.fullmatch(name):
-            self._kinds[text] = HASHES[1]
             return HASHES
         if pod := _POD.fullmatch(name):
-            self._kinds[text], name = PODS, pod[1]
+            name = pod[1]
         return namespace, name
 
 

@@ -19,7 +19,7 @@ from serve_app.collect.kubernetes.watch import EventWatch, WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, Push, ReadPast, poll_schedule
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
-from serve_app.collect.prometheus.past import PastReader, PastSource
+from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastReader, PastSource
 from serve_app.collect.replay import STEP_SECONDS, Replay
 from serve_app.deployments.outcomes import outcome_of
 from serve_app.deployments.session.doors import doors_of
@@ -186,7 +186,7 @@ class Collector:
 
         replay = Replay(
             mesh,
-            lambda step, within: PastSource(settings, self._collector, step, within),
+            lambda: PastSource(settings, self._collector, step, RANGE_WITHIN_SECONDS),
             self._push_past(mesh),
             lambda: one.schedule.newest(time.time()),
             note,

@@ -4,59 +4,25 @@ import json
 from collections.abc import Iterator, Sequence
 
 from model.names import list_first
+from serve_app.collect.base import Remark
 from serve_app.collect.prometheus.pods import PodCoverage
-from serve_app.collect.prometheus.remarks import CONTAINERS, MESH, Remark
-from serve_app.collect.prometheus.survey import Survey
-from serve_app.doctor.finding import Finding
+from serve_app.doctor.finding import Finding, Outcome
 from serve_app.settings import CollectorSettings
 from serve_app.settings.toml import table_header
 
 MAX_NAMED = 5
-ORDER = ("scrapes", "newest sample", "lag", "clusters", "replicas", "match")
 
 
 def arrival_findings(
-    survey: Survey | None, remarks: Sequence[Remark], pods: PodCoverage | None, mesh: str, address: str = ""
+    remarks: Sequence[Remark], pods: PodCoverage | None, mesh: str, address: str = ""
 ) -> Iterator[Finding]:
-    """Yield what a survey of the series found.
-
-    Args:
-        survey: of the poll; None: unknown.
-        remarks: of the poll.
-        pods: of the poll; None: unknown.
-        mesh: name of the mesh in the settings, for the lines of `tagae.toml`.
-        address: of its Prometheus, for the same lines; empty: not shown.
-    """
-    found = [
-        Finding(one.subject, "warning", one.found, one.remedy, _toml(one.setting, mesh, address)) for one in remarks
-    ]
-    unusual = {(one.subject, one.of) for one in remarks}
-    if survey is not None:
-        found += [finding for about, finding in _usual(survey) if about not in unusual]
-    yield from sorted(found, key=lambda one: ORDER.index(one.subject))
+    """Yield what a survey of the series found; ``mesh`` and the ``address`` of its Prometheus are for the lines of
+    `tagae.toml`."""
+    for one in remarks:
+        outcome: Outcome = "ok" if one.is_usual else "warning"
+        yield Finding(one.subject, outcome, one.found, one.remedy, _toml(one.setting, mesh, address))
     if pods is not None and pods.pods:
         yield from _pods(pods)
-
-
-def _usual(survey: Survey) -> Iterator[tuple[tuple[str, str], Finding]]:
-    """Findings that need no remedy, each with its subject and its scope, as in remarks."""
-    arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
-    for of, one in arriving:
-        if one.interval_seconds is not None:
-            yield ("scrapes", of), Finding("scrapes", "ok", f"{of}: every {one.interval_seconds:g} s")
-        elif one.newest_seconds is not None:
-            yield ("scrapes", of), Finding("scrapes", "ok", f"{of}: not known yet, its series are too young")
-    ages = [f"{of}: {one.newest_seconds:.0f} s old" for of, one in arriving if one.newest_seconds is not None]
-    if ages:
-        yield ("newest sample", ""), Finding("newest sample", "ok", "; ".join(ages))
-    if survey.clusters is None:
-        yield ("clusters", ""), Finding("clusters", "ok", "one")
-    else:
-        read, label = ", ".join(filter(None, survey.clusters.read)) or "all", survey.clusters.label
-        found = f"{len(survey.clusters.parts)}, by the label {label}; read: {read}"
-        yield ("clusters", ""), Finding("clusters", "ok", found)
-    if survey.replicas is None:
-        yield ("replicas", ""), Finding("replicas", "ok", "no series of two Prometheus servers")
 
 
 def _pods(pods: PodCoverage) -> Iterator[Finding]:

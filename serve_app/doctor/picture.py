@@ -30,7 +30,6 @@ class MeshPicture:
     """A picture in which readers should recognise their own mesh.
 
     Attributes:
-        services, calls: how many there are.
         entry_points: services that get requests from outside, the busiest first.
         busiest: the busiest services whose rate is known.
         odd: what looks wrong, a sentence each.
@@ -44,12 +43,7 @@ class MeshPicture:
 
 
 def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> MeshPicture:
-    """The picture of a snapshot.
-
-    Args:
-        snapshot: of the mesh.
-        entry_points: ids that the settings name.
-    """
+    """The picture of a snapshot; ``entry_points`` are the ids that the settings name."""
     ids, rate = snapshot.node_ids, snapshot.node_features[:, RATE]
     named = np.fromiter((name in entry_points for name in ids), bool, len(ids))
     entries = find_entry_points(snapshot.edge_index, named)

@@ -1,6 +1,6 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,21 +8,28 @@ from datetime import datetime, timedelta
 from model.incidents.owners import Owners
 from model.names import list_first
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Role
 from serve_app.collect.opening import open_source
-from serve_app.collect.prometheus.combine import split_role
-from serve_app.collect.prometheus.detect import DETECTION, FoundGap, MeshSource, ScrapedJob
+from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, split_level
+from serve_app.collect.prometheus.detect import DETECTION, MeshSource
+from serve_app.collect.prometheus.groups import label_values
 from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
-from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS
+from serve_app.collect.prometheus.native import SUFFIX
+from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
-from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, THROTTLING
-from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Poll, Role
-from serve_app.collect.service_labels import OUTSIDE
-from serve_app.collect.service_labels import PODS as NAMES_OF_PODS
+from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
+from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
+_COSTS_OF_RESOURCES = {
+    "usage": "{} is not monitored; cAdvisor provides it",
+    "limits": "{} is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    "requests": "pods without {} limits are measured against their nodes; kube-state-metrics provides requests",
+    "allocatable": "{} of pods without limits and requests is unknown; kube-state-metrics provides it",
+}
 _COSTS: dict[str, dict[str, str]] = {  # by level and role
     SERVICES: {
         "requests": "without them there is no mesh",
@@ -43,17 +50,11 @@ _COSTS: dict[str, dict[str, str]] = {  # by level and role
         "p99": "rare slow calls are not visible",
     },
     KUBERNETES: {
-        "cpu_usage": "CPU is not monitored; cAdvisor provides it",
-        "cpu_limits": "CPU is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
-        "cpu_requests": "pods without CPU limits are measured against their nodes; kube-state-metrics provides "
-        "requests",
-        "cpu_allocatable": "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
-        "memory_usage": "memory is not monitored; cAdvisor provides it",
-        "memory_limits": "memory is measured against requests or nodes; kube-state-metrics provides limits, if pods "
-        "have any",
-        "memory_requests": "pods without memory limits are measured against their nodes; kube-state-metrics provides "
-        "requests",
-        "memory_allocatable": "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+        **{
+            f"{resource}_{amount}": cost.format(name)
+            for resource, name in (("cpu", "CPU"), ("memory", "memory"))
+            for amount, cost in _COSTS_OF_RESOURCES.items()
+        },
         "owners": "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
         "parents": "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics "
         "provides them",
@@ -115,12 +116,7 @@ MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures"), (SERVICES, "cancell
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """The telemetry that can be read of a mesh.
-
-    Attributes:
-        findings: by query, and about how the series arrive.
-        mesh: the picture that they show; None if nothing can be read.
-    """
+    """The telemetry that can be read of a mesh, and the picture that it shows; None if nothing can be read."""
 
     findings: tuple[Finding, ...]
     mesh: MeshPicture | None
@@ -133,15 +129,7 @@ def check_telemetry(
     name: str = "NAME",
     entry_points: Collection[str] = (),
 ) -> TelemetryReport:
-    """Poll once, as the collector does.
-
-    Args:
-        mesh: its settings.
-        collector: settings of all meshes.
-        at: the instant.
-        name: of the mesh in the settings.
-        entry_points: ids that the settings name.
-    """
+    """Poll once, as the collector does; the settings have ``name`` and ``entry_points``."""
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at, entry_points)
     source = MeshSource(mesh, collector)
@@ -150,17 +138,18 @@ def check_telemetry(
         if poll.behind_seconds > collector.behind_seconds:  # data arrive late, and the collector follows
             at -= timedelta(seconds=poll.behind_seconds - collector.behind_seconds)
             poll = source.poll(at)
-        gaps = source.gaps(at)
-        kinds, jobs = source.kinds, None if poll.snapshot else source.jobs(at)
+        signals = _signal_sources(source, at)
+        more = (*_gaps(source, at), *(() if poll.snapshot else _jobs(source, at)))
     finally:
         source.close()
+    kinds = [name.removesuffix(SUFFIX) for name in source.dialect.names] if source.dialect else []
     address = mesh.prometheus_url
     findings = (
         *_connection(poll, mesh, kinds),
-        *_jobs(jobs),
-        *_findings(poll, gaps),
+        *_findings(poll, signals),
+        *more,
         *_snapshot(poll, kinds, mesh),
-        *arrival_findings(poll.survey, poll.remarks, poll.pods, name, "" if _has_secret(address) else address),
+        *arrival_findings(poll.arrival, poll.pods, name, "" if _has_secret(address) else address),
     )
     return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
 
@@ -184,15 +173,17 @@ def _has_secret(address: str) -> bool:
     return "?" in address
 
 
-def _findings(poll: Poll, gaps: Sequence[FoundGap]) -> Iterator[Finding]:
-    absent = _absent_exporters(poll)
+def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Finding]:
+    absent = [] if signals is None else _absent_exporters(poll, signals)
     covered = {role for exporter in absent for role in EXPORTERS[exporter]}
+    if signals is not None and not signals:  # nothing to find
+        covered |= {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)}
     for role, answer in poll.answers.items():
         if role[0] == DETECTION[0] or role in covered:
             continue
-        name, part = split_role(role[1])
-        subject, count = " ".join((role[0], name, *filter(None, [part]))), len(answer.samples)
-        query: Role = (role[0], name)
+        level, part = split_level(role[0])
+        query: Role = (level, role[1])
+        subject, count = " ".join(filter(None, (*query, part))), len(answer.samples)
         # A query without series is a problem only if nothing can be read for that reason.
         outcome: Outcome = "problem" if query in NEEDED and not part and poll.snapshot is None else "warning"
         if answer.failed:
@@ -203,48 +194,67 @@ def _findings(poll: Poll, gaps: Sequence[FoundGap]) -> Iterator[Finding]:
             yield Finding(subject, outcome, "no series", COSTS[query])
     for exporter in absent:
         yield Finding(exporter, "warning", "no series", EXPORTER_COSTS[exporter])
-    for one in gaps:
-        remedy = f"{one.gap.cost}: {one.gap.remedy}"
-        yield Finding(f"{one.source} {one.gap.name}", "warning", f"missing; {one.series} series", remedy)
     yield from _nameless_series(poll)
-    yield from _folded(poll)
-    yield from _signals(poll, absent)
+    if signals is not None:
+        yield from _signals(poll, absent, signals)
     if poll.ignored_annotations:
         yield Finding(
             "annotations", "warning", "; ".join(poll.ignored_annotations), "correct or remove them: they have no effect"
         )
 
 
-def _absent_exporters(poll: Poll) -> list[str]:
+def _absent_exporters(poll: MeshPoll, signals: frozenset[str]) -> list[str]:
     """Exporters whose queries all have answers, without any series."""
     return [
         exporter
         for exporter, roles in EXPORTERS.items()
         if (answers := [poll.answers[role] for role in roles if role in poll.answers])
         and not any(answer.failed or len(answer.samples) for answer in answers)
-        and not (poll.signal_sources or frozenset()) & SIGNALS_OF[exporter]
+        and not signals & SIGNALS_OF[exporter]
     ]
 
 
-def _jobs(jobs: Mapping[str, ScrapedJob] | None) -> Iterator[Finding]:
-    """The targets of a Prometheus in which no mesh was found."""
-    if jobs is None:
+def _signal_sources(source: MeshSource, at: datetime) -> frozenset[str] | None:
+    """The sources of signals that exist; None: unknown."""
+    found = source.ask({name: Query(f"count({one})", ()) for name, one in SOURCES.items()}, at, beside=True)
+    return (
+        None if any(one.failed for one in found.values()) else frozenset(n for n, one in found.items() if one.samples)
+    )
+
+
+def _gaps(source: MeshSource, at: datetime) -> Iterator[Finding]:
+    for one in source.gaps(at):
+        found, remedy = f"missing; {one.series} series", f"{one.gap.cost}: {one.gap.remedy}"
+        yield Finding(f"{one.source} {one.gap.name}", "warning", found, remedy)
+
+
+def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:
+    """The targets of a Prometheus in which no mesh was found, those with most targets first."""
+    texts = {"targets": "count by (job) (up)", "up": "sum by (job) (up)"}
+    answers = source.ask({name: Query(promql, ()) for name, promql in texts.items()}, at)
+    if any(answer.failed for answer in answers.values()):
         return
-    if not jobs:
+    targets, up = (
+        dict(zip((row.get("job", "") for row in rows), answer.samples.values.tolist(), strict=True))
+        for answer in answers.values()
+        for rows in [label_values(answer.samples, ("job",))]
+    )
+    if not targets:
         found, remedy = "none", "this Prometheus scrapes nothing, or only stores what others scrape"
         yield Finding("scrape jobs", "warning", found, remedy)
         return
-    targets = [f"{name} ({one.up} of {one.targets} targets up)" for name, one in jobs.items()]
-    down = any(not one.up for one in jobs.values())
+    ranked = sorted(targets, key=lambda job: (-targets[job], job))
+    described = [f"{job} ({up.get(job, 0):.0f} of {targets[job]:.0f} targets up)" for job in ranked]
+    down = any(not up.get(job) for job in targets)
     yield Finding(
         "scrape jobs",
         "warning" if down else "ok",
-        list_first(targets, JOBS_SHOWN),
+        list_first(described, JOBS_SHOWN),
         "all targets of a job are down: see /targets of this Prometheus" if down else "",
     )
 
 
-def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
+def _snapshot(poll: MeshPoll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
     if poll.snapshot is not None:
         at = poll.at.isoformat(timespec="seconds")
         yield Finding("snapshot", "ok", f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at}")
@@ -266,7 +276,7 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
     return Finding("teams", "warning", found, f"{remedy} of their workloads, or add patterns to `owners` of the mesh")
 
 
-def _nameless_series(poll: Poll) -> Iterator[Finding]:
+def _nameless_series(poll: MeshPoll) -> Iterator[Finding]:
     """Which queries have series without a name."""
     for role, dropped in poll.dropped.items():
         example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
@@ -277,36 +287,20 @@ def _nameless_series(poll: Poll) -> Iterator[Finding]:
         )
 
 
-def _folded(poll: Poll) -> Iterator[Finding]:
-    """Names that are no services."""
-    for one in poll.folded:
-        more = one.count - len(one.examples)
-        some = ", ".join(one.examples) + (f" and {more} more" if more else "")
-        if one.kind == NAMES_OF_PODS:
-            found = f"{one.kind}: {some}; they count for the service that they name"
-        else:
-            found = (
-                f"{one.kind}: {some}; those that are called are {OUTSIDE}/{one.kind}, those that call are no service"
-            )
-        yield Finding("names", "ok", found)
-
-
-def _signals(poll: Poll, absent: Sequence[str]) -> Iterator[Finding]:
+def _signals(poll: MeshPoll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:
     """Which signals exist, and which queues belong to no service."""
-    if poll.signal_sources is None:
-        return
     covered = {source for exporter in absent for source in SIGNALS_OF[exporter]}
     for source, cost in SIGNAL_COSTS.items():
-        if source not in poll.signal_sources | covered:
+        if source not in found | covered:
             yield Finding(f"signals {source}", "warning", "no series", cost)
-    if poll.signal_sources:
-        yield Finding("signals", "ok", ", ".join(sorted(poll.signal_sources)))
+    if found:
+        yield Finding("signals", "ok", ", ".join(sorted(found)))
     if poll.unmapped_queues:
-        found = f"{list_first(poll.unmapped_queues, QUEUES_SHOWN)}: no service of the mesh reads them"
-        yield Finding("queues", "warning", found, "set `queues` of the mesh to the service that reads each")
+        queues = f"{list_first(poll.unmapped_queues, QUEUES_SHOWN)}: no service of the mesh reads them"
+        yield Finding("queues", "warning", queues, "set `queues` of the mesh to the service that reads each")
 
 
-def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
+def _rules(poll: MeshPoll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
     """Recording rules, for a mesh that is large enough."""
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
@@ -317,7 +311,7 @@ def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Fin
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 
 
-def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
+def _connection(poll: MeshPoll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
     address = mesh.prometheus_url.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
         yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
@@ -330,7 +324,7 @@ def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterato
         yield Finding("source", "ok", found)
 
 
-def _remedy(poll: Poll, address: str) -> str:
+def _remedy(poll: MeshPoll, address: str) -> str:
     """The remedy if nothing can be read of a mesh, unless the problem names it."""
     if "check" in poll.why:
         return ""

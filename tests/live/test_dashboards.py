@@ -15,7 +15,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from model.snapshot import MeshSnapshot
 from serve_app.access import Scope, editing
 from serve_app.api.codec import snapshot_document
-from serve_app.collect.prometheus.source import KUBERNETES
+from serve_app.collect.prometheus.combine import KUBERNETES
 from tests.live.deployed import DEPLOY, Drawn, dashboard_queries, jobs
 from tests.live.monitor import Monitor
 from tests.live.programs import free_ports, needs

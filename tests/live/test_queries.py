@@ -12,7 +12,7 @@ from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CO
 from serve_app.collect.prometheus.native import native
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import Query
-from serve_app.collect.prometheus.signals import BROKERS, SOURCES, Queues, search_query, signal_queries
+from serve_app.collect.prometheus.signals import Queues, signal_queries
 from serve_app.net.endpoint import Endpoint
 from tests.live.monitor import Monitor
 from tests.live.programs import needs
@@ -38,8 +38,7 @@ def all_queries() -> Iterator[tuple[str, Query]]:
             yield f"{dialect.name} serves", dialect.serves
         yield from ((f"{dialect.name} gap {gap.name}", Query(gap.promql, ())) for gap in dialect.gaps)
     yield from {**USAGE_QUERIES, **POD_QUERIES, **CONTROLLERS, **AUTOSCALERS, **ANNOTATIONS}.items()
-    yield "search", search_query()
-    yield from signal_queries({*SOURCES, *BROKERS}, Queues(promql="sum by (queue) (jobs_waiting)")).items()
+    yield from signal_queries(Queues(promql="sum by (queue) (jobs_waiting)")).items()
 
 
 @pytest.mark.parametrize("window", [60.0, 7.5])

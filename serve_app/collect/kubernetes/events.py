@@ -15,7 +15,7 @@ import msgspec
 
 from model.verdict import ClusterEvent
 from serve_app.collect.prometheus.frames import Key
-from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 
 KINDS = frozenset({"Unhealthy", "BackOff", "Evicted", "FailedScheduling", "NodeNotReady", "Killing"})
 KEPT_FOR = timedelta(hours=1)  # an API server keeps them for as long by default
@@ -29,14 +29,12 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]  # a time without a zone could
 
 # Any field may be null: writers of Events leave out what they do not know, each in its own way.
 class Metadata(msgspec.Struct, rename="camel"):
-    """Metadata of an object or of a list."""
+    """Metadata of an object."""
 
     uid: str | None = None
     namespace: str | None = None
     name: str | None = None
-    resource_version: str | None = None
     creation_timestamp: Time | None = None
-    continue_: str | None = msgspec.field(default=None, name="continue")
 
 
 class Reference(msgspec.Struct):
@@ -55,33 +53,28 @@ class Series(msgspec.Struct, rename="camel"):
 
 
 class KubernetesEvent(msgspec.Struct, rename="camel"):
-    """The fields of ``v1.Event`` that are used, and their names in ``events.k8s.io/v1``, which some servers send."""
+    """The fields of ``v1.Event`` that are used."""
 
     metadata: Metadata | None = None
     involved_object: Reference | None = None
-    regarding: Reference | None = None
     reason: str | None = None
     message: str | None = None
-    note: str | None = None
     count: int | None = None
-    deprecated_count: int | None = None
     first_timestamp: Time | None = None
-    deprecated_first_timestamp: Time | None = None
     last_timestamp: Time | None = None
-    deprecated_last_timestamp: Time | None = None
     event_time: Time | None = None
     series: Series | None = None
 
     @property
     def about(self) -> Reference | None:
         """The object that the event is about; None if it has no name."""
-        about = self.involved_object or self.regarding
+        about = self.involved_object
         return about if about and about.name else None
 
     @property
     def first(self) -> datetime | None:
         """Time of the first occurrence; None if unknown."""
-        return _first_known(self.first_timestamp, self.deprecated_first_timestamp, self.event_time)
+        return _first_known(self.first_timestamp, self.event_time)
 
     @property
     def last(self) -> datetime | None:
@@ -89,7 +82,6 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
         return _first_known(
             self.series.last_observed_time if self.series else None,
             self.last_timestamp,
-            self.deprecated_last_timestamp,
             self.event_time,
             self.metadata.creation_timestamp if self.metadata else None,
         )
@@ -98,7 +90,7 @@ class KubernetesEvent(msgspec.Struct, rename="camel"):
     def occurrences(self) -> int:
         """How often it happened, at least 1."""
         repeated = self.series.count if self.series else None
-        return max(repeated or self.count or self.deprecated_count or 1, 1)
+        return max(repeated or self.count or 1, 1)
 
 
 def _first_known(*times: datetime | None) -> datetime | None:
@@ -129,15 +121,14 @@ class EventMemory:
         return len(self._events)
 
     def add(self, event: KubernetesEvent, now: datetime) -> bool:
-        """Store an event if its kind is in ``KINDS``, and it is recent and about something. Returns whether it was
-        stored."""
+        """Store an event if its kind counts, and it is recent and about something. Returns whether it was stored."""
         kind, about, last = event.reason, event.about, event.last
         if kind not in KINDS or about is None or last is None or not now - KEPT_FOR <= last <= now + _AHEAD:
             return False
         metadata, first = event.metadata or Metadata(), event.first or last
         name = metadata.name or f"{kind} {about.kind} {about.name}"
         uid = metadata.uid or f"{metadata.namespace or about.namespace}/{name}"
-        message = " ".join((event.message or event.note or "").split())[:MAX_MESSAGE]
+        message = " ".join((event.message or "").split())[:MAX_MESSAGE]
         self._events[uid] = _StoredEvent(kind, about, message, min(first, last), last, event.occurrences)
         self._events.move_to_end(uid)
         while len(self._events) > self._most:
@@ -187,7 +178,7 @@ def find_services(about: Reference, services: Set[str], workload_services: Workl
     matches = (pattern.fullmatch(name) for pattern in _NAMES.get(about.kind or "", ()))
     for workload in (*(match[1] for match in matches if match), name):
         key: Key = (namespace, workload)
-        known = ["/".join(service) for service in workload_services.get(key, (key,))]
+        known = ["/".join(service) for service in services_of(key, workload_services)]
         if found := [service for service in known if service in services]:
             return found
     return []

@@ -1,6 +1,7 @@
-"""List the Events of one Kubernetes API server, then watch them until cancelled.
+"""Watch the Events of one Kubernetes API server until cancelled.
 
-    list -> its version -> watch from there -> the newest version -> watch again ... 410 Gone -> list
+A watch without a version begins with all Events that the server has, and continues with new ones. The memory knows each
+Event by its id, so a watch that ended begins again in the same way, and there is no list, no version and no bookmark.
 
 Failures never end the watch: each is logged once, counted and retried later. Without permission to read Events, or
 without an API server, incidents are still reported, but without Events beside them.
@@ -10,7 +11,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from model.verdict import ClusterEvent
-from serve_app.collect.kubernetes.events import EventMemory, KubernetesEvent, Metadata
+from serve_app.collect.kubernetes.events import EventMemory, KubernetesEvent
 from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.errors import BadSettings
 from serve_app.net.backoff import Backoff, parse_retry_after
@@ -27,33 +27,18 @@ from serve_app.net.http import first_line
 
 log = logging.getLogger(__name__)
 
-PAGE = 500  # events in one page of a list
-MAX_BYTES = 32 << 20  # in one page
 MAX_LINE = 4 << 20  # bytes in one line of a watch; an object has at most 1.5 MiB
-LIST_SECONDS = 30.0  # deadline for one page
-WATCH_SECONDS = 240  # after this time the server ends a watch
+MAX_ERROR = 1 << 16  # bytes of a refusal that are read
+CONNECT_SECONDS = 30.0
+WATCH_SECONDS = 600  # after this time the server ends a watch; the next one sends all Events again
 GRACE_SECONDS = 15.0  # how much later than that the connection counts as dead
-SHORT_SECONDS = 5.0  # an empty watch that ends sooner than this counts as a failure
+SHORT_SECONDS = 5.0  # a watch that ends sooner than this counts as a failure
 _PERMANENT = (401, 403, 404)  # these need a permission first; retrying soon does not help
-_GONE = 410
-
-
-class _List(msgspec.Struct):
-    metadata: Metadata | None = None
-    items: list[msgspec.Raw] | None = None  # decoded one by one, so that a bad item is skipped alone
 
 
 class _Line(msgspec.Struct):
     type: str = ""
     object: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Versioned(msgspec.Struct):
-    metadata: Metadata | None = None
-
-    @property
-    def version(self) -> str:
-        return (self.metadata and self.metadata.resource_version) or ""
 
 
 class _Status(msgspec.Struct):
@@ -62,13 +47,8 @@ class _Status(msgspec.Struct):
     message: str | None = None
 
 
-_LIST, _LINE = msgspec.json.Decoder(_List), msgspec.json.Decoder(_Line)
-_EVENT, _VERSIONED = msgspec.json.Decoder(KubernetesEvent), msgspec.json.Decoder(_Versioned)
+_LINE, _EVENT = msgspec.json.Decoder(_Line), msgspec.json.Decoder(KubernetesEvent)
 _STATUS = msgspec.json.Decoder(_Status)
-
-
-class _Gone(Exception):
-    """The server no longer has the changes since our version (410)."""
 
 
 class _Failed(Exception):
@@ -84,11 +64,9 @@ class WatchState:
     """State of the watch on one cluster.
 
     Attributes:
-        following: whether a watch is running; if not, see ``problem``.
-        kept: stored events.
-        outcomes: count of requests by outcome: ``listed``, ``watched`` (started), ``gone``, ``unreachable``, ``late``,
-            ``broken``, ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` Events, skipped.
-        problem: what is wrong; empty if nothing is.
+        kept: number of stored events.
+        outcomes: count of requests by outcome: ``watched`` (started), ``unreachable``, ``late``, ``broken``,
+            ``forbidden``, ``refused``, ``failed``, ``secret``; and ``unreadable`` lines, skipped.
     """
 
     following: bool = False
@@ -119,7 +97,6 @@ class EventWatch:
         self._backoff = backoff or Backoff()
         self._permanent_seconds = permanent_seconds
         self._memory = EventMemory()
-        self._version = ""  # resource version to watch from; empty: list first
         self._state = WatchState()
         self._is_problem_logged = False
 
@@ -133,16 +110,12 @@ class EventWatch:
         return self._memory.find(services, workload_services, self._clock())
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
+        """Watch until cancelled."""
         failures = 0
         while True:
             try:
-                failures = 0 if await self._list_and_watch() else failures + 1
+                failures = 0 if await self._watch() else failures + 1
                 seconds = self._backoff.seconds(failures) if failures else 0.0
-            except _Gone:
-                self._version, failures = "", failures + 1
-                self._count("gone")
-                seconds = self._backoff.seconds(failures)
             except _Failed as error:
                 failures += 1
                 self._report_problem(error, persists=error.permanent or failures > 1)
@@ -155,25 +128,41 @@ class EventWatch:
                 seconds = self._permanent_seconds
             await asyncio.sleep(seconds)
 
-    async def _list_and_watch(self) -> bool:
-        """List if necessary, then watch until the server ends the watch.
+    async def _watch(self) -> bool:
+        """Watch until the server ends the watch.
 
         Returns:
-            Whether the watch received anything or lasted a while.
+            Whether the watch lasted a while.
 
         Raises:
-            _Gone, _Failed: if it ended in any other way.
+            _Failed: if it ended in any other way.
         """
+        began = time.monotonic()
         try:
-            async with httpx.AsyncClient(
-                verify=await asyncio.to_thread(self._server.ssl_context) if self._url.startswith("https:") else True,
-                timeout=httpx.Timeout(LIST_SECONDS, read=WATCH_SECONDS + GRACE_SECONDS),
-                follow_redirects=False,
-                trust_env=False,  # the API server is in the cluster, not behind a proxy
-            ) as http:
-                if not self._version:
-                    self._version = await self._list(http)
-                return await self._watch(http)
+            headers = await asyncio.to_thread(self._server.request_headers)
+            is_secure = self._url.startswith("https:")
+            verify = await asyncio.to_thread(self._server.ssl_context) if is_secure else True
+            async with (
+                httpx.AsyncClient(
+                    verify=verify,
+                    timeout=httpx.Timeout(CONNECT_SECONDS, read=WATCH_SECONDS + GRACE_SECONDS),
+                    follow_redirects=False,
+                    trust_env=False,  # the API server is in the cluster, not behind a proxy
+                ) as http,
+                http.stream(
+                    "GET",
+                    self._url,
+                    params={"watch": "1", "timeoutSeconds": str(WATCH_SECONDS)},
+                    headers={"accept": "application/json", "user-agent": "tagae", **headers},
+                ) as reply,
+            ):
+                if not reply.is_success:
+                    message = _error_message(await anext(reply.aiter_bytes(MAX_ERROR), b""))
+                    after = parse_retry_after(reply.headers.get("retry-after", ""))
+                    raise _error_for(reply.status_code, message, after)
+                self._report_success()
+                async for line in _read_lines(reply):
+                    self._handle_line(line)
         except (TimeoutError, httpx.TimeoutException) as error:
             raise _Failed("late", f"no response in time ({type(error).__name__})") from error
         except (httpx.ConnectError, httpx.UnsupportedProtocol) as error:
@@ -182,86 +171,23 @@ class EventWatch:
             raise _Failed("broken", first_line(error)) from error
         except (SecretUnreadable, BadSettings) as error:
             raise _Failed("secret", str(error), permanent=True) from error
-
-    async def _list(self, http: httpx.AsyncClient) -> str:
-        """Store all events, page by page. Returns the version to watch from."""
-        more: str | None = None
-        while True:
-            parameters = {"limit": str(PAGE), **({"continue": more} if more else {})}
-            async with asyncio.timeout(LIST_SECONDS), self._get(http, parameters) as reply:
-                body = b"".join([part async for part in _read_bounded(reply, MAX_BYTES)])
-            try:
-                page = _LIST.decode(body)
-            except msgspec.MsgspecError as error:
-                raise _Failed("broken", f"expected a list of Events, got {error}") from error
-            for item in page.items or ():
-                self._remember(item)
-            metadata = page.metadata or Metadata()
-            more = metadata.continue_
-            if not more:
-                self._count("listed")
-                return metadata.resource_version or ""
-
-    async def _watch(self, http: httpx.AsyncClient) -> bool:
-        parameters = {
-            "watch": "1",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": self._version,
-            "timeoutSeconds": str(WATCH_SECONDS),
-        }
-        began, lines = time.monotonic(), 0
-        async with self._get(http, parameters) as reply:
-            self._report_success()
-            async for line in _read_lines(reply):
-                self._handle_line(line)
-                lines += 1
-        return bool(lines) or time.monotonic() - began >= SHORT_SECONDS
-
-    @asynccontextmanager
-    async def _get(self, http: httpx.AsyncClient, parameters: dict[str, str]) -> AsyncIterator[httpx.Response]:
-        """Send a request; the body of the reply is still to be read.
-
-        Raises:
-            _Gone, _Failed: if the server refuses it.
-        """
-        credentials = await asyncio.to_thread(self._server.request_headers)
-        headers = {"accept": "application/json", "user-agent": "tagae", **credentials}
-        async with http.stream("GET", self._url, params=parameters, headers=headers) as reply:
-            if reply.is_success:
-                yield reply
-                return
-            body = b"".join([part async for part in _read_bounded(reply, MAX_BYTES)])
-            raise _error_for(
-                reply.status_code, _error_message(body), parse_retry_after(reply.headers.get("retry-after", ""))
-            )
+        return time.monotonic() - began >= SHORT_SECONDS
 
     def _handle_line(self, line: bytes) -> None:
-        """Process one line of a watch. Skip it if it is unreadable, because a retry would return the same line.
+        """Store the event of a line; skip and count it if it is unreadable, because the others still explain incidents.
 
         Raises:
-            _Gone, _Failed: if the line reports an error.
+            _Failed: if the line reports an error.
         """
         try:
             change = _LINE.decode(line)
             if change.type == "ERROR":
                 status = _STATUS.decode(change.object)
                 raise _error_for(status.code or 0, f"{status.reason or ''} {status.message or ''}".strip(), 0.0)
-            # The version counts even if the rest is unreadable, so that the next watch does not begin with this line.
-            self._version = _VERSIONED.decode(change.object).version or self._version
+            if change.type != "DELETED":  # the server drops old events; the memory has its own age limit
+                self._memory.add(_EVENT.decode(change.object), self._clock())
         except msgspec.MsgspecError as error:
             self._skip(error)
-            return
-        if change.type not in ("BOOKMARK", "DELETED"):  # the server drops old events; the memory has its own age limit
-            self._remember(change.object)
-
-    def _remember(self, item: msgspec.Raw) -> None:
-        """Store an event; skip and count it if it is unreadable, because the others still explain incidents."""
-        try:
-            event = _EVENT.decode(item)
-        except msgspec.MsgspecError as error:
-            self._skip(error)
-        else:
-            self._memory.add(event, self._clock())
 
     def _skip(self, error: Exception) -> None:
         if not self._state.outcomes.get("unreadable"):
@@ -288,20 +214,6 @@ class EventWatch:
         self._state = replace(self._state, outcomes=outcomes)
 
 
-async def _read_bounded(reply: httpx.Response, most: int) -> AsyncIterator[bytes]:
-    """Yield the parts of a body.
-
-    Raises:
-        _Failed: if it has more than ``most`` bytes.
-    """
-    size = 0
-    async for part in reply.aiter_bytes():
-        size += len(part)
-        if size > most:
-            raise _Failed("broken", f"a reply of more than {most} bytes")
-        yield part
-
-
 async def _read_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
     """Yield complete lines as they arrive.
 
@@ -320,9 +232,7 @@ async def _read_lines(reply: httpx.Response) -> AsyncIterator[bytes]:
         raise _Failed("broken", "the connection ended in the middle of a line")
 
 
-def _error_for(status: int, message: str, after_seconds: float) -> Exception:
-    if status == _GONE:
-        return _Gone()
+def _error_for(status: int, message: str, after_seconds: float) -> _Failed:
     if status in _PERMANENT:
         message += "; expected permission to get, list and watch events: apply deploy/kubernetes/events.yaml"
         return _Failed("forbidden" if status != 404 else "refused", f"{status} {message}", permanent=True)

@@ -217,7 +217,7 @@ def _snapshot(graph: ServiceGraph, interval_seconds: float) -> tuple[MeshSnapsho
     # A collector that sends cumulative counts always sends all of them: without any of a caller, it is silent.
     callers = of_services["requests"]
     if not any(one.deltas for one in graph.counters.values()):
-        callers = Column(callers.index, callers.numbers[:0], callers.values[:0])
+        callers = {}
     of_calls["requests"] = known.list_all(of_calls["requests"], callers, latest / SECOND)[1]  # none measures itself
     at, outside = datetime.fromtimestamp(latest / SECOND, UTC), _outside_by_name(graph.counters.keys())
     try:
@@ -244,16 +244,15 @@ def _add(totals: Totals, key: Key, bounds: tuple[float, ...], rates: Numbers) ->
 def _columns(totals: Mapping[Measure, Totals], buckets: Measure) -> dict[str, Column]:
     """Columns by role: requests and failures, 1/s, and quantiles of the latency, s."""
     columns = {
-        role: Column.create({key: float(rates[0]) for key, (_, rates) in totals[role].items()})
-        for role in ("requests", "failures")
+        role: {key: float(rates[0]) for key, (_, rates) in totals[role].items()} for role in ("requests", "failures")
     }
     of_bounds: dict[tuple[float, ...], dict[Key, Numbers]] = defaultdict(dict)
     for key, (bounds, rates) in totals[buckets].items():
         of_bounds[bounds][key] = rates
     for role, share in SHARES.items():
-        found: dict[Key, float] = {}
+        found: Column = {}
         for bounds, by_key in of_bounds.items():
             counts = np.stack([*by_key.values()]).cumsum(axis=1)
             found |= zip(by_key, bucket_quantile(counts, np.array([*bounds, np.inf]), share).tolist(), strict=True)
-        columns[role] = Column.create(found)
+        columns[role] = found
     return columns

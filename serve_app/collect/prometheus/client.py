@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import numpy as np
@@ -42,6 +42,7 @@ from serve_app.net.http import first_line
 from serve_app.net.tokens import NoToken, TokenSource
 
 Numbers = NDArray[np.float64]
+K = TypeVar("K")
 
 MAX_BYTES = 128 << 20  # in one reply
 CHUNK = 1 << 16  # bytes per read; the deadline is checked after each
@@ -173,7 +174,7 @@ class Prometheus:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="prometheus")
         self._running: set[Future[QueryAnswer]] = set()
 
-    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+    def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
         """Evaluate all queries at one instant.
 
         Args:

@@ -26,7 +26,7 @@ MIN_SAME = 0.9  # share of the services of two jobs whose rates must be the same
 MISSED_SCRAPES = 1.1  # intervals by which one server may be behind the other
 USUAL_SECONDS = 60.0  # interval, if it is not known
 
-Choice = Literal["busiest", "apart", "connected", "named"]
+Choice = Literal["busiest", "apart", "connected", "named", "pair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +47,30 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Clusters:
-    """Clusters in one store.
+class Split:
+    """Series of several clusters, or of several Prometheus servers, in one store.
 
     Attributes:
         label: tells them apart.
-        parts: the clusters, busiest first.
+        parts: the clusters or servers, busiest first.
         read: those whose series are read.
         choice: why: the ``busiest``, because they have services of the same name; all, because none has
-            (``apart``), because they call each other (``connected``), or because names contain the cluster (``named``).
+            (``apart``), because they call each other (``connected``), or because names contain the cluster (``named``);
+            or one server of each ``pair`` that scrapes the same targets.
+        apart_seconds: of servers: how much older the newest sample of one may be than the newest of another one.
     """
 
     label: str
     parts: tuple[Part, ...]
     read: tuple[str, ...]
     choice: Choice
+    apart_seconds: float = 0.0
 
     @property
     def share(self) -> float:
         """Share of all requests that is read, 0 to 1."""
         total = sum(part.requests for part in self.parts)
         return sum(part.requests for part in self.parts if part.value in self.read) / total if total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServerPair:
-    """Prometheus servers that scrape the same targets.
-
-    Attributes:
-        label: tells them apart.
-        parts: the servers.
-        read: those whose series are read, one for each cluster.
-        apart_seconds: how much older the newest sample of a server may be than the newest of another one.
-    """
-
-    label: str
-    parts: tuple[Part, ...]
-    read: tuple[str, ...]
-    apart_seconds: float
 
     def have_stopped(self, newest: Mapping[str, float]) -> bool:
         """Whether the data of a server that is read have stopped while another one sends on; ``newest`` is the
@@ -137,22 +123,22 @@ def doubled_queries(query: Query, match: Match, labels: Sequence[str]) -> dict[s
 
 
 def find_clusters(
-    groups: Sequence[SeriesGroup], labels: Iterable[str], *, connected: bool, before: Clusters | None
-) -> Clusters | None:
+    groups: Sequence[SeriesGroup], labels: Iterable[str], *, connected: bool, before: Split | None
+) -> Split | None:
     """The clusters of a store; None if there is only one.
 
     Args:
         labels: that may tell clusters apart, the most likely first.
     """
-    found: Clusters | None = None
+    found: Split | None = None
     for label in varying_labels(groups, labels):
         parts = parts_by(groups, label)
         everything = tuple(part.value for part in parts)
         if connected:
-            return Clusters(label, parts, everything, "connected")
+            return Split(label, parts, everything, "connected")
         if _have_common_services(groups, label):
-            return Clusters(label, parts, (_stay(parts, label, before),), "busiest")
-        found = found or Clusters(label, parts, everything, "apart")
+            return Split(label, parts, (_stay(parts, label, before),), "busiest")
+        found = found or Split(label, parts, everything, "apart")
     return found
 
 
@@ -163,7 +149,7 @@ def _have_common_services(groups: Iterable[SeriesGroup], label: str) -> bool:
     return any(len(found) > 1 for found in values.values())
 
 
-def _stay(parts: Sequence[Part], label: str, before: Clusters | None) -> str:
+def _stay(parts: Sequence[Part], label: str, before: Split | None) -> str:
     """The cluster that was read, as long as it has series; else the busiest."""
     if before and before.choice == "busiest" and before.label == label:
         for part in parts:
@@ -200,7 +186,7 @@ def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
     return tuple(sorted(services, key=lambda job: (-services[job], job)))
 
 
-def find_replicas(groups: Sequence[SeriesGroup], label: str, before: ServerPair | None) -> ServerPair:
+def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Split | None) -> Split:
     """Which of the servers to read: one for each cluster, still the same one as long as it has data."""
     by_cluster: dict[tuple[str, ...], list[SeriesGroup]] = defaultdict(list)
     for group in groups:
@@ -208,24 +194,20 @@ def find_replicas(groups: Sequence[SeriesGroup], label: str, before: ServerPair 
     intervals = [interval for group in groups if (interval := interval_of(group)) is not None]
     apart = MISSED_SCRAPES * max(intervals, default=USUAL_SECONDS)
     read = [_server(parts_by(its_groups, label), apart, before) for its_groups in by_cluster.values()]
-    return ServerPair(label, parts_by(groups, label), tuple(sorted(set(read))), apart)
+    return Split(label, parts_by(groups, label), tuple(sorted(set(read))), "pair", apart)
 
 
-def _server(parts: Sequence[Part], apart: float, before: ServerPair | None) -> str:
+def _server(parts: Sequence[Part], apart: float, before: Split | None) -> str:
     newest, most = max(part.newest for part in parts), max(part.services for part in parts)
     alive = [part for part in parts if part.newest >= newest - apart and 2 * part.services > most]
     stays = [part for part in alive if before and part.value in before.read]
     return min(stays or alive, key=lambda part: (-part.services, part.value)).value
 
 
-def restrict(match: Match, clusters: Clusters | None, replicas: ServerPair | None) -> Match:
+def restrict(match: Match, *splits: Split | None) -> Match:
     """The matchers that also leave out what is not read."""
-    values = dict(match.values)
-    if clusters and clusters.choice == "busiest":
-        values[clusters.label] = clusters.read
-    if replicas:
-        values[replicas.label] = replicas.read
-    return replace(match, values=values)
+    left_out = {one.label: one.read for one in splits if one and one.choice in ("busiest", "pair")}
+    return replace(match, values={**match.values, **left_out})
 
 
 def fits(group: SeriesGroup, match: Match) -> bool:

@@ -1,26 +1,29 @@
-"""Several sources of one mesh: an ingress controller in front of it, spans beside a service graph.
+"""The rows of a mesh: one for each service and each call, from all of its sources.
 
-The first dialect of a combination is the mesh itself, with the others ``beside`` it. Their services and calls are
-united by name. What two of them measure is read from one of them: rates are never added up. Latencies that this one
-lacks come from the other.
+A mesh may have several sources: an ingress controller in front of it, spans beside a service graph. The first dialect
+of a combination is the mesh itself, with the others ``beside`` it. Their services and calls are united by name. What
+two of them measure is read from one of them: rates are never added up. Latencies that this one lacks come from the
+other.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from model.snapshot import IntArray
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
-from serve_app.collect.prometheus.query import Dialect, Query
-from serve_app.collect.prometheus.reporters import RowJoiner
+from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.known_calls import KnownCalls
+from serve_app.collect.prometheus.query import Dialect
+from serve_app.collect.prometheus.reporters import join_rows, without_relayed
 from serve_app.collect.prometheus.service_names import ServiceNames
 
-BESIDE = "@"  # between the role of a query and the dialect that is beside the first one
+SERVICES, CALLS, KUBERNETES = "services", "calls", "kubernetes"  # levels of queries
+ENDS = {SERVICES: 1, CALLS: 2}  # services that a series names
+BESIDE = "@"  # between a level and the dialect that is beside the first one
 LATENCIES = frozenset({"p50", "p99"})
 
 Columns = Mapping[str, Column]  # by role
+Levels = Mapping[str, Columns]
 
 
 def combine(dialects: Sequence[Dialect]) -> Dialect:
@@ -30,90 +33,95 @@ def combine(dialects: Sequence[Dialect]) -> Dialect:
     return replace(first, beside=(*first.beside, *others)) if others else first
 
 
-def queries_beside(dialect: Dialect) -> dict[tuple[str, str], Query]:
-    """The queries of the dialects that are beside the first one, by level and role."""
-    return {
-        (level, join_role(role, part.name)): query
-        for part in dialect.beside
-        for level, queries in (("services", part.services), ("calls", part.calls))
-        for role, query in queries.items()
-    }
+def level_of(level: str, dialect: Dialect, part: Dialect) -> str:
+    """The level of the queries of a part of a dialect: ``calls``, or ``calls@NAME`` of a part beside the first."""
+    return level if part is dialect else f"{level}{BESIDE}{part.name}"
 
 
-def join_role(role: str, part: str) -> str:
-    """The role of a query of the dialect ``part``; of the first one if ``part`` is empty."""
-    return f"{role}{BESIDE}{part}" if part else role
+def split_level(level: str) -> tuple[str, str]:
+    """Level without its part, and the name of the part; empty for the first."""
+    level, _, part = level.partition(BESIDE)
+    return level, part
 
 
-def split_role(role: str) -> tuple[str, str]:
-    """The inverse of :func:`join_role`."""
-    role, _, part = role.partition(BESIDE)
-    return role, part
+class MeshRows:
+    """The services and calls of a mesh. What it learns stays between polls: names of services, and known calls.
 
-
-def of_part(columns: Columns, part: str = "") -> dict[str, Column]:
-    """The columns of one dialect, by their roles there."""
-    split = ((split_role(role), column) for role, column in columns.items())
-    return {role: column for (role, dialect), column in split if dialect == part}
-
-
-class Combination:
-    """Unites the columns of a dialect and of those beside it; keeps names between polls."""
+    Attributes:
+        names: of the services of the first dialect.
+        known: calls that are listed; None before the first poll.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
-        self._first = dialect
+        self._dialect = dialect
         self._others = [(part, _Names(part)) for part in dialect.beside]
-        self._joiners: dict[tuple[str, int], RowJoiner] = {}
+        self._named_calls: set[Key] = set()  # of the first dialect, as its labels name them
+        self.names = ServiceNames(dialect.external)
+        self.known: KnownCalls | None = None
 
-    def unite(
-        self,
-        services: Columns,
-        calls: Columns,
-        all_services: Columns,
-        all_calls: Columns,
-        service_names: ServiceNames,
-    ) -> tuple[dict[str, Column], dict[str, Column]]:
-        """Columns with keys of the first dialect.
+    def follow(self, before: "MeshRows") -> None:
+        """Continue with what is known in another form of the same dialect."""
+        self.names, self.known = before.names, before.known
+
+    def read(self, found: Levels) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Columns of services and of calls with one row for each, under the names of the first dialect.
 
         Args:
-            services, calls: of the first dialect, by role; requests are required.
-            all_services, all_calls: by role of a query, which names its dialect.
-            service_names: know the services of the first dialect.
+            found: requests are required.
         """
-        measured = [_Measured(self._first, services, calls)]
-        index, call_index = services["requests"].index, calls["requests"].index
+        services, calls = self._read_part(self._dialect, found, self._name_service, self._name_call)
+        if not self._others:
+            return services, calls
+        measured = [_Measured(self._dialect, services, calls)]
         for part, names in self._others:
-            rows = (
-                self._one_row(part, of_part(columns, part.name), length, service_names)
-                for columns, length in ((all_services, 2), (all_calls, 4))
-            )
-            own = _Measured(part, *rows).at_its_place()
+            settle = self.names.settle_key
+            own = _Measured(part, *self._read_part(part, found, settle, settle)).at_its_place()
             names.learn(measured, own)
-            renamed = (
-                {role: names.rename(column, index_of_all) for role, column in columns.items()}
-                for columns, index_of_all in ((own.services, index), (own.calls, call_index))
-            )
-            measured.append(_Measured(part, *renamed))
-        return (
-            _first_of([one.services for one in measured], index),
-            _first_of([one.calls for one in measured], call_index),
+            measured.append(_Measured(part, names.rename(own.services), names.rename(own.calls)))
+        return _first_of([one.services for one in measured]), _first_of([one.calls for one in measured])
+
+    def list_known(self, services: Columns, calls: Columns, relays: Collection[Key], now: float) -> dict[str, Column]:
+        """The calls, with those that are known and not made now, and without those that relays pass on."""
+        of_services = services["requests"]
+        requests = without_relayed(calls["requests"], of_services, {self.names.of(key) for key in relays})
+        known = (self.known or KnownCalls()).see_calls(requests, now)
+        others = self._named_calls - calls["requests"].keys()
+        known = known.forget({key for key in others if self._name_call(key) != key})
+        self._named_calls &= known.calls.keys()
+        if renamed := {key for _, names in self._others for key in names.renamed}:
+            known = known.forget({key for key in known.calls if key[:2] in renamed or key[2:] in renamed})
+        self.known, listed = known.list_all(requests, of_services, now)
+        return {**calls, "requests": listed}
+
+    def _read_part(
+        self, part: Dialect, found: Levels, name_service: Callable[[Key], Key], name_call: Callable[[Key], Key]
+    ) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Columns of a dialect with one row for each key, even where several proxies report a request."""
+        levels = [level_of(level, self._dialect, part) for level in ENDS]
+        rows = [
+            {key[: 2 * ENDS[level]] for of in found[name].values() for key in of}
+            for level, name in zip(ENDS, levels, strict=True)
+        ]
+        for keys in rows:
+            self.names.see(key[begin : begin + 2] for key in keys for begin in range(0, len(key), 2))
+        names = [{key: name(key) for key in keys} for keys, name in zip(rows, (name_service, name_call), strict=True)]
+        if part is self._dialect:
+            self._named_calls |= rows[1]
+        reporters = (part.reporters.services, part.reporters.calls) if part.reporters else ((), ())
+        services, calls = (
+            join_rows(found[level], preferred, named)
+            for level, preferred, named in zip(levels, reporters, names, strict=True)
         )
+        return services, calls
 
-    @property
-    def renamed(self) -> set[Key]:
-        """Services that have another name now."""
-        return {key for _, names in self._others for key in names.renamed}
+    def _name_service(self, key: Key) -> Key:
+        settled = self.names.settle_key(key)
+        return self.names.of(settled) if self._dialect.names_workloads else settled
 
-    def _one_row(self, part: Dialect, columns: Columns, length: int, service_names: ServiceNames) -> Columns:
-        """Columns with one row for each key, even where several proxies report a request."""
-        if "requests" not in columns:
-            return columns
-        joiner, index = self._joiners.get((part.name, length)), columns["requests"].index
-        if joiner is None or joiner.raw is not index:
-            reporters = (part.reporters.services if length == 2 else part.reporters.calls) if part.reporters else ()
-            joiner = self._joiners[part.name, length] = RowJoiner(index, length, reporters)
-        service_names.see(joiner.new_services())
-        return joiner.join(columns, service_names.settle_key, service_names.version)
+    def _name_call(self, key: Key) -> Key:
+        ends = self.names.settle_key(key)
+        callee = self.names.of_callee(ends[2:]) if self._dialect.names_workloads else ends[2:]
+        return (*self.names.of(ends[:2]), *callee)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,26 +134,23 @@ class _Measured:
 
     def at_its_place(self) -> "_Measured":
         """Without callers that are not services; for an ingress controller, also without the services behind it."""
-        if "requests" not in self.calls:
-            return self
         external = self.dialect.external
-        calls = _only(self.calls, {key for key in self.calls["requests"].keys if key[1] not in external})
+        calls = _only(self.calls, {key for key in self.calls["requests"] if key[1] not in external})
         services = self.services
         if self.dialect.front_door:
-            services = _only(services, {key[:2] for key in calls["requests"].keys})
+            services = _only(services, {key[:2] for key in calls["requests"]})
         return _Measured(self.dialect, services, calls)
 
     @property
     def callers(self) -> set[Key]:
         """Services that make calls."""
-        return {key[:2] for key in self.calls["requests"].keys} if "requests" in self.calls else set()
+        return {key[:2] for key in self.calls["requests"]}
 
     @property
     def names(self) -> set[Key]:
         """All services."""
-        called = {key[2:] for key in self.calls["requests"].keys} if "requests" in self.calls else set()
-        reporting = set(self.services["requests"].keys) if "requests" in self.services else set()
-        return reporting | called | self.callers
+        called = {key[2:] for key in self.calls["requests"]}
+        return {*self.services["requests"], *called, *self.callers}
 
 
 class _Names:
@@ -193,11 +198,9 @@ class _Names:
             if other is not None and times[other] == 1 and other not in self._own
         }
 
-    def rename(self, column: Column, index: KeyIndex) -> Column:
-        """The column with keys of ``index``."""
-        numbers = np.fromiter((index.number_of(self._name(key)) for key in column.keys), np.int64, len(column.numbers))
-        order = np.argsort(numbers, kind="stable")
-        return Column(index, numbers[order], column.values[order])
+    def rename(self, columns: Columns) -> dict[str, Column]:
+        """The columns with names of the earlier dialects."""
+        return {role: {self._name(key): value for key, value in of.items()} for role, of in columns.items()}
 
     def _size(self) -> tuple[int, ...]:
         return tuple(len(names) for names in (self._known, self._known_callers, self._own, self._own_callers))
@@ -228,40 +231,24 @@ def _same_workload(one: str, other: str) -> bool:
 
 
 def _only(columns: Columns, wanted: set[Key]) -> dict[str, Column]:
-    kept = {}
-    for role, column in columns.items():
-        rows = np.fromiter((key in wanted for key in column.keys), bool, len(column.numbers))
-        kept[role] = Column(column.index, column.numbers[rows], column.values[rows])
-    return kept
+    return {role: {key: value for key, value in of.items() if key in wanted} for role, of in columns.items()}
 
 
-def _first_of(parts: Sequence[Columns], index: KeyIndex) -> dict[str, Column]:
+def _first_of(parts: Sequence[Columns]) -> dict[str, Column]:
     """The columns of the parts, each key from the first part with requests, else from the first that knows the key."""
-    owner = np.full(len(index), -1)
+    owner: dict[Key, int] = {}
     for positive in (True, False):
         for number, columns in enumerate(parts):
-            if (requests := columns.get("requests")) is not None:
-                rows = requests.values > 0 if positive else np.ones(len(requests.numbers), bool)
-                mine = requests.numbers[rows]
-                owner[mine[owner[mine] < 0]] = number
-    return {role: _united(role, parts, owner, index) for role in dict.fromkeys(role for one in parts for role in one)}
-
-
-def _united(role: str, parts: Sequence[Columns], owner: IntArray, index: KeyIndex) -> Column:
-    values = np.full(len(index), np.nan)
-    present = np.zeros(len(index), bool)
-    owned = [
-        (columns[role], owner[columns[role].numbers] == number)
-        for number, columns in enumerate(parts)
-        if role in columns
-    ]
-    for column, mine in owned:
-        values[column.numbers[mine]] = column.values[mine]
-        present[column.numbers[mine]] = True
-    if role in LATENCIES:
-        for column, _ in owned:
-            lacking = np.isnan(values[column.numbers])
-            values[column.numbers[lacking]] = column.values[lacking]
-            present[column.numbers[lacking]] = True
-    numbers = np.flatnonzero(present)
-    return Column(index, numbers, values[numbers])
+            for key, rate in columns["requests"].items():
+                if rate > 0 or not positive:
+                    owner.setdefault(key, number)
+    united: dict[str, Column] = defaultdict(dict)
+    for number, columns in enumerate(parts):
+        for role, column in columns.items():
+            united[role] |= {key: value for key, value in column.items() if owner.get(key) == number}
+    for columns in parts:
+        for role in LATENCIES & columns.keys():
+            for key, value in columns[role].items():
+                if math.isnan(united[role].get(key, math.nan)):
+                    united[role][key] = value
+    return united

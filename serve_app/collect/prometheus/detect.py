@@ -3,15 +3,15 @@
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.base import Role
+from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.groups import Clock, label_values
+from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.kubernetes import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.query import (
@@ -26,10 +26,9 @@ from serve_app.collect.prometheus.query import (
     range_selectors,
 )
 from serve_app.collect.prometheus.signals import Queues
-from serve_app.collect.prometheus.source import Poll, PrometheusSource, Role
+from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.unread import find_other_spellings
-from serve_app.collect.prometheus.workloads import WorkloadServices
 from serve_app.net.google import GoogleTokens
 from serve_app.net.tokens import OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, GenericSettings, MeshSettings
@@ -38,34 +37,19 @@ from serve_app.settings.roles import SHARES
 P = TypeVar("P", bound=Prometheus)
 DETECTION = ("detection", "metrics")
 SUPERSETS = {"istio": "istio-ambient"}  # kinds that read all that another reads, and more
-LOOKBACK_SECONDS, LATEST_SECONDS = 300, 3600  # of an instant query of Prometheus; of the search for older samples
+LATEST_SECONDS = 3600  # of the search for samples that are older than the lookback of Prometheus
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundGap:
-    """A gap in the telemetry of a mesh.
-
-    Attributes:
-        source: name of the dialect.
-        gap: what is missing, what you lose, and what to configure.
-        series: number of series that cannot be used.
-    """
+class FoundGap(NamedTuple):
+    """A gap in the telemetry of a mesh: name of the dialect, what is missing, and number of series without it."""
 
     source: str
     gap: Gap
     series: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScrapedJob:
-    """A scrape job of a Prometheus: number of its targets, and of those whose last scrape succeeded."""
-
-    targets: int
-    up: int
-
-
-class MeshSource:
+class MeshSource(PrometheusSource):
     """Polls the snapshots of one configured mesh.
 
     Args:
@@ -80,39 +64,41 @@ class MeshSource:
         prometheus: Prometheus | None = None,
     ) -> None:
         self._origin = mesh.endpoint(mesh.prometheus_url).origin
-        self._prometheus = prometheus or open_prometheus(Prometheus, mesh)
-        self._options = _query_options(mesh, collector)
-        self._clock = clock
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
-        dialect = configured_dialect(mesh)
-        self._queues = Queues(mesh.queues, mesh.queue_query)
-        self._owner_labels = OwnerLabels(mesh.team_labels, CONTACT_LABELS)
-        self._source = self._open(dialect) if dialect else None
+        super().__init__(
+            prometheus or open_prometheus(Prometheus, mesh),
+            configured_dialect(mesh),
+            _query_options(mesh, collector),
+            Queues(mesh.queues, mesh.queue_query),
+            clock,
+            OwnerLabels(mesh.team_labels, CONTACT_LABELS),
+        )
 
-    def poll(self, at: datetime) -> Poll:
+    def poll(self, at: datetime) -> MeshPoll:
         """Poll the snapshot of one instant."""
-        if self._source is None:
+        if self.dialect is None:
             return self._detect(at)
-        poll = self._source.poll(at)
-        is_lost = poll.snapshot is None and not any(answer.failed for answer in poll.answers.values())
+        poll = super().poll(at)
+        is_lost = poll.snapshot is None and not poll.failed
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
-            return self._source.poll(at)
+            return super().poll(at)
         return poll
 
-    def _detect(self, at: datetime) -> Poll:
+    def _detect(self, at: datetime) -> MeshPoll:
         """The first poll of a mesh whose kind is not known yet."""
-        within = self._options.within_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, self._options.match)
-        if dialect is None and self._options.match:  # the source says what is wrong with the matchers
+        within = self.options.within_seconds
+        dialect, answers = detect_dialect(self._prometheus, at, within, self.options.match)
+        if dialect is None and self.options.match:  # the source says what is wrong with the matchers
             dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
-            match = self._options.match
+            match = self.options.match
             unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
             late = "" if failed or unread else find_late(self._prometheus, at, within, match)
-            return Poll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
-        self._detected_at, self._source = at, self._open(dialect)
-        return self._source.poll(at)
+            return MeshPoll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
+        self._detected_at = at
+        self.switch(dialect)
+        return super().poll(at)
 
     def _look_again(self, at: datetime, apart: float) -> bool:
         """Detect the kind of mesh again, if the last time was so long ago, s. Returns whether it is another one now.
@@ -121,18 +107,18 @@ class MeshSource:
         except for a kind that reads all that the present one reads, and more. An ingress controller is added, but does
         not replace a mesh.
         """
-        source = self._source
-        if source is None or abs((at - self._detected_at).total_seconds()) < apart:
+        known = self.dialect
+        if known is None or abs((at - self._detected_at).total_seconds()) < apart:
             return False
-        dialect, answers = detect_dialect(self._prometheus, at, self._options.within_seconds, self._options.match)
+        dialect, answers = detect_dialect(self._prometheus, at, self.options.within_seconds, self.options.match)
         if dialect is None or any(answer.failed for answer in answers.values()):
             return False
         self._detected_at = at
-        has_series = self._has_requests(source.dialect, at)
-        now, before = _kinds(dialect), _kinds(source.dialect)
+        has_series = self._has_requests(known, at)
+        now, before = _kinds(dialect), _kinds(known)
         if now <= before or has_series is None:
             return False
-        if has_series and not before < now and SUPERSETS.get(source.dialect.name) != dialect.name:
+        if has_series and not before < now and SUPERSETS.get(known.name) != dialect.name:
             return False
         log.warning(
             "the mesh at %s was %s and is %s now: its metrics %s",
@@ -141,74 +127,36 @@ class MeshSource:
             ", ".join(sorted(now)),
             "have more" if has_series else "have ended",
         )
-        source.switch(dialect)
+        self.switch(dialect)
         return True
 
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
         """Whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
-        text = " or ".join(f"count({self._options.match.apply(one)})" for one in selectors)
-        answer = self._prometheus.ask({"requests": text}, at, self._options.within_seconds)["requests"]
+        text = " or ".join(f"count({self.options.match.apply(one)})" for one in selectors)
+        answer = self._prometheus.ask({"requests": text}, at, self.options.within_seconds)["requests"]
         return None if answer.failed else len(answer.samples) > 0
 
-    def _open(self, dialect: Dialect) -> PrometheusSource:
-        return PrometheusSource(
-            self._prometheus,
-            dialect,
-            self._options,
-            self._queues,
-            clock=self._clock,
-            owner_labels=self._owner_labels,
-        )
-
-    @property
-    def workload_services(self) -> WorkloadServices:
-        """Known services of each workload."""
-        return self._source.workload_services if self._source else {}
+    def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
+        """Evaluate further queries, as the doctor does: about the mesh, or about what is ``beside`` it."""
+        match = self.plan.others if beside else self.plan.match
+        texts = {name: query.at(0, match=match) for name, query in queries.items()}
+        return self._prometheus.ask(texts, at, self.options.within_seconds)
 
     def gaps(self, at: datetime) -> list[FoundGap]:
         """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
         nothing."""
         gaps = {
-            f"{part.name}/{gap.name}": (part.name, gap)
-            for dialect in ([self._source.dialect] if self._source else KNOWN.values())
+            (part.name, gap.name): gap
+            for dialect in ([self.dialect] if self.dialect else KNOWN.values())
             for parts in [(dialect, *dialect.beside)]
             for part in parts
             for gap in part.gaps
             if not (gap.of_calls and any(other is not part and not other.front_door for other in parts))
         }
-        texts = {key: Query(gap.promql, ()).at(0, match=self._options.match) for key, (_, gap) in gaps.items()}
-        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
-        counts = {key: round(answer.samples.values.sum()) for key, answer in answers.items() if not answer.failed}
-        return [FoundGap(*gaps[key], count) for key, count in counts.items() if count]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The sources that are read, as in the settings; empty if none is known."""
-        if self._source is None:
-            return ()
-        dialect = self._source.dialect
-        return tuple(one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside))
-
-    def jobs(self, at: datetime) -> dict[str, ScrapedJob] | None:
-        """The targets of this Prometheus, by job, those with most targets first; None if it does not answer."""
-        texts = {"targets": "count by (job) (up)", "up": "sum by (job) (up)"}
-        answers = self._prometheus.ask(texts, at, self._options.within_seconds)
-        if any(answer.failed for answer in answers.values()):
-            return None
-        targets, up = (
-            {
-                row.get("job", ""): round(value)
-                for row, value in zip(label_values(one.samples, ("job",)), one.samples.values.tolist(), strict=True)
-            }
-            for one in answers.values()
-        )
-        ranked = sorted(targets, key=lambda job: (-targets[job], job))
-        return {job: ScrapedJob(targets[job], up.get(job, 0)) for job in ranked}
-
-    def close(self) -> None:
-        """Cancel running queries and close the connections."""
-        self._prometheus.close()
+        answers = self.ask({name: Query(gap.promql, ()) for name, gap in gaps.items()}, at)
+        counts = {name: round(answer.samples.values.sum()) for name, answer in answers.items()}
+        return [FoundGap(name[0], gaps[name], count) for name, count in counts.items() if count]
 
 
 def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
@@ -266,28 +214,28 @@ def detect_dialect(
     return dialect, {(DETECTION[0], name): answer for name, answer in results.items()}
 
 
-def _kinds(dialect: Dialect) -> set[str]:
-    return {one.name.removesuffix(SUFFIX) for one in (dialect, *dialect.beside)}
-
-
 def find_late(prometheus: Prometheus, at: datetime, within: float, match: Match) -> str:
     """Why no dialect is found although there was one: its samples have ended, or arrive so late that they are behind
     the lookback of Prometheus. Empty if there are none in the last hour, or if the query fails."""
-    steps = range(LOOKBACK_SECONDS, LATEST_SECONDS, LOOKBACK_SECONDS)
-    series = {name: [match.apply(one) for one in dialect.signature] for name, dialect in KNOWN.items()}
     texts = {
-        name: " or ".join(f"0 * count({one} offset {seconds}s) + {seconds}" for seconds in steps for one in ones)
-        for name, ones in series.items()
+        one.signature[0]: " or ".join(
+            f"time() - max(max_over_time(timestamp({match.apply(series)})[{LATEST_SECONDS}s:1m]))"
+            for series in one.signature
+        )
+        for one in KNOWN.values()
     }
-    for name, answer in prometheus.ask(texts, at, within).items():
+    for series, answer in prometheus.ask(texts, at, within).items():
         if len(answer.samples):
-            age = int(answer.samples.values.min())
-            most = age + LOOKBACK_SECONDS
+            minutes = int(answer.samples.values.min() // 60)
             return (
-                f"the newest sample of {series[name][0]} is {age // 60} to {most // 60} minutes old; check what "
-                f"scrapes the mesh, or set behind_seconds = {most} if data always arrive that late"
+                f"the newest sample of {match.apply(series)} is {minutes} minutes old; check what scrapes the mesh, or "
+                f"set behind_seconds = {60 * (minutes + 2)} if data always arrive that late"
             )
     return ""
+
+
+def _kinds(dialect: Dialect) -> set[str]:
+    return {name.removesuffix(SUFFIX) for name in dialect.names}
 
 
 def _signature_query(dialect: Dialect, match: Match) -> str:

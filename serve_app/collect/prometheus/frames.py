@@ -1,4 +1,4 @@
-"""Convert instant vectors to columns of numbers, by key."""
+"""Convert instant vectors to columns: values by key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ from serve_app.collect.prometheus.query import Join
 from serve_app.collect.service_labels import ServiceLabels
 
 Key = tuple[str, ...]
+Column = dict[Key, float]  # values of one query; not a number: a series without a usable value
 BUCKET = "le"
 OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
@@ -24,69 +25,6 @@ _LABELS = msgspec.json.Decoder(dict[str, str | None] | None)  # some gateways wr
 def read_labels(label_set: bytes) -> dict[str, str]:
     """The labels of one sample that are not empty."""
     return {name: value for name, value in (_LABELS.decode(label_set) or {}).items() if value}
-
-
-@dataclass(slots=True)
-class KeyIndex:
-    """Numbers keys in the order in which they first appear. Columns are joined by number, because a lookup by name
-    costs a hundred times as much."""
-
-    keys: list[Key] = field(default_factory=list)
-    numbers: dict[Key, int] = field(default_factory=dict)
-    _parts: dict[tuple[int, int | None], IntArray] = field(default_factory=dict)
-
-    def number_of(self, key: Key) -> int:
-        """The number of a key; a new key is added."""
-        number = self.numbers.setdefault(key, len(self.keys))
-        if number == len(self.keys):
-            self.keys.append(key)
-        return number
-
-    def part(self, begin: int, end: int | None, index: "KeyIndex") -> IntArray:
-        """``[len(self)]`` number in ``index`` of ``key[begin:end]``, for each key. ``index`` must not change."""
-        known = self._parts.get((begin, end), np.empty(0, np.int64))
-        if len(known) < len(self.keys):
-            new = [index.number_of(key[begin:end]) for key in self.keys[len(known) :]]
-            known = self._parts[begin, end] = np.append(known, np.array(new, np.int64))
-        return known
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Values of one query by key; each key occurs once. NaN stands for a series without a usable value.
-
-    Attributes:
-        index: the keys that ``numbers`` refers to.
-        numbers: int64 ``[R]``, ascending, number of each row's key.
-        values: float64 ``[R]``.
-    """
-
-    index: KeyIndex
-    numbers: IntArray
-    values: Numbers
-
-    @classmethod
-    def create(cls, values: dict[Key, float]) -> "Column":
-        """Create a column with an index of its own."""
-        index = KeyIndex(list(values), {key: i for i, key in enumerate(values)})
-        return cls(index, np.arange(len(values)), np.array([*values.values()], np.float64))
-
-    @property
-    def keys(self) -> tuple[Key, ...]:
-        """The key of each row."""
-        return tuple(self.index.keys[i] for i in self.numbers.tolist())
-
-    def align(self, index: KeyIndex, numbers: IntArray) -> Numbers:
-        """``[len(numbers)]`` values of the keys with these numbers in ``index``; NaN for keys without a row."""
-        own = self.numbers
-        if index is not self.index:
-            own = np.fromiter((index.numbers.get(key, -1) for key in self.keys), np.int64, len(own))
-        by_number = np.full(len(index) + 1, np.nan)  # the last entry takes the keys that are not in the index
-        by_number[own] = self.values
-        return by_number[numbers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +57,7 @@ class LabelReader:
     labels: tuple[str, ...]
     services: ServiceLabels = field(default_factory=ServiceLabels)
     ends: int = 0
-    index: KeyIndex = field(default_factory=KeyIndex)
-    known: dict[bytes, int] = field(default_factory=dict)
+    known: dict[bytes, Key] = field(default_factory=dict)  # by label set
     dropped: DroppedSeries | None = None  # of the last reading
     _services: list[tuple[tuple[str, ...], tuple[str, ...], str]] = field(default_factory=list)  # labels, and constants
 
@@ -131,34 +68,28 @@ class LabelReader:
             for of, name in zip(names[::2], names[1::2], strict=True)
         ]
 
-    def read(self, label_sets: Sequence[bytes]) -> IntArray:
-        """``[R]`` number of each label set's key; -1 if a label that is not optional is absent or empty."""
-        found = list(map(self.known.get, label_sets))
-        if None in found:
-            found = [
-                self._read(one) if number is None else number for one, number in zip(label_sets, found, strict=True)
-            ]
-        numbers = np.array(found, np.int64)
-        self.dropped = self._describe_dropped(label_sets, numbers)
-        return numbers
+    def read(self, label_sets: Sequence[bytes]) -> list[Key]:
+        """The key of each label set; empty if a label that is not optional is absent or empty."""
+        keys = [self.known.get(label_set) or self._read(label_set) for label_set in label_sets]
+        nameless = [label_set for label_set, key in zip(label_sets, keys, strict=True) if not key]
+        self.dropped = None
+        if nameless:
+            values = read_labels(nameless[0])
+            self.dropped = DroppedSeries(len(nameless), len(keys), values, self._missing(self._key(values)))
+        return keys
 
-    def _describe_dropped(self, label_sets: Sequence[bytes], numbers: IntArray) -> DroppedSeries | None:
-        dropped = np.flatnonzero(numbers < 0)
-        if not len(dropped):
-            return None
-        values = read_labels(label_sets[int(dropped[0])])
-        missing = tuple(
-            label
-            for label, part in zip(self.labels, self._key(values), strict=True)
-            if not part and not label.startswith(OPTIONAL)
-        )
-        return DroppedSeries(len(dropped), len(numbers), values, missing)
-
-    def _read(self, label_set: bytes) -> int:
+    def _read(self, label_set: bytes) -> Key:
         key = self._key(_LABELS.decode(label_set) or {})
-        is_named = all(part or label.startswith(OPTIONAL) for part, label in zip(key, self.labels, strict=True))
-        self.known[label_set] = number = self.index.number_of(key) if is_named else -1
-        return number
+        if self._missing(key):
+            return ()
+        self.known[label_set] = key
+        return key
+
+    def _missing(self, key: Key) -> tuple[str, ...]:
+        """Labels without a value, except optional ones."""
+        return tuple(
+            label for label, part in zip(self.labels, key, strict=True) if not part and not label.startswith(OPTIONAL)
+        )
 
     def _key(self, values: Mapping[str, str | None]) -> Key:
         key: Key = ()
@@ -190,22 +121,38 @@ def _label_value(label: str, values: Mapping[str, str | None], *, is_namespace: 
 class BucketReader:
     """Reads the owner and the bound of histogram buckets from their labels.
 
-    Args:
-        owners: reads the labels of owners; the index of owners is theirs.
+    Attributes:
+        owners: keys without the bound.
     """
 
-    def __init__(self, labels: tuple[str, ...], owners: LabelReader | None = None) -> None:
-        owners = owners or LabelReader(labels)
-        self.labels = LabelReader((*labels, BUCKET), owners.services, owners.ends)
-        self.index = owners.index
-        self._bounds: Numbers = np.empty(0)
+    def __init__(self, labels: tuple[str, ...], services: ServiceLabels | None = None, ends: int = 0) -> None:
+        self.labels = LabelReader((*labels, BUCKET), services or ServiceLabels(), ends)
+        self.owners: list[Key] = []
+        self._owner_numbers: dict[Key, int] = {}
+        self._numbers: dict[bytes, int] = {}  # of buckets, by label set
+        self._buckets: tuple[IntArray, Numbers] = np.empty(0, np.int64), np.empty(0)  # owner and bound of each
 
-    def read(self, numbers: IntArray) -> tuple[IntArray, Numbers]:
-        """``[R]`` number of each bucket's owner in ``index``, and ``[R]`` its bound; NaN if the bound is unreadable."""
-        owners = self.labels.index.part(0, -1, self.index)
-        new = self.labels.index.keys[len(self._bounds) :]
-        self._bounds = np.append(self._bounds, [_bound(key[-1]) for key in new])
-        return owners[numbers], self._bounds[numbers]
+    def read(self, label_sets: Sequence[bytes]) -> tuple[IntArray, Numbers]:
+        """``[R]`` number of each bucket's owner in ``owners``, and ``[R]`` its bound; NaN if either is unreadable."""
+        new = [label_set for label_set in label_sets if label_set not in self._numbers]
+        if new:
+            places = [self._place(key) for key in self.labels.read(new)]
+            self._numbers |= zip(new, range(len(self._numbers), len(self._numbers) + len(new)), strict=True)
+            owners, bounds = self._buckets
+            self._buckets = (
+                np.append(owners, np.array([owner for owner, _ in places], np.int64)),
+                np.append(bounds, [bound for _, bound in places]),
+            )
+        numbers = np.fromiter(map(self._numbers.__getitem__, label_sets), np.int64, len(label_sets))
+        return self._buckets[0][numbers], self._buckets[1][numbers]
+
+    def _place(self, key: Key) -> tuple[int, float]:
+        if not key:
+            return 0, np.nan
+        number = self._owner_numbers.setdefault(key[:-1], len(self.owners))
+        if number == len(self.owners):
+            self.owners.append(key[:-1])
+        return number, _bound(key[-1])
 
 
 def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") -> Column:
@@ -217,17 +164,16 @@ def read_column(samples: Samples, reader: LabelReader, joined_by: Join = "sum") 
     Args:
         joined_by: how the values of one key are joined. A sum with NaN is NaN; the largest value ignores NaN.
     """
-    numbers, values = reader.read(samples.label_sets), samples.values
-    if (numbers < 0).any():
-        numbers, values = numbers[numbers >= 0], values[numbers >= 0]
-    distinct = np.flatnonzero(np.bincount(numbers, minlength=1))
-    values = np.where(np.isfinite(values), values, np.nan)
-    if joined_by == "sum":  # bincount returns integers for empty input
-        found = np.bincount(numbers, values, 1).astype(np.float64)
-    else:
-        found = np.full(len(reader.index) + 1, np.nan)
-        np.fmax.at(found, numbers, values)
-    return Column(reader.index, distinct, found[distinct])
+    column: Column = {}
+    values = np.where(np.isfinite(samples.values), samples.values, np.nan).tolist()
+    for key, value in zip(reader.read(samples.label_sets), values, strict=True):
+        before = column.get(key)
+        if before is None:
+            column[key] = value
+        else:
+            column[key] = before + value if joined_by == "sum" else float(np.fmax(before, value))
+    column.pop((), None)
+    return column
 
 
 def read_quantiles(
@@ -246,24 +192,23 @@ def read_quantiles(
         A column for each share; NaN without counts. With a border one more: the rate of long requests, where there are
         any.
     """
-    counted = read_column(samples, reader.labels)
-    owners, bounds = reader.read(counted.numbers)
-    there = np.zeros(len(reader.index) + 1, bool)
-    there[owners] = True
-    row_of, keys = np.cumsum(there) - 1, np.flatnonzero(there)
-    usable = ~np.isnan(bounds) & ~np.isnan(counted.values)
-    distinct, place = np.unique(bounds[usable], return_inverse=True)
-    size = len(keys) * len(distinct)
-    cells = row_of[owners[usable]] * len(distinct) + place
-    added = np.bincount(cells, counted.values[usable], size)
-    has = np.bincount(cells, minlength=size) > 0
-    counts: Numbers = np.where(has, added, np.nan).reshape(len(keys), len(distinct))
-    more = []
+    owners, bounds = reader.read(samples.label_sets)
+    is_bucket = ~np.isnan(bounds)
+    present, row = np.unique(owners[is_bucket], return_inverse=True)
+    distinct, place = np.unique(bounds[is_bucket], return_inverse=True)
+    cells, size = row * len(distinct) + place, len(present) * len(distinct)
+    rates = samples.values[is_bucket]
+    is_known = np.isfinite(rates)
+    counts: Numbers = np.bincount(cells[is_known], rates[is_known], size).astype(np.float64)
+    counts[np.bincount(cells[is_known], minlength=size) == 0] = np.nan
+    counts = counts.reshape(len(present), len(distinct))
+    owners_of, more = [reader.owners[number] for number in present.tolist()], []
     if border is not None:
         counts, distinct, long = leave_out_long(counts, distinct, border)
         some = np.flatnonzero(long >= MIN_LONG)
-        more.append(Column(reader.index, keys[some], long[some]))
-    return [*(Column(reader.index, keys, bucket_quantile(counts, distinct, share)) for share in shares), *more]
+        more.append({owners_of[row]: rate for row, rate in zip(some.tolist(), long[some].tolist(), strict=True)})
+    quantiles = (bucket_quantile(counts, distinct, share) for share in shares)
+    return [*(dict(zip(owners_of, values.tolist(), strict=True)) for values in quantiles), *more]
 
 
 def _bound(text: str) -> float:

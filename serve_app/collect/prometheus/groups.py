@@ -2,13 +2,14 @@
 
 One infrequent query for each fact shows how the series of a mesh are scraped and where they come from. A group is all
 series that share these labels, so the answers are as long as the list of services, however many calls a mesh has.
+Counting samples costs Prometheus as much as the rates over the same time.
 """
 
 import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from serve_app.collect.prometheus.client import QueryAnswer, Samples
 from serve_app.collect.prometheus.frames import read_labels
@@ -39,9 +40,8 @@ REPLICA_LABELS = (
 ORIGIN_LABELS = (*CLUSTER_LABELS, *REPLICA_LABELS)
 
 LONG_SECONDS, SHORT_SECONDS = 480.0, 180.0  # over which samples are counted; the short one is for young series
-LONG, SHORT, NEWEST, REQUESTS = "long", "short", "newest", "requests"
+FACTS = LONG, SHORT, NEWEST, REQUESTS = ("long", "short", "newest", "requests")
 _GROUPING = re.compile(r"\bby\s*\(([^()]*)\)")
-MAX_COUNTED = 60  # services whose samples are counted; counting is the expensive part
 
 
 @dataclass(slots=True)
@@ -56,7 +56,6 @@ class SeriesGroup:
             existed for all of that time. The fraction is half of the share of it that ends with the newest sample.
         newest: time of the newest sample, Unix; None if unknown.
         requests: 1/s.
-        weight: number of groups that its interval stands for, 1 or more; samples of some are counted only.
     """
 
     service: tuple[str, ...]
@@ -65,12 +64,6 @@ class SeriesGroup:
     counts: dict[float, float] = field(default_factory=dict)
     newest: float | None = None
     requests: float = 0.0
-    weight: float = 1.0
-
-    @property
-    def part(self) -> tuple[str, ...]:
-        """The part of the mesh: groups that are probably scraped alike."""
-        return (self.job, *self.origin.values(), *self.service[:-1])
 
 
 def group_query(query: Query, match: Match, fact: str) -> str:
@@ -145,30 +138,6 @@ def label_values(samples: Samples, labels: Sequence[str]) -> list[dict[str, str]
     return [{label: values[label] for label in labels if values.get(label)} for values, _ in _rows(samples)]
 
 
-def some_of_each_part(query: Query, groups: Iterable[SeriesGroup], match: Match) -> Match:
-    """Matchers of a few services of each part of the mesh."""
-    labels = _service_labels(query)
-    if not labels:
-        return match
-    names: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for group in groups:
-        names[group.part].append(group.service[-1])
-    each = max(MAX_COUNTED // max(len(names), 1), 1)
-    chosen = {name for of_part in names.values() for name in sorted(of_part)[:each]}
-    return replace(match, values={**match.values, labels[-1]: tuple(sorted(chosen))}) if chosen else match
-
-
-def weigh(groups: Sequence[SeriesGroup]) -> None:
-    """Let the counted groups of each part stand for the others."""
-    sizes: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0])  # groups, counted ones
-    for group in groups:
-        sizes[group.part][0] += 1
-        sizes[group.part][1] += bool(group.counts)
-    for group in groups:
-        every, counted = sizes[group.part]
-        group.weight = every / counted if counted else 1.0
-
-
 SCRAPES_PER_WINDOW = 4.0
 ENOUGH_SCRAPES = 3.5  # a window with as many is kept: missed scrapes make intervals look longer than they are
 MAX_LATE_SECONDS = 3600.0  # older samples are not late: the series have ended, or their times are wrong
@@ -228,23 +197,18 @@ def measure(groups: Sequence[SeriesGroup], at: float, usual_age: float) -> Fresh
     newest = [at - group.newest for group in groups if group.newest is not None]
     if not newest:
         return Freshness()
-    usual = _quantile(timed, 0.5) if timed else None
+    intervals = sorted(interval for _, interval in timed)
+    usual, slowest = (_quantile(intervals, share) for share in (0.5, 1 - MIN_SHARE))
     late, share = _lateness(groups, at, usual_age, usual)
-    if usual is None:
+    if usual is None or slowest is None:
         return Freshness(newest_seconds=min(newest), late_seconds=late, late_share=share)
-    slowest = _quantile(timed, 1 - MIN_SHARE)
     window = max(SCRAPES_PER_WINDOW * usual, min(SCRAPES_PER_WINDOW * slowest, LONGEST_WINDOW))
     return Freshness(usual, window, min(newest), late, share, _slow_parts(timed, usual))
 
 
-def _quantile(timed: Sequence[tuple[SeriesGroup, float]], share: float) -> float:
-    """The interval that this share of the groups does not exceed."""
-    left = share * sum(group.weight for group, _ in timed) - 1e-6
-    for group, interval in sorted(timed, key=lambda one: one[1]):
-        left -= group.weight
-        if left <= 0:
-            return interval
-    return max(interval for _, interval in timed)
+def _quantile(intervals: Sequence[float], share: float) -> float | None:
+    """The interval that this share of the groups does not exceed; None without any."""
+    return intervals[max(math.ceil(share * len(intervals) - 1e-6) - 1, 0)] if intervals else None
 
 
 def follow(window_seconds: float, freshness: Freshness) -> float:
@@ -280,13 +244,13 @@ def _roundest(low: float, high: float) -> float:
 
 
 def _slow_parts(timed: Iterable[tuple[SeriesGroup, float]], usual: float) -> tuple[ScrapedPart, ...]:
-    services: dict[tuple[str, float], dict[tuple[str, ...], float]] = defaultdict(dict)
+    services: dict[tuple[str, float], set[tuple[str, ...]]] = defaultdict(set)
     for group, interval in timed:
         if interval > SLOWER * usual:
-            services[group.job, interval][group.service] = group.weight
+            services[group.job, interval].add(group.service)
     parts = [
-        ScrapedPart(job, round(sum(weights.values())), interval, "/".join(filter(None, min(weights))))
-        for (job, interval), weights in services.items()
+        ScrapedPart(job, len(names), interval, "/".join(filter(None, min(names))))
+        for (job, interval), names in services.items()
     ]
     return tuple(sorted(parts, key=lambda part: (-part.interval_seconds, -part.services, part.job)))
 

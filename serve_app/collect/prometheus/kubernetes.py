@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.incidents.mutes import LEVELS
-from model.snapshot import IntArray, Owner, Sensitivity, ServicePolicy
+from model.snapshot import Owner, Sensitivity, ServicePolicy
 from serve_app.api.schemas.base import MAX_CONTACT, MAX_REASON, MAX_TEAM, UNPRINTABLE
-from serve_app.collect.prometheus.frames import OPTIONAL, Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import OPTIONAL, Column, Key
 from serve_app.collect.prometheus.query import Query
-from serve_app.collect.prometheus.workloads import Controller, WorkloadServices
+from serve_app.collect.prometheus.workloads import Controller, WorkloadServices, services_of
 
 WORKLOAD = ("namespace", "workload")
 
@@ -135,53 +135,14 @@ AUTOSCALERS = {"autoscaled": Query(f"{_WORKLOAD} ({_AUTOSCALED})", WORKLOAD, joi
 
 def read_controllers(columns: Mapping[str, Column]) -> dict[Key, Controller]:
     """Controllers by workload, if replicas and generation are known."""
-    desired, generation = (_by_key(columns[role]) for role in CONTROLLERS)
-    scaled = _by_key(columns["autoscaled"]) if "autoscaled" in columns else {}
+    desired, generation = (columns[role] for role in CONTROLLERS)
+    scaled = columns.get("autoscaled", {})
     known = (key for key in desired if key in generation and np.isfinite(desired[key] + generation[key]))
     return {key: Controller(int(desired[key]), int(generation[key]), scaled.get(key) == desired[key]) for key in known}
 
 
-def _by_key(column: Column) -> dict[Key, float]:
-    return dict(zip(column.keys, column.values.tolist(), strict=True))
-
-
-class ServiceMapping:
-    """Which workload serves which service. A workload that is in no pair serves the service of its own name.
-
-    Args:
-        pairs: keys of workload and service, joined.
-    """
-
-    def __init__(self, workloads: KeyIndex, services: KeyIndex, pairs: Column | None = None) -> None:
-        self.workloads, self.services = workloads, services
-        self._pairs = np.empty((2, 0), np.int64)
-        if pairs is not None:
-            ends = (pairs.index.part(0, 2, workloads), pairs.index.part(2, 4, services))
-            self._pairs = np.stack([end[pairs.numbers] for end in ends])
-
-    def pairs(self) -> tuple[IntArray, IntArray]:
-        """``[P]`` numbers of workloads, each at least once, and ``[P]`` of the services that they serve."""
-        unpaired = np.ones(len(self.workloads), bool)
-        unpaired[self._pairs[0]] = False
-        others = np.flatnonzero(unpaired)
-        own = self.workloads.part(0, None, self.services)[others]
-        return np.append(self._pairs[0], others), np.append(self._pairs[1], own)
-
-    def services_of(self, workload: Key) -> list[Key]:
-        """Services of one workload."""
-        numbers = self._pairs[1][self._pairs[0] == self.workloads.number_of(workload)]
-        return [self.services.keys[i] for i in numbers.tolist()] or [workload]
-
-    def to_mapping(self) -> WorkloadServices:
-        """Services of each workload that is in a pair."""
-        found: dict[Key, list[Key]] = {}
-        for workload, service in self._pairs.T.tolist():
-            found.setdefault(self.workloads.keys[workload], []).append(self.services.keys[service])
-        return found
-
-
 def read_annotations(
-    annotations: Iterable[Column | None], serving: ServiceMapping
+    annotations: Iterable[Column | None], serving: WorkloadServices
 ) -> tuple[list[ServicePolicy], list[str]]:
     """Read the policies of services from annotations of their workloads.
 
@@ -195,13 +156,13 @@ def read_annotations(
     """
     policies: dict[str, ServicePolicy] = {}
     ignored = []
-    keys = {key for column in annotations if column is not None for key in column.keys}
+    keys = {key for column in annotations for key in column or ()}
     for namespace, workload, annotation, value in sorted(keys):
         policy = _parse_annotation(annotation, value.strip())
         if isinstance(policy, str):
             ignored.append(f"{namespace}/{workload}: tagae.io/{annotation}: {policy}, got {value[:80]!r}")
             continue
-        for service in serving.services_of((namespace, workload)):
+        for service in services_of((namespace, workload), serving):
             name = "/".join(service)
             policies[name] = _merge(policies.get(name, ServicePolicy(name)), policy)
     return list(policies.values()), ignored
@@ -266,14 +227,14 @@ class OwnerLabels:
         return Owner(team[:MAX_TEAM], contact[:MAX_CONTACT]) if team or contact else None
 
 
-def read_owners(column: Column, labels: OwnerLabels, serving: ServiceMapping) -> dict[str, Owner]:
+def read_owners(column: Column, labels: OwnerLabels, serving: WorkloadServices) -> dict[str, Owner]:
     """Return the owners of services, by id, and of whole namespaces, by ``namespace/*``.
 
     Args:
         serving: which workload serves which service. If several do, the first by name counts.
     """
     found: dict[Key, dict[str, str]] = {}  # labels and annotations of a workload are two series
-    for namespace, workload, *values in sorted(column.keys):
+    for namespace, workload, *values in sorted(column):
         given = {
             name: text for name, value in zip(labels.exported_labels(), values, strict=True) if (text := _clean(value))
         }
@@ -281,7 +242,7 @@ def read_owners(column: Column, labels: OwnerLabels, serving: ServiceMapping) ->
     owners: dict[str, Owner] = {}
     for (namespace, workload), given in found.items():
         if (owner := labels.read(given)) is not None:
-            for service in serving.services_of((namespace, workload)) if workload else [(namespace, "*")]:
+            for service in services_of((namespace, workload), serving) if workload else [(namespace, "*")]:
                 owners.setdefault("/".join(service), owner)
     return owners
 

@@ -16,6 +16,7 @@ from model.names import original_name
 from model.verdict import Objective
 from serve_app.collect.prometheus.long_requests import infinite_bound
 from serve_app.collect.prometheus.query import EVERYTHING, Dialect, Match, Query
+from serve_app.collect.prometheus.rules import rule_lines
 
 RATE_SECONDS = 300.0
 INTERVAL_SECONDS = 30.0
@@ -53,14 +54,7 @@ BURNS = (
 
 @dataclass(frozen=True, slots=True)
 class MeshObjectives:
-    """The objectives of one mesh.
-
-    Attributes:
-        mesh: its name.
-        dialect: queries of its source.
-        objectives: of its front doors.
-        match: matchers of its series.
-    """
+    """The objectives of the front doors of one mesh."""
 
     mesh: str
     dialect: Dialect
@@ -87,14 +81,15 @@ def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
     labels = {"mesh": mesh.mesh, "service": original_name(objective.service), "objective": objective.kind}
     which = "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items()) + "}"
     requests, bad = _requests(mesh, objective), _bad_requests(mesh, objective)
-    lines = _record(REQUESTS, requests, labels) + _record(BAD, bad, labels)
+    lines = rule_lines(f"record: {REQUESTS}", requests, labels=labels)
+    lines += rule_lines(f"record: {BAD}", bad, labels=labels)
     for window, name in _RATIOS.items():
         ratio = (
             f"{BAD}{which} / ({REQUESTS}{which} > 0)"
             if window == "5m"
             else f"sum_over_time({BAD}{which}[{window}]) / (sum_over_time({REQUESTS}{which}[{window}]) > 0)"
         )
-        lines += _record(name, ratio, labels)
+        lines += rule_lines(f"record: {name}", ratio, labels=labels)
     for burn in BURNS:
         lines += _alert(burn, objective, which, labels)
     return lines + _unknown(which, labels)
@@ -161,10 +156,6 @@ def _spellings(bound: float) -> str:
     return f"{bound:g}".replace(".", "[.]").replace("+", "[+]") + "(?:[.]0+)?"
 
 
-def _record(name: str, expr: str, labels: dict[str, str]) -> list[str]:
-    return [f"      - record: {name}", *_block(expr), "        labels:", *_pairs_of(labels)]
-
-
 def _alert(burn: Burn, objective: Objective, which: str, labels: dict[str, str]) -> list[str]:
     allowed = f"{burn.rate:g} * {1 - objective.target:.6g}"
     expr = f"{_RATIOS[burn.long]}{which} > {allowed}\nand {_RATIOS[burn.short]}{which} > {allowed}"
@@ -173,14 +164,12 @@ def _alert(burn: Burn, objective: Objective, which: str, labels: dict[str, str])
         f"({100 * objective.target:.6g}%) {burn.rate:g} times faster than allowed"
     )
     more = f"In the last {burn.long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
-    return [
-        "      - alert: TagaeErrorBudgetBurn",
-        *_block(expr),
-        "        labels:",
-        *_pairs_of({**labels, "severity": burn.severity, "window": burn.long}),
-        "        annotations:",
-        *_pairs_of({"summary": text, "description": more}),
-    ]
+    return rule_lines(
+        "alert: TagaeErrorBudgetBurn",
+        expr,
+        labels={**labels, "severity": burn.severity, "window": burn.long},
+        annotations={"summary": text, "description": more},
+    )
 
 
 def _unknown(which: str, labels: dict[str, str]) -> list[str]:
@@ -188,20 +177,7 @@ def _unknown(which: str, labels: dict[str, str]) -> list[str]:
     text = (
         f"nothing is known of the {labels['objective']} of {labels['service']}: no series, or no bucket of this bound"
     )
-    return [
-        "      - alert: TagaeObjectiveUnknown",
-        *_block(f"absent({BAD}{which})"),
-        "        for: 1h",
-        "        labels:",
-        *_pairs_of({**labels, "severity": "warning"}),
-        "        annotations:",
-        *_pairs_of({"summary": text}),
-    ]
-
-
-def _block(expr: str) -> list[str]:
-    return ["        expr: |-", *(f"          {line}" for line in expr.splitlines())]
-
-
-def _pairs_of(values: dict[str, str]) -> list[str]:
-    return [f"          {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+    labels = {**labels, "severity": "warning"}
+    return rule_lines(
+        "alert: TagaeObjectiveUnknown", f"absent({BAD}{which})", "for: 1h", labels=labels, annotations={"summary": text}
+    )

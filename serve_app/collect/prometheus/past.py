@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor
 from threading import Lock
+from typing import Protocol
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.prometheus.client import Instants, Prometheus, QueryAnswer, RangeAnswer
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus.client import Instants, K, Prometheus, QueryAnswer, RangeAnswer
 from serve_app.collect.prometheus.detect import MeshSource, open_prometheus
-from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import NoTelemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 
@@ -39,7 +40,7 @@ class RangePrometheus(Prometheus):
         """Set the instants of the period. Call it before the first query."""
         self._instants, self._ranges = instants, {}
 
-    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+    def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
         number = self._instants.find(at.timestamp())
         if number is None:
             return super().ask(queries, at, within)
@@ -56,12 +57,11 @@ class RangePrometheus(Prometheus):
         return self.ask_range(text, self._instants, left)
 
 
-class PastSource:
+class PastSource(MeshSource):
     """Polls instants of the past of one mesh from range queries. What it learns about the mesh stays from one range to
     the next.
 
     Args:
-        mesh, collector: their settings.
         step: time between two instants, s; their rates are over at least that.
         within: deadline of the queries of a range, s.
     """
@@ -70,18 +70,14 @@ class PastSource:
         chosen: dict[str, float] = {"interval_seconds": step, "deadline_seconds": max(within, 0.001)}
         if step > collector.window_seconds:
             chosen["window_seconds"] = step
-        self._prometheus = open_prometheus(RangePrometheus, mesh)
-        self._source = MeshSource(mesh, collector.model_copy(update=chosen), prometheus=self._prometheus)
+        self._past = open_prometheus(RangePrometheus, mesh)
+        super().__init__(mesh, collector.model_copy(update=chosen), prometheus=self._past)
 
     def read(self, instants: Instants) -> Iterator[Poll]:
         """Poll the instants of a range, in order. The first one waits for the queries."""
-        self._prometheus.evaluate_over(instants)
+        self._past.evaluate_over(instants)
         for number in range(instants.count):
-            yield self._source.poll(_time(instants.begin + number * instants.step))
-
-    def close(self) -> None:
-        """Cancel running queries and close the connections."""
-        self._source.close()
+            yield self.poll(datetime.fromtimestamp(instants.begin + number * instants.step, UTC))
 
 
 def count_samples(poll: Poll) -> int:
@@ -98,6 +94,66 @@ def range_length(polls: Sequence[Poll], step: float) -> int:
     """
     largest = max(map(count_samples, polls))
     return max(1, min(round(MAX_RANGE_SECONDS / step), MAX_SAMPLES // max(largest, 1)))
+
+
+class RangeSource(Protocol):
+    """A source that answers a range of instants, oldest first."""
+
+    def read(self, instants: Instants) -> Iterator[Poll]: ...
+
+
+class PastPeriod:
+    """Polls a past period; a :class:`~serve_app.collect.base.SnapshotSource`.
+
+    Args:
+        source: answers a range of instants.
+        first, last: the period, both ends included; whole seconds count.
+
+    Attributes:
+        missing: instants without a snapshot and the reason, in the latest pass of ``snapshots()``.
+
+    Raises:
+        NoTelemetry: if the period ends before it begins.
+    """
+
+    def __init__(self, source: RangeSource, first: datetime, last: datetime, interval_seconds: float) -> None:
+        if last < first:
+            raise NoTelemetry(
+                f"period: expected an end after the start, got {first.isoformat()} to {last.isoformat()}; swap them"
+            )
+        count = int((last - first).total_seconds() / interval_seconds + 1e-6) + 1
+        self._source, self._instants = source, Instants(float(int(first.timestamp())), interval_seconds, count)
+        self.missing: list[tuple[datetime, str]] = []
+
+    @property
+    def interval_seconds(self) -> float:
+        """Time between two instants, s."""
+        return self._instants.step
+
+    def __len__(self) -> int:
+        """Number of instants in the period."""
+        return self._instants.count
+
+    def snapshots(self) -> Iterator[MeshSnapshot]:
+        """Yield the snapshots that there are data for, oldest first.
+
+        Raises:
+            NoTelemetry: if there is none.
+        """
+        self.missing = []
+        step, number, count = self.interval_seconds, 0, 1
+        while number < len(self):
+            begin = self._instants.begin + number * step
+            polls = list(self._source.read(Instants(begin, step, min(count, len(self) - number))))
+            for poll in polls:
+                if poll.snapshot is None:
+                    self.missing.append((poll.at, poll.why))
+                else:
+                    yield poll.snapshot
+            number, count = number + len(polls), range_length(polls, step)
+        if len(self.missing) == len(self):
+            (first, _), (last, why) = self.missing[0], self.missing[-1]
+            raise NoTelemetry(f"no snapshot from {first.isoformat()} to {last.isoformat()}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +188,7 @@ class PastReader:
         Raises:
             NoTelemetry: the mesh has no Prometheus, or this has no data of the period.
         """
-        settings = self._meshes.get(mesh)
-        if settings is None or settings.other_source is not None:
-            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        settings = self._settings(mesh)
         key = mesh, floor(begin.timestamp()), floor(end.timestamp()), points
         with self._lock:  # a second request for a period waits, and finds it here
             if key not in self._known:
@@ -149,18 +203,20 @@ class PastReader:
 
     def read_instant(self, mesh: str, at: datetime) -> MeshSnapshot:
         """The snapshot of an instant. Errors as in :meth:`read`."""
-        settings = self._meshes.get(mesh)
-        if settings is None or settings.other_source is not None:
-            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        settings = self._settings(mesh)
         with self._lock:
-            source = MeshSource(settings, self._collector.model_copy(update={"deadline_seconds": self._within}))
-            try:
+            collector = self._collector.model_copy(update={"deadline_seconds": self._within})
+            with closing(MeshSource(settings, collector)) as source:
                 poll = source.poll(at)
-            finally:
-                source.close()
         if poll.snapshot is None:
             raise NoTelemetry(f"mesh {mesh!r}: its Prometheus has no data of {at.isoformat()}: {poll.why}")
         return poll.snapshot
+
+    def _settings(self, mesh: str) -> MeshSettings:
+        settings = self._meshes.get(mesh)
+        if settings is None or settings.other_source is not None:
+            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
+        return settings
 
     def _read(self, mesh: str, settings: MeshSettings, begin: datetime, end: datetime, points: int) -> PastSnapshots:
         until = time.monotonic() + self._within
@@ -199,7 +255,3 @@ class PastReader:
 
     def _open(self, settings: MeshSettings, step: float, until: float) -> PastSource:
         return PastSource(settings, self._collector, step, until - time.monotonic())
-
-
-def _time(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

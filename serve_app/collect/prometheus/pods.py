@@ -16,18 +16,17 @@ two exporters describe differently fails a whole query.
   sets, CronJobs, deployment configs; any other controller is the workload itself, and so is a pod without one.
 """
 
+import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from model.snapshot import IntArray
-from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
-from serve_app.collect.prometheus.kubernetes import CONTROLLER, NO_OWNER, WORKLOAD, ServiceMapping, with_owner
+from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.kubernetes import CONTROLLER, NO_OWNER, with_owner
 from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 
 # The parts of these keys that other queries share are next to each other, so that they can be cut out.
 POD = ("pod", "namespace")
@@ -134,9 +133,6 @@ USAGE_QUERIES = {
 }
 
 
-IndexOf = Callable[[tuple[str, ...]], KeyIndex]
-
-
 @dataclass(frozen=True, slots=True)
 class PodCoverage:
     """Which pods, workloads and services of a cluster belong together.
@@ -165,156 +161,119 @@ class Pods:
         known: columns of :data:`POD_QUERIES` and :data:`USAGE_QUERIES`, by role; ``owners`` is required.
     """
 
-    def __init__(self, known: Mapping[str, Column], index_of: IndexOf, window_seconds: float) -> None:
-        self._known, self._index_of = known, index_of
-        self._pods, self._workloads = index_of(POD), index_of(WORKLOAD)
-        self._pod_of = index_of(CONTAINER).part(1, None, self._pods)  # of each container
+    def __init__(self, known: Mapping[str, Column], window_seconds: float) -> None:
+        self._known = known
         owners = known[OWNERS]
-        oldest = owners.values.max(initial=0.0) - GONE_WINDOWS * window_seconds
-        order = np.argsort(owners.values, kind="stable")  # the last owner of a pod is the one that counts
-        rows = owners.numbers[order[owners.values[order] >= oldest]]
-        pods = owners.index.part(0, 2, self._pods)[rows]
-        tops = self._top_owners(owners.index.part(1, 4, index_of(OWNER))[rows])
-        self._workload_of = np.full(len(self._pods), -1)  # of each pod; -1: unknown, or the pod is gone
-        self._workload_of[pods] = tops
-        self._runs = self._workload_of >= 0
-        if ENDED in known:
-            self._runs[known[ENDED].numbers] = False
+        oldest = max(owners.values(), default=0.0) - GONE_WINDOWS * window_seconds
+        parents = {key[:3]: key[3] for key in known.get(PARENTS, ())}
+        # The last owner of a pod is the one that counts.
+        self._workload_of = {
+            key[:2]: _top_owner(key[1:], parents)
+            for key, at in sorted(owners.items(), key=lambda row: row[1])
+            if at >= oldest
+        }
+        self._running = self._workload_of.keys() - known.get(ENDED, {}).keys()
         self._measured = {
             resource: self._usage_and_capacity(resource)
             for resource in RESOURCES
             if {f"{resource}_{amount}" for amount in ("usage", "limits", "requests")} <= known.keys()
         }
 
-    def _top_owners(self, owners: IntArray) -> IntArray:
-        """Numbers of the workloads of these controllers."""
-        keys = self._index_of(OWNER).keys
-        parents = {key[:3]: key[3] for key in self._known[PARENTS].keys} if PARENTS in self._known else {}
-        distinct, place = np.unique(owners, return_inverse=True)
-        tops = (_top_owner(keys[owner], parents) for owner in distinct.tolist())
-        return np.array([self._workloads.number_of(top) for top in tops], np.int64)[place]
-
-    def utilisation(self, resource: str, serving: ServiceMapping) -> Column | None:
+    def utilisation(self, resource: str, serving: WorkloadServices) -> Column | None:
         """The used share of ``cpu`` or ``memory`` by service, over the pods of its workloads; None if unknown."""
         if resource not in self._measured:
             return None
-        used, capacity = self._measured[resource]
-        known = self._runs & (capacity > 0)
-        by_workload = [
-            np.bincount(self._workload_of[known], of_pods[known], len(self._workloads)) for of_pods in (used, capacity)
-        ]
-        workloads, services = serving.pairs()
-        totals = [np.bincount(services, amount[workloads], len(serving.services)) for amount in by_workload]
-        present = np.flatnonzero(totals[1])
-        return Column(serving.services, present, totals[0][present] / totals[1][present])
+        totals: dict[Key, tuple[float, float]] = {}
+        for pod, (used, capacity) in self._measured[resource].items():
+            if pod in self._running and capacity > 0:
+                for service in services_of(self._workload_of[pod], serving):
+                    before = totals.get(service, (0.0, 0.0))
+                    totals[service] = before[0] + used, before[1] + capacity
+        return {service: used / capacity for service, (used, capacity) in totals.items()}
 
-    def _usage_and_capacity(self, resource: str) -> tuple[Numbers, Numbers]:
-        """``[P]`` usage of each pod, and ``[P]`` what it may use; 0 if either is unknown."""
-        containers = self._index_of(CONTAINER)
-        everyone = np.arange(len(containers))
-        used, limit, request = (
-            self._known[f"{resource}_{amount}"].align(containers, everyone)
-            for amount in ("usage", "limits", "requests")
-        )
-        runs, limited, requested = np.isfinite(used), limit > 0, request > 0
-        bounded = limited | requested
-        by_requests = self._any(bounded & ~limited)[self._pod_of]
-        bound = np.where(by_requests & requested, request, limit)
-        measured = self._any(runs & bounded)
-        capacity = np.where(measured, self._sum(bound, bounded), 0.0)
-        used_of_capacity, used_of_node = self._sum(used, runs & bounded), self._sum(used, runs)
-        node = self._node_sizes(resource)
-        share = np.divide(used_of_capacity, capacity, out=np.zeros_like(capacity), where=measured)
-        by_node = self._any(runs & ~bounded) & (node > 0) & (used_of_node >= share * node)
-        return np.where(by_node, used_of_node, used_of_capacity), np.where(by_node, node, capacity)
-
-    def _sum(self, values: Numbers, of: NDArray[np.bool_]) -> Numbers:
-        """``[P]`` sum over the containers of each pod."""
-        return np.bincount(self._pod_of[of], values[of], len(self._workload_of)).astype(np.float64)
-
-    def _any(self, of: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """``[P]`` whether it holds for a container of the pod."""
-        return np.bincount(self._pod_of[of], minlength=len(self._workload_of)) > 0
-
-    def _node_sizes(self, resource: str) -> Numbers:
-        """``[P]`` what the node of each pod has for pods; NaN if unknown."""
-        sizes = np.full(len(self._workload_of), np.nan)
-        allocatable = self._known.get(f"{resource}_allocatable")
-        if NODES in self._known and allocatable is not None:
-            pods, nodes = self._pods_on_nodes()
-            sizes[pods] = allocatable.align(self._index_of(NODE), nodes)
-        return sizes
-
-    def _pods_on_nodes(self) -> tuple[IntArray, IntArray]:
-        placed = self._known[NODES]
-        pods = placed.index.part(0, 2, self._pods)[placed.numbers]
-        nodes = placed.index.part(2, 3, self._index_of(NODE))[placed.numbers]
-        owned = pods < len(self._workload_of)  # pods that became known later have no owner
-        return pods[owned], nodes[owned]
+    def _usage_and_capacity(self, resource: str) -> dict[Key, tuple[float, float]]:
+        """Usage of each pod, and what it may use; 0 if either is unknown."""
+        amounts = [self._known[f"{resource}_{amount}"] for amount in ("usage", "limits", "requests")]
+        pods: dict[Key, list[_Container]] = defaultdict(list)
+        for key in dict.fromkeys(key for column in amounts for key in column):
+            pods[key[1:]].append(_Container(*(column.get(key, math.nan) for column in amounts)))
+        allocatable = self._known.get(f"{resource}_allocatable", {})
+        nodes = {key[:2]: allocatable.get(key[2:], math.nan) for key in self._known.get(NODES, ())}
+        return {pod: _usage_and_capacity(its, nodes.get(pod, math.nan)) for pod, its in pods.items()}
 
     def cordoned_workloads(self) -> frozenset[Key] | None:
         """Workloads with pods on cordoned nodes; None if unknown."""
         if not {NODES, CORDONED} <= self._known.keys():
             return None
-        pods, nodes = self._pods_on_nodes()
-        cordoned = self._known[CORDONED].align(self._index_of(NODE), nodes)
-        workloads = self._workload_of[pods[np.isfinite(cordoned)]]
-        return frozenset(self._workloads.keys[i] for i in np.unique(workloads[workloads >= 0]).tolist())
+        cordoned = self._known[CORDONED]
+        pods = (key[:2] for key in self._known[NODES] if key[2:] in cordoned)
+        return frozenset(self._workload_of[pod] for pod in pods if pod in self._workload_of)
 
-    def by_workload(self, column: Column, combine: np.ufunc) -> Column:
+    def by_workload(self, column: Column, combine: Callable[[float, float], float]) -> Column:
         """Combine the values of pods that have the same workload.
 
         Args:
             column: keys end with pod and namespace.
-            combine: for example ``np.add``.
 
         Returns:
             Values by namespace, workload and the other parts of the keys.
         """
-        others = len(column.index.keys[0]) - len(POD) if len(column.index) else 0
-        pods = column.index.part(others, None, self._pods)[column.numbers]
-        workloads = np.append(self._workload_of, -1)[np.minimum(pods, len(self._workload_of))]
-        usable = (workloads >= 0) & np.isfinite(column.values)
-        if not usable.any():
-            return Column.create({})
-        rest = KeyIndex()
-        rests = np.array([rest.number_of(column.index.keys[i][:others]) for i in column.numbers[usable].tolist()])
-        codes = workloads[usable] * len(rest) + rests
-        order = np.argsort(codes, kind="stable")
-        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-        values = combine.reduceat(column.values[usable][order], starts)
-        ends = [divmod(code, len(rest)) for code in codes[order][starts].tolist()]
-        keys = [(*self._workloads.keys[workload], *rest.keys[other]) for workload, other in ends]
-        return Column.create(dict(zip(keys, values.tolist(), strict=True)))
+        found: Column = {}
+        for (*others, pod, namespace), value in column.items():
+            workload = self._workload_of.get((pod, namespace))
+            if workload is not None and math.isfinite(value):
+                key = (*workload, *others)
+                found[key] = combine(found[key], value) if key in found else value
+        return found
 
-    def coverage(self, services: Collection[Key], serving: ServiceMapping) -> PodCoverage:
+    def coverage(self, services: Collection[Key], serving: WorkloadServices) -> PodCoverage:
         """Compare with the services of a snapshot."""
-        used = np.zeros(len(self._workload_of), bool)
-        for resource in RESOURCES:
-            if column := self._known.get(f"{resource}_usage"):
-                used[self._pod_of[column.numbers]] = True
-        measured = np.any([capacity > 0 for _, capacity in self._measured.values()], axis=0)
-        workloads, of_services = serving.pairs()
-        in_mesh = np.zeros(len(serving.services), bool)
-        in_mesh[[serving.services.number_of(key) for key in services if key in serving.services.numbers]] = True
-        running = np.zeros(len(self._workloads), bool)
-        running[self._workload_of[self._runs]] = True
-        serves = np.zeros(len(self._workloads), bool)
-        serves[workloads[in_mesh[of_services]]] = True
-        covered = np.zeros(len(serving.services), bool)
-        covered[of_services[running[workloads]]] = True
-        namespaces = {namespace for namespace, *_ in services}
-        others = [self._workloads.keys[i] for i in np.flatnonzero(running & ~serves).tolist()]
+        used = {key[1:] for resource in RESOURCES for key in self._known.get(f"{resource}_usage", ())}
+        measured = {pod for its in self._measured.values() for pod, (_, capacity) in its.items() if capacity > 0}
+        running = {self._workload_of[pod] for pod in self._running}
+        served = {workload: services_of(workload, serving) for workload in running}
+        mesh, namespaces = set(services), {namespace for namespace, *_ in services}
+        others = [workload for workload, its in served.items() if mesh.isdisjoint(its)]
         unmatched = sorted("/".join(key) for key in others if key[0] in namespaces)
-        without = np.flatnonzero(in_mesh & ~covered).tolist()
         return PodCoverage(
-            pods=int(self._runs.sum()),
-            without_owner=int((used & (self._workload_of < 0)).sum()),
-            without_capacity=int((used & self._runs & ~measured).sum()),
+            pods=len(self._running),
+            without_owner=len(used - self._workload_of.keys()),
+            without_capacity=len((used & self._running) - measured),
             unmatched_workloads=tuple(unmatched),
             workloads_elsewhere=len(others) - len(unmatched),
-            services_without_pods=tuple(sorted("/".join(serving.services.keys[i]) for i in without)),
+            services_without_pods=tuple(sorted(map("/".join, mesh.difference(*served.values())))),
         )
+
+
+class _Container(NamedTuple):
+    """Amounts of one resource; NaN if unknown."""
+
+    used: float
+    limit: float
+    request: float
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.limit > 0 or self.request > 0
+
+
+def _usage_and_capacity(containers: Sequence[_Container], node: float) -> tuple[float, float]:
+    """Usage of a pod, and what it may use; 0 if either is unknown.
+
+    Args:
+        node: what its node has for pods.
+    """
+    running = [one for one in containers if math.isfinite(one.used)]
+    bounded = [one for one in containers if one.is_bounded]
+    by_requests = any(not one.limit > 0 for one in bounded)
+    capacity = sum(one.request if by_requests and one.request > 0 else one.limit for one in bounded)
+    of_bounded, of_all = sum(one.used for one in running if one.is_bounded), sum(one.used for one in running)
+    if not any(one.is_bounded for one in running):
+        capacity = 0.0
+    share = of_bounded / capacity if capacity else 0.0
+    if any(not one.is_bounded for one in running) and node > 0 and of_all >= share * node:
+        return of_all, node
+    return of_bounded, capacity
 
 
 def _top_owner(owner: Key, parents: Mapping[Key, str]) -> Key:

@@ -35,24 +35,23 @@ class Match:
 
     Attributes:
         values: allowed values by label; literal, never patterns.
-        lacking: labels of ``values`` that no series of a metric has, by metric. Such a label would leave nothing of
-            the metric, so it does not restrict it.
+        allows_none: whether a series may lack a label: exporters beside a mesh often have no label of its cluster.
     """
 
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lacking: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    allows_none: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.values)
 
-    def matchers(self, metric: str = "") -> str:
-        """Matchers for a metric, each with a comma behind it: ``cluster="prod",``. Empty without a restriction."""
-        without = self.lacking.get(metric, frozenset())
-        return "".join(_matcher(label, values) for label, values in self.values.items() if label not in without)
+    def matchers(self) -> str:
+        """Matchers, each with a comma behind it: ``cluster="prod",``. Empty without a restriction."""
+        none = ("",) if self.allows_none else ()
+        return "".join(_matcher(label, tuple(dict.fromkeys((*of, *none)))) for label, of in self.values.items())
 
     def apply(self, promql: str) -> str:
-        """Replace each ``$match`` with the matchers of its selector's metric. Rates include the series that fit but for
-        labels that were not filled."""
+        """Replace each ``$match`` with the matchers. Rates include the series that fit but for labels that were not
+        filled."""
         late = [label for label in self.values if label in _FILLED_LATE]
         if late:
             kinds = [self, *map(self._unfilled, dict.fromkeys([*((label,) for label in late), tuple(late)]))]
@@ -65,7 +64,6 @@ class Match:
         return replace(self, values={**of_callers, **self.values, **dict.fromkeys(labels, (LATE,))})
 
     def _restrict(self, promql: str) -> str:
-        promql = _MATCHED.sub(lambda found: f"{found[1] or ''}{{{self.matchers(found[1] or '')}", promql)
         promql = promql.replace("$match ", self.matchers()).replace("$match", self.matchers())
         return promql.replace("{}", "")
 

@@ -1,11 +1,11 @@
-"""Remarks for people on how the series of a mesh arrive."""
+"""What a survey found, in sentences for people: how the series of a mesh arrive, and where they come from."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from model.names import list_first
-from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Clusters, Part, ServerPair
+from serve_app.collect.base import Remark
+from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Part, Split
 from serve_app.collect.prometheus.groups import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.survey import Survey, make_plan
@@ -15,52 +15,31 @@ MESH, CONTAINERS = "the mesh", "containers"
 ALMOST_ALL = 0.95  # share of the services that counts as the whole mesh
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """Something unusual about the series of a mesh.
-
-    Attributes:
-        subject: what it is about: ``scrapes``, ``lag``, ``clusters``, ``replicas``, ``jobs`` or ``match``.
-        found: what was found.
-        remedy: what it costs and what to do; empty if nothing needs to be done.
-        setting: the line of `tagae.toml` that fixes it; empty if no setting does.
-        of: the series that it is about, ``the mesh`` or ``containers``; empty: all.
-    """
-
-    subject: str
-    found: str
-    remedy: str = ""
-    setting: str = ""
-    of: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.found}; {self.remedy}" if self.remedy else self.found
-
-
 def remark(survey: Survey | None, options: QueryOptions) -> tuple[Remark, ...]:
-    """Remarks on unusual properties of the series of a mesh; none without a survey."""
+    """What a survey found, usual or not; nothing without a survey."""
     if survey is None:
         return ()
     plan, given = make_plan(options, survey), options.window_seconds
     return (
         *_scrapes(survey.mesh, plan.window_seconds, given, MESH),
         *_scrapes(survey.containers, plan.container_window_seconds, given, CONTAINERS),
+        *_newest(survey),
         *_lag(survey, options),
-        *_clusters(survey.clusters),
-        *_container_clusters(survey),
+        *_clusters(survey),
         *_replicas(survey.replicas),
         *_jobs(survey.same_jobs),
-        *_match(survey, options.cluster_label),
+        *_match(survey),
     )
 
 
-def explain_empty(why: str, remarks: Iterable[Remark]) -> str:
-    """Why a snapshot has no services, with what is known about its series."""
-    return "; ".join([why, *(str(one) for one in remarks if one.subject in ("scrapes", "lag", "match"))])
+def _usual(subject: str, found: str) -> Remark:
+    return Remark(subject, found, is_usual=True)
 
 
 def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator[Remark]:
     if found.interval_seconds is None:
+        if found.newest_seconds is not None:
+            yield _usual("scrapes", f"{of}: not known yet, its series are too young")
         return
     slow = "".join(
         f", {part.services} of them ({f'job {part.job}, ' if part.job else ''}{_example(part)}) every "
@@ -75,7 +54,6 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
             f"{scraped}: their rates are over {window:g} s",
             "a shorter scrape_interval gives faster alerts"
             + (f"; recording rules must be written with window_seconds = {window:g}" if of == MESH else ""),
-            of=of,
         )
     longest = max([found.interval_seconds, *(part.interval_seconds for part in found.slow)])
     if window < ENOUGH_SCRAPES * longest:
@@ -85,12 +63,20 @@ def _scrapes(found: Freshness, window: float, given: float, of: str) -> Iterator
             f"set window_seconds = {SCRAPES_PER_WINDOW * longest:g}, or scrape_interval to "
             f"{window / SCRAPES_PER_WINDOW:g} s",
             f"window_seconds = {SCRAPES_PER_WINDOW * longest:g}",
-            of,
         )
+    elif window <= given:
+        yield _usual("scrapes", f"{of}: every {found.interval_seconds:g} s")
 
 
 def _example(part: ScrapedPart) -> str:
     return part.example if part.services == 1 else f"such as {part.example}"
+
+
+def _newest(survey: Survey) -> Iterator[Remark]:
+    arriving = ((MESH, survey.mesh), (CONTAINERS, survey.containers))
+    ages = [f"{of}: {one.newest_seconds:.0f} s old" for of, one in arriving if one.newest_seconds is not None]
+    if ages:
+        yield _usual("newest sample", "; ".join(ages))
 
 
 def _lag(survey: Survey, options: QueryOptions) -> Iterator[Remark]:
@@ -110,7 +96,17 @@ def _lag(survey: Survey, options: QueryOptions) -> Iterator[Remark]:
         yield Remark("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)
 
 
-def _clusters(found: Clusters | None) -> Iterator[Remark]:
+def _clusters(survey: Survey) -> Iterator[Remark]:
+    found = survey.clusters
+    if survey.container_clusters:
+        label, count = survey.container_clusters
+        yield Remark(
+            "clusters",
+            f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
+            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added up",
+        )
+    elif found is None:
+        yield _usual("clusters", "one")
     if found is None:
         return
     seen = f"{len(found.parts)} clusters in this Prometheus ({_list_parts(found.parts, found.label)})"
@@ -143,20 +139,14 @@ def _clusters(found: Clusters | None) -> Iterator[Remark]:
             f"cluster_label = {_toml(found.label)}: no series of the mesh has this label",
             "correct cluster_label, or remove it",
         )
+    else:
+        yield _usual("clusters", f"{len(found.parts)}, by the label {found.label}; read: {', '.join(found.read)}")
 
 
-def _container_clusters(survey: Survey) -> Iterator[Remark]:
-    if survey.container_clusters:
-        label, count = survey.container_clusters
-        yield Remark(
-            "clusters",
-            f"containers of {count} clusters in this Prometheus, but the series of the mesh have no label {label}",
-            f"set match = {{{label} = ...}} for this mesh: CPU and memory of workloads with the same name are added up",
-        )
-
-
-def _replicas(found: ServerPair | None) -> Iterator[Remark]:
-    if found:
+def _replicas(found: Split | None) -> Iterator[Remark]:
+    if found is None:
+        yield _usual("replicas", "no series of two Prometheus servers")
+    else:
         yield Remark(
             "replicas",
             f"{len(found.parts)} Prometheus servers scrape the same targets ({_list_parts(found.parts, found.label)}): "
@@ -177,7 +167,7 @@ def _jobs(same: Sequence[str]) -> Iterator[Remark]:
         )
 
 
-def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
+def _match(survey: Survey) -> Iterator[Remark]:
     for label, values in survey.unmatched.items():
         yield Remark(
             "match",
@@ -186,23 +176,6 @@ def _match(survey: Survey, cluster_label: str) -> Iterator[Remark]:
         )
     for label in survey.absent:
         yield Remark("match", f"match: no series of the mesh has the label {label}, so it is not used", "remove it")
-    without: dict[str, list[str]] = {}
-    for metric, labels in sorted(survey.match.lacking.items()):
-        for label in labels - set(survey.absent):
-            without.setdefault(label, []).append(metric)
-    for label, metrics in without.items():
-        yield Remark(
-            "match",
-            f"{list_first(metrics, MAX_NAMED)} have no series with {label} of this mesh, so all of their series count",
-            f"add the label {label} to them where they are scraped",
-        )
-    if survey.unlabelled:
-        yield Remark(
-            "match",
-            f"{list_first(survey.unlabelled, MAX_NAMED)} do not have the label {cluster_label}, so they belong to no "
-            "service",
-            f"add the label {cluster_label} to them where they are scraped",
-        )
 
 
 def _list_parts(parts: Sequence[Part], label: str) -> str:

@@ -8,7 +8,7 @@ A reply may say that a part of it is missing. Then the query counts as failed:
 | Thanos | a warning for each store that did not answer (partial response) |
 | Cortex | a warning, "query result may contain partial data" |
 | VictoriaMetrics | ``"isPartial": true`` |
-| M3, Chronosphere | warnings and the headers ``M3-Results-Limited`` and ``M3-Returned-Data-Limited`` |
+| M3, Chronosphere | a warning |
 
 Since version 2.48, Prometheus also sends hints about the query in the same list. They begin with "PromQL info" or
 "PromQL warning", and later versions send the former in a list of their own, ``infos``. Stores that use its engine send
@@ -16,7 +16,7 @@ the same texts. A warning that is not a known hint counts as a sign of a missing
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import urljoin, urlsplit
 
@@ -26,7 +26,6 @@ import requests
 API_PATH = "/api/v1"
 QUERY_PATH = f"{API_PATH}/query"
 MAX_DETAIL = 300  # characters of a failure's description
-RESULTS_LIMITED, DATA_LIMITED = "M3-Results-Limited", "M3-Returned-Data-Limited"
 _SEARCHED = 1 << 16  # bytes of a body in which a message is looked for
 
 Failure = Literal[
@@ -125,7 +124,7 @@ class StoreReply(requests.Response):
             raise QueryFailed("unreadable", f"expected a {kind}, got {found!r}")
         warnings = tuple(filter(None, body.warnings or ()))
         said = (*warnings, *filter(None, body.infos or ()))
-        missing = missing_parts(warnings, self.headers, is_partial=bool(body.isPartial), harmless=self.harmless)
+        missing = missing_parts(warnings, is_partial=bool(body.isPartial), harmless=self.harmless)
         if missing:
             raise QueryFailed("incomplete", "; ".join(missing)[:MAX_DETAIL], warnings=said)
         result = Result(one for one in data.result or () if one is not None)
@@ -162,10 +161,6 @@ _CUT = re.compile(
 )
 
 
-class _Limited(msgspec.Struct, rename="pascal"):
-    limited: bool = False
-
-
 def is_hint(warning: str) -> bool:
     """Whether a warning is a remark about the query, and not about the answer."""
     if re.match(r"PromQL (info|warning)\b", warning):  # may quote any name of a metric
@@ -173,34 +168,16 @@ def is_hint(warning: str) -> bool:
     return bool(_HINTS.search(warning)) and not _CUT.search(warning)
 
 
-def missing_parts(
-    warnings: Sequence[str], headers: Mapping[str, str], *, is_partial: bool, harmless: Sequence[str] = ()
-) -> tuple[str, ...]:
+def missing_parts(warnings: Sequence[str], *, is_partial: bool, harmless: Sequence[str] = ()) -> tuple[str, ...]:
     """A store's statements about missing parts of its answer; empty if the answer is complete.
 
     Args:
-        headers: of the reply; names in any case.
         harmless: texts; a statement that contains one of them does not count.
     """
     said = [warning for warning in warnings if not is_hint(warning)]
     if is_partial:
         said.append("isPartial: true")
-    limited = headers.get(RESULTS_LIMITED, "")
-    if limited and not is_hint(limited):
-        said.append(f"{RESULTS_LIMITED}: {limited}")
-    if _is_limited(headers.get(DATA_LIMITED, "")):
-        said.append(f"{DATA_LIMITED}: {headers[DATA_LIMITED]}")
     return tuple(dict.fromkeys(one for one in said if not any(text in one for text in harmless)))
-
-
-def _is_limited(header: str) -> bool:
-    """Whether ``M3-Returned-Data-Limited``, which M3 sends with complete answers too, says that data were cut."""
-    if not header:
-        return False
-    try:
-        return msgspec.json.decode(header, type=_Limited).limited
-    except msgspec.MsgspecError:
-        return True
 
 
 class _Message(msgspec.Struct):

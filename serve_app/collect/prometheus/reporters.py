@@ -10,14 +10,11 @@ of a destination whose requests a waypoint reports, is this waypoint, and its ca
 requests on to an external service is left out like this, too.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 
-import numpy as np
-
-from model.snapshot import BoolArray, IntArray
-from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.service_names import NO_SERVICE
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
@@ -27,137 +24,66 @@ QUANTILES = ("p50", "p99")
 WAYPOINT, DESTINATION = "waypoint", "destination"  # reporters
 
 Columns = Mapping[str, Column]  # by role
+_ByReporter = dict[Key, dict[str, float]]  # by the names of a row, and by reporter
 
 
-@dataclass(slots=True)
-class RowJoiner:
-    """Joins the rows of services, or of calls, between polls.
+def join_rows(columns: Columns, reporters: tuple[str, ...], names: Mapping[Key, Key]) -> dict[str, Column]:
+    """Columns of services, or of calls, with one row for each.
 
     Args:
-        raw: keys of the columns: names, and behind them the reporter if ``reporters`` are given.
-        parts: number of names in a key.
+        columns: by role; ``requests`` is required. Keys have the names, and behind them the reporter if ``reporters``
+            are given.
         reporters: the preferred one first. Others count after these.
+        names: to show for the names of a key.
     """
+    if not reporters and all(key == name for key, name in names.items()):
+        return dict(columns)
+    parts = len(next(iter(names), ()))
+    shown: dict[Key, tuple[Key, str]] = {}
+    for column in columns.values():
+        for key in column.keys() - shown.keys():
+            shown[key] = names[key[:parts]], key[parts] if reporters else ""
+    order = dict.fromkeys((*reporters, *(reporter for _, reporter in shown.values())))
+    requests = _sums(columns["requests"], shown)
+    best = {name: _best(of, order) for name, of in requests.items()}
+    left_out = _calls_of_waypoints(requests, reporters) if parts == 4 else set()
 
-    raw: KeyIndex
-    parts: int
-    reporters: tuple[str, ...] = ()
-    index: KeyIndex = field(default_factory=KeyIndex)  # names without the reporter, before and after renaming
-    _reporter_index: KeyIndex = field(default_factory=KeyIndex)
-    _renamed: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    _version: int = -1
-    _seen: int = 0  # keys whose services were named
+    def join(role: str, column: Column) -> Column:
+        if role in QUANTILES:
+            values = _quantiles(role, column, columns["requests"], shown, requests)
+        else:
+            values = _sums(column, shown)
+        usual = next(iter(order), "")
+        return {
+            name: _largest(of.values()) if role in LARGEST else of.get(best.get(name, usual), math.nan)
+            for name, of in values.items()
+            if name not in left_out and NO_SERVICE not in (name[:2], name[2:])
+        }
 
-    def __post_init__(self) -> None:
-        if not self.reporters:
-            self.index = self.raw
-        for reporter in self.reporters:
-            self._reporter_index.number_of((reporter,))
+    return {role: join(role, column) for role, column in columns.items()}
 
-    def new_services(self) -> Iterator[Key]:
-        """The services of the keys that are new since the last time."""
-        self._names()  # adds them
-        for key in self.index.keys[self._seen :]:
-            yield from (key[begin : begin + 2] for begin in range(0, self.parts, 2))
-        self._seen = len(self.index)
 
-    @property
-    def is_renamed(self) -> BoolArray:
-        """``[K]`` which keys of ``index`` have another name now, and are the name of no other key."""
-        found: BoolArray = self._renamed != np.arange(len(self._renamed))
-        found[self._renamed] = False
-        return found
+def _best(by_reporter: Mapping[str, float], order: Iterable[str]) -> str:
+    """The preferred reporter that sees nearly all requests; the first one if no requests are known."""
+    most = _largest(by_reporter.values())
+    seen = [one for one in order if by_reporter.get(one, math.nan) >= NEARLY_ALL * most]
+    return (seen or list(order))[0]
 
-    def names(self, column: Column) -> IntArray:
-        """``[R]`` number of each row's names in ``index``, before renaming."""
-        return self._names()[column.numbers]
 
-    def join(self, columns: Columns, rename: Callable[[Key], Key], version: int) -> dict[str, Column]:
-        """Columns with one row for each key of ``index``.
+def _largest(values: Iterable[float]) -> float:
+    return max((value for value in values if not math.isnan(value)), default=math.nan)
 
-        Args:
-            columns: by role; ``requests`` is required.
-            rename: returns the names to show for the names of a key.
-            version: changes whenever ``rename`` does.
-        """
-        renamed = self._rename(rename, version)
-        is_renamed = bool((renamed != np.arange(len(renamed))).any())
-        if not (self.reporters or is_renamed):
-            return dict(columns)
-        numbers = self._names()
-        reporter = self._reporters()
-        rows = {role: (reporter[one.numbers], renamed[numbers[one.numbers]]) for role, one in columns.items()}
-        shape = max(len(self._reporter_index), 1), len(self.index)
-        requests = _sums(columns["requests"].values, rows["requests"], shape)
-        most = np.fmax.reduce(requests, axis=0)
-        with np.errstate(invalid="ignore"):
-            first = (requests >= NEARLY_ALL * most).argmax(axis=0)  # not a number compares as False
 
-        left_out = self._calls_of_waypoints(requests)
-        if (no_service := self.index.numbers.get(self._no_service)) is not None:
-            left_out.append(no_service)
-
-        def join_rows(role: str, column: Column) -> Column:
-            if role in LARGEST:
-                values = np.fmax.reduce(_sums(column.values, rows[role], shape), axis=0)
-            elif role in QUANTILES:
-                weight = columns["requests"].align(column.index, column.numbers)
-                values = _quantiles(role, column.values, rows[role], weight, requests)[first, np.arange(shape[1])]
-            else:
-                values = _sums(column.values, rows[role], shape)[first, np.arange(shape[1])]
-            present = np.zeros(shape[1], bool)
-            present[rows[role][1]] = True
-            present[left_out] = False
-            found = np.flatnonzero(present)
-            return Column(self.index, found, values[found])
-
-        return {role: join_rows(role, column) for role, column in columns.items()}
-
-    def _calls_of_waypoints(self, requests: Numbers) -> list[int]:
-        """Numbers of the keys whose caller is a waypoint; ``requests`` are ``[reporters, keys]``."""
-        if self.parts != 4 or not {WAYPOINT, DESTINATION} <= set(self.reporters):
-            return []
-        with np.errstate(invalid="ignore"):
-            seen = requests > 0
-        at_the_end = self.reporters.index(DESTINATION)
-        others = np.delete(seen, at_the_end, axis=0).any(axis=0)
-        behind = seen[self.reporters.index(WAYPOINT)]
-        alone = seen[at_the_end] & ~others
-        if not (behind.any() and alone.any()):
-            return []
-        keys = self.index.keys
-        passed = {keys[i][2:] for i in np.flatnonzero(behind).tolist()}
-        known = {keys[i][2:] for i in np.flatnonzero(seen.any(axis=0)).tolist()}
-        known |= {keys[i][:2] for i in np.flatnonzero(others).tolist()}
-        return [i for i in np.flatnonzero(alone).tolist() if keys[i][2:] in passed and keys[i][:2] not in known]
-
-    def _names(self) -> IntArray:
-        if not self.reporters:
-            return np.arange(len(self.raw))
-        return self.raw.part(0, self.parts, self.index)
-
-    def _reporters(self) -> IntArray:
-        if not self.reporters:
-            return np.zeros(len(self.raw), np.int64)
-        return self.raw.part(self.parts, self.parts + 1, self._reporter_index)
-
-    def _rename(self, rename: Callable[[Key], Key], version: int) -> IntArray:
-        """``[len(index)]`` number of the names to show."""
-        self._names()  # adds the keys that are new
-        if version != self._version:
-            self._renamed, self._version = np.empty(0, np.int64), version
-        while len(self._renamed) < len(self.index):  # new names are added behind
-            names = map(rename, self.index.keys[len(self._renamed) :])
-            new = [
-                self.index.number_of(self._no_service if NO_SERVICE in (name[:2], name[2:]) else name) for name in names
-            ]
-            self._renamed = np.append(self._renamed, np.array(new, np.int64))
-        return self._renamed
-
-    @property
-    def _no_service(self) -> Key:
-        """The key of rows that belong to no service."""
-        return NO_SERVICE * (self.parts // 2)
+def _calls_of_waypoints(requests: _ByReporter, reporters: tuple[str, ...]) -> set[Key]:
+    """Calls whose caller is a waypoint."""
+    if not {WAYPOINT, DESTINATION} <= set(reporters):
+        return set()
+    seen = {name: {reporter for reporter, rate in of.items() if rate > 0} for name, of in requests.items()}
+    passed = {name[2:] for name, by in seen.items() if WAYPOINT in by}
+    known = {name[2:] for name, by in seen.items() if by} | {
+        name[:2] for name, by in seen.items() if by - {DESTINATION}
+    }
+    return {name for name, by in seen.items() if by == {DESTINATION} and name[2:] in passed and name[:2] not in known}
 
 
 def without_relayed(requests: Column, services: Column, relays: Collection[Key]) -> Column:
@@ -167,40 +93,32 @@ def without_relayed(requests: Column, services: Column, relays: Collection[Key])
     Args:
         services: requests of the services that are measured themselves.
     """
-    if not relays:
-        return requests
-    source, destination = (requests.index.part(begin, begin + 2, services.index) for begin in (0, 2))
-    source, destination = source[requests.numbers], destination[requests.numbers]
-    is_relay = np.fromiter((key in relays for key in services.index.keys), bool, len(services.index))
-    is_passed = np.zeros(len(services.index), bool)
-    is_passed[destination[~is_relay[source]]] = True
-    is_passed[services.numbers] = False
-    kept = ~(is_relay[source] & is_passed[destination])
-    return Column(requests.index, requests.numbers[kept], requests.values[kept])
+    passed = {key[2:] for key in requests if key[:2] not in relays} - services.keys()
+    return {key: rate for key, rate in requests.items() if key[:2] not in relays or key[2:] not in passed}
 
 
-def _sums(values: Numbers, rows: tuple[IntArray, IntArray], shape: tuple[int, int]) -> Numbers:
-    """``[reporters, keys]`` sums of rows; NaN where there is none."""
-    known = np.isfinite(values)
-    place = (rows[0] * shape[1] + rows[1])[known]
-    size = shape[0] * shape[1]
-    sums = np.bincount(place, values[known], size).astype(np.float64)
-    sums[np.bincount(place, minlength=size) == 0] = np.nan
-    return sums.reshape(shape)
+def _sums(column: Column, shown: Mapping[Key, tuple[Key, str]]) -> _ByReporter:
+    """Sums of rows; NaN where nothing is known."""
+    sums: _ByReporter = defaultdict(dict)
+    for key, value in column.items():
+        name, reporter = shown[key]
+        before = sums[name].get(reporter, math.nan)
+        sums[name][reporter] = before if math.isnan(value) else value if math.isnan(before) else before + value
+    return sums
 
 
 def _quantiles(
-    role: str, values: Numbers, rows: tuple[IntArray, IntArray], weight: Numbers, requests: Numbers
-) -> Numbers:
-    """``[reporters, keys]`` quantiles. Where several rows become one, the row with most requests gives the p50, and the
-    slowest row with a notable share of the requests the p99."""
-    table = np.full(requests.shape, np.nan)
-    weight = np.where(np.isfinite(weight), weight, -1.0)
-    known = np.isfinite(values)
-    if role != "p50":
-        with np.errstate(invalid="ignore"):
-            known &= ~(weight < MIN_SHARE * requests[rows])
-    order = np.flatnonzero(known)
-    order = order[np.argsort((weight if role == "p50" else values)[order], kind="stable")]
-    table[rows[0][order], rows[1][order]] = values[order]  # the last one stays
-    return table
+    role: str, column: Column, weights: Column, shown: Mapping[Key, tuple[Key, str]], requests: _ByReporter
+) -> _ByReporter:
+    """Quantiles. Where several rows become one, the row with most requests gives the p50, and the slowest row with a
+    notable share of the requests the p99."""
+    found: dict[Key, dict[str, tuple[float, float]]] = defaultdict(dict)  # rank and value
+    for key, value in column.items():
+        name, reporter = shown[key]
+        weight = weights.get(key, math.nan)
+        weight = -1.0 if math.isnan(weight) else weight
+        is_part = role == "p50" or not weight < MIN_SHARE * requests.get(name, {}).get(reporter, math.nan)
+        rank = math.nan if math.isnan(value) or not is_part else weight if role == "p50" else value
+        best = found[name].get(reporter, (-math.inf, math.nan))
+        found[name][reporter] = (rank, value) if rank >= best[0] else best
+    return {name: {reporter: value for reporter, (_, value) in of.items()} for name, of in found.items()}

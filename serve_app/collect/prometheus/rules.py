@@ -103,13 +103,25 @@ def render_rules(
     for name, dialect in dialects.items():
         lines += [f"  - name: tagae-{name}", f"    interval: {_duration(interval_seconds)}", "    rules:"]
         for rule in recording_rules(dialect, interval_seconds, window_seconds, match).rules:
-            lines += [f"      - record: {rule.record}", f"        expr: |-\n          {rule.expr}"]
-            if labels:
-                lines += [
-                    "        labels:",
-                    *(f"          {name}: {json.dumps(value)}" for name, value in labels.items()),
-                ]
+            lines += rule_lines(f"record: {rule.record}", rule.expr, labels=labels)
     return "\n".join(lines) + "\n"
+
+
+def rule_lines(name: str, expr: str, more: str = "", **tables: Mapping[str, str]) -> list[str]:
+    """The lines of one rule (YAML).
+
+    Args:
+        name: ``record: NAME`` or ``alert: NAME``.
+        more: a further line; empty: none.
+        tables: such as ``labels``; empty ones are left out.
+    """
+    lines = [f"      - {name}", "        expr: |-", *(f"          {line}" for line in expr.splitlines())]
+    lines += [f"        {more}"] if more else []
+    for table, values in tables.items():
+        if values:
+            pairs = (f"          {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+            lines += [f"        {table}:", *pairs]
+    return lines
 
 
 def _recorded_queries(

@@ -31,18 +31,15 @@ class ServiceNames:
 
     Attributes:
         unnamed: names that belong to no workload, such as ``unknown``.
-        version: rises whenever a name changes.
     """
 
     unnamed: frozenset[str] = frozenset()
-    version: int = 0
     _requests: dict[Key, dict[Key, float]] = field(default_factory=dict)  # by workload, then by its Service
     _services: set[Key] = field(default_factory=set)
     _workloads: dict[Key, set[Key]] = field(default_factory=dict)  # by caller
     _names: dict[Key, Key] = field(default_factory=dict)  # given so far, by caller
     _seen: dict[Key, None] = field(default_factory=dict)  # services with a namespace
     _by_name: dict[str, set[Key]] = field(default_factory=dict)  # the same
-    _awaited: set[str] = field(default_factory=set)  # names of services whose labels were not filled
 
     def see(self, services: Iterable[Key]) -> None:
         """Learn which services there are. Those whose labels were not filled may be one of them."""
@@ -51,8 +48,6 @@ class ServiceNames:
                 continue
             self._seen[key] = None
             self._by_name.setdefault(key[1], set()).add(key)
-            if key[1] in self._awaited:
-                self.version += 1
         while len(self._seen) > MAX_WORKLOADS:
             oldest = next(iter(self._seen))
             del self._seen[oldest]
@@ -67,7 +62,6 @@ class ServiceNames:
         if LATE not in service[0] or service[1] == LATE or LATE not in (place := _place(service)):
             return service
         name, _, rest = service[1].partition(".")
-        self._awaited |= {service[1], name}
         fitting = [one for one in self._by_name.get(service[1], ()) if _fits(place, _place(one))]
         if rest and not fitting:  # a host: `cart.shop`
             place = place[0], rest.partition(".")[0]
@@ -94,11 +88,9 @@ class ServiceNames:
 
     def add_served(self, serves: Column) -> None:
         """Learn which workload serves which Service: keys of both, joined, and its requests so far."""
-        for key, count in zip(serves.keys, serves.values.tolist(), strict=True):
+        for key, count in serves.items():
             if key[1] not in self.unnamed:
-                if key[2:4] not in self._services:
-                    self._services.add(key[2:4])
-                    self.version += 1
+                self._services.add(key[2:4])
                 counts = self._requests.setdefault(key[:2], {})
                 # A restart resets the counter, but not which Service is the main one.
                 counts[key[2:4]] = max(counts.get(key[2:4], 0.0), count if np.isfinite(count) else 0.0)
@@ -136,9 +128,7 @@ class ServiceNames:
 
     def _rename(self) -> None:
         for caller, name in self._names.items():
-            if (chosen := self._choose(caller, name)) != name:
-                self._names[caller] = chosen
-                self.version += 1
+            self._names[caller] = self._choose(caller, name)
 
     def _choose(self, caller: Key, present: Key) -> Key:
         if caller[1] in self.unnamed:

@@ -1,7 +1,7 @@
 """Signals from cAdvisor, kube-state-metrics, kubelets, exporters of brokers and the mesh in the same Prometheus.
 
-Few meshes have all of these series, so the collector looks for them now and then, and queries only those that exist.
-Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
+Few meshes have all of these series; a query for series that do not exist costs nearly nothing. Signals of pods are by
+pod; :class:`~serve_app.collect.prometheus.pods.Pods` knows their workloads.
 
 - CPU throttling is the share of the CPU periods of a service's most throttled container, over all of its pods: a
   busy pod has more CPU periods than an idle one, so it counts more; a sidecar that is not throttled hides nothing.
@@ -12,6 +12,7 @@ Signals of pods are by pod; :class:`~serve_app.collect.prometheus.pods.Pods` kno
 - Requests on which callers gave up are not failures of the service. The proxies of some meshes tell them apart.
 """
 
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from model.snapshot import LARGEST_VALUE, Signal, SignalKind
 from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.pods import POD, RUNNING, Pods
 from serve_app.collect.prometheus.query import Query
-from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
 
 PODS, DISK, QUEUES = "pods", "disk", "queues"  # roles of the queries
 QUEUE = ("queue",)
@@ -32,17 +33,6 @@ MIN_CANCELLED = 0.01  # share of requests that is sent
 FEW_CANCELLED = 3.0  # requests in the rate window, below which callers gave up by chance
 LONGEST_SINCE = 600.0  # s that a query of events looks back after failures
 
-# What is looked for, by source: a series that exists if the source does.
-THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
-VOLUMES, NODES = "volumes", "nodes"
-SOURCES = {
-    THROTTLING: "container_cpu_cfs_periods_total{$match}",
-    RESTARTS: "kube_pod_container_status_restarts_total{$match}",
-    OOM_EVENTS: "container_oom_events_total{$match}",
-    PENDING: 'kube_pod_status_phase{$match phase="Pending"}',
-    VOLUMES: "kubelet_volume_stats_capacity_bytes{$match}",
-    NODES: 'kube_node_status_condition{$match condition="DiskPressure"}',
-}
 # Depth of queues by broker: the series, and its label with the name of the queue or of the consumer group. Prometheus'
 # own plugin for RabbitMQ has queues only in its detailed series.
 BROKERS = {
@@ -54,6 +44,18 @@ BROKERS = {
     "jetstream": ("jetstream_consumer_num_pending", "consumer_name"),
 }
 
+# What the doctor looks for, by source: a series that exists if the source does.
+THROTTLING, RESTARTS, OOM_EVENTS, PENDING = "throttling", "restarts", "oom_events", "pending"
+VOLUMES, NODES = "volumes", "nodes"
+SOURCES = {
+    **{name: f"{series}{{$match}}" for name, (series, _) in BROKERS.items()},
+    THROTTLING: "container_cpu_cfs_periods_total{$match}",
+    RESTARTS: "kube_pod_container_status_restarts_total{$match}",
+    OOM_EVENTS: "container_oom_events_total{$match}",
+    PENDING: 'kube_pod_status_phase{$match phase="Pending"}',
+    VOLUMES: "kubelet_volume_stats_capacity_bytes{$match}",
+    NODES: 'kube_node_status_condition{$match condition="DiskPressure"}',
+}
 # Parts of the query of pods; the label `signal` has the name of the part.
 _THROTTLED, _PERIODS, _RESTARTED, _KILLED, _OOM, _PENDING = (
     "throttled", "periods", "restarted", "killed", "oom_events", "pending",
@@ -89,17 +91,13 @@ def _rate(counter: str) -> str:
 
 _RESTARTS = _increase("kube_pod_container_status_restarts_total{$match}")
 _OOM_KILLED = 'kube_pod_container_status_last_terminated_reason{$match reason="OOMKilled"} > 0'
-_POD_PARTS: dict[str, dict[str, str]] = {  # by source
-    THROTTLING: {
-        _THROTTLED: _rate("container_cpu_cfs_throttled_periods_total"),
-        _PERIODS: _rate("container_cpu_cfs_periods_total"),
-    },
-    RESTARTS: {
-        _RESTARTED: _RESTARTS,
-        _KILLED: f"({_RESTARTS}) and on (namespace, pod, container) ({_OOM_KILLED})",
-    },
-    OOM_EVENTS: {_OOM: _increase(f"container_oom_events_total{{$match {RUNNING}}}")},
-    PENDING: {_PENDING: 'max by (namespace, pod) (kube_pod_status_phase{$match phase="Pending"}) > 0'},
+_POD_PARTS = {
+    _THROTTLED: _rate("container_cpu_cfs_throttled_periods_total"),
+    _PERIODS: _rate("container_cpu_cfs_periods_total"),
+    _RESTARTED: _RESTARTS,
+    _KILLED: f"({_RESTARTS}) and on (namespace, pod, container) ({_OOM_KILLED})",
+    _OOM: _increase(f"container_oom_events_total{{$match {RUNNING}}}"),
+    _PENDING: 'max by (namespace, pod) (kube_pod_status_phase{$match phase="Pending"}) > 0',
 }
 _VOLUME = (
     "kube_pod_spec_volumes_persistentvolumeclaims_info{$match}"
@@ -123,38 +121,32 @@ def _by(operation: str, labels: Sequence[str], parts: Collection[str]) -> str:
     return f"{operation} by ({', '.join(labels)}) ({' or '.join(parts)})"
 
 
-def search_query() -> Query:
-    """The query that finds sources: a sample for each that exists, with its name in the label ``queue``."""
-    series = {**SOURCES, **{name: f"{one}{{$match}}" for name, (one, _) in BROKERS.items()}}
-    found = (f'label_replace(group({one}), "queue", "{name}", "queue", "")' for name, one in series.items())
-    return Query(" or ".join(found), QUEUE, joined_by="max")
-
-
-def signal_queries(found: Collection[str], queues: Queues) -> dict[str, Query]:
-    """The queries for the sources that exist, by role."""
+def signal_queries(queues: Queues) -> dict[str, Query]:
+    """The queries by role."""
     pods = [
         _label(f"({query})" if name != _PENDING else _label(f"({query})", "container", "pod"), "signal", name)
-        for source, parts in _POD_PARTS.items()
-        if source in found
-        for name, query in parts.items()
+        for name, query in _POD_PARTS.items()
     ]
-    disk = [_label(f"({query})", "signal", source) for source, query in _DISK_PARTS.items() if source in found]
-    depth = [
-        f'label_replace({series}{{$match {label}!=""}}, "queue", "$1", "{label}", "(.*)")'
-        for name, (series, label) in BROKERS.items()
-        if name in found
-    ]
-    by_queue = [f"sum by (queue) ({one})" for one in (*depth, *((queues.promql,) if queues.promql else ()))]
+    disk = [_label(f"({query})", "signal", name) for name, query in _DISK_PARTS.items()]
+    depth = [f'label_replace({_depth(*one)}, "queue", "$1", "{one[1]}", "(.*)")' for one in BROKERS.values()]
+    by_queue = [f"sum by (queue) ({one})" for one in (*depth, *filter(None, [queues.promql]))]
     return {
-        **({PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY, is_verbatim=True)} if pods else {}),
-        **({DISK: Query(_by("max", POD, disk), POD, joined_by="max")} if disk else {}),
-        **({QUEUES: Query(" or ".join(by_queue), QUEUE, is_verbatim=True)} if by_queue else {}),
+        PODS: Query(_by("sum", _POD_KEY, pods), _POD_KEY, is_verbatim=True),
+        DISK: Query(_by("max", POD, disk), POD, joined_by="max"),
+        QUEUES: Query(" or ".join(by_queue), QUEUE, is_verbatim=True),
     }
+
+
+def _depth(series: str, label: str) -> str:
+    """The matched series of a broker. If there are none, all: a label may have another meaning there, such as the
+    cluster of brokers."""
+    matched, every = f'{series}{{$match {label}!=""}}', f'{series}{{{label}!=""}}'
+    return f"({matched} or ({every} unless on () {matched}))"
 
 
 def by_workload(columns: Mapping[str, Column], pods: Pods | None) -> dict[str, Column]:
     """Signals of pods as signals of their workloads. Without ``pods`` they are unknown."""
-    combined = {PODS: np.add, DISK: np.maximum}
+    combined: dict[str, Callable[[float, float], float]] = {PODS: operator.add, DISK: max}
     others = {role: column for role, column in columns.items() if role not in combined}
     if pods is None:
         return others
@@ -178,15 +170,15 @@ def read_signals(
     """
     known = set(services)
 
-    def services_of(workload: Key) -> list[Key]:
-        return [service for service in workload_services.get(workload, [workload]) if service in known]
+    def known_services(workload: Key) -> list[Key]:
+        return [service for service in services_of(workload, workload_services) if service in known]
 
     found: dict[tuple[SignalKind, Key], float] = {}
     if PODS in columns:
-        found |= _signals_of_pods(columns[PODS], services_of)
+        found |= _signals_of_pods(columns[PODS], known_services)
     if DISK in columns:
         for workload, share in _finite(columns[DISK]):
-            for mounting in services_of(workload):
+            for mounting in known_services(workload):
                 key = SignalKind.DISK_PRESSURE, mounting
                 found[key] = max(found.get(key, 0.0), min(share, 1.0))
     unmapped = []
@@ -224,13 +216,13 @@ def read_cancellations(
 
 
 def _signals_of_pods(
-    pods: Column, services_of: Callable[[Key], list[Key]]
+    pods: Column, known_services: Callable[[Key], list[Key]]
 ) -> Iterator[tuple[tuple[SignalKind, Key], float]]:
     """Yield the signals of services from the sums of their workloads' containers."""
     containers: dict[tuple[Key, str], list[float]] = defaultdict(lambda: [0.0, 0.0])  # throttled, all periods
     counts: dict[tuple[str, Key], float] = defaultdict(float)
     for (namespace, workload, container, signal), value in _finite(pods):
-        for service in services_of((namespace, workload)):
+        for service in known_services((namespace, workload)):
             if signal in (_THROTTLED, _PERIODS):
                 containers[service, container][signal == _PERIODS] += value
             else:
@@ -253,7 +245,7 @@ def _signals_of_pods(
 
 
 def _finite(column: Column) -> Iterator[tuple[Key, float]]:
-    for key, value in zip(column.keys, column.values.tolist(), strict=True):
+    for key, value in column.items():
         if np.isfinite(value):
             yield key, value
 

@@ -18,7 +18,7 @@ from model.snapshot import (
     Signal,
 )
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.service_labels import NAMELESS
 
 Columns = Mapping[str, Column]  # by role
@@ -58,33 +58,30 @@ def assemble(
     Raises:
         InvalidSnapshot: if there is no service.
     """
-    index = services["requests"].index  # services that are known from calls only are added
-    requested = calls["requests"]
-    ends = [requested.index.part(begin, begin + 2, index)[requested.numbers] for begin in (0, 2)]
-    inside = np.fromiter((key[1] not in external and key not in NAMELESS for key in index.keys), bool, len(index))
-    made = inside[ends[0]]  # by a service
-    source, destination = (end[made] for end in ends)
-    numbers, rates = requested.numbers[made], requested.values[made]
-    exists = np.zeros(len(index), bool)
-    for numbers_of_some in (services["requests"].numbers, source, destination):
-        exists[numbers_of_some] = True
-    present, row_of = np.flatnonzero(exists), np.cumsum(exists) - 1
+    made = sorted(
+        key
+        for key in calls["requests"]
+        if key[1] not in external and key[:2] not in NAMELESS  # by a service
+    )
+    keys = sorted({*services["requests"], *(key[:2] for key in made), *(key[2:] for key in made)})
+    row_of = {key: row for row, key in enumerate(keys)}
+    source, destination = (np.array([row_of[key[begin : begin + 2]] for key in made], np.int64) for begin in (0, 2))
 
     def service_values(role: str) -> Numbers:
-        return _align(services.get(role), index, present)
+        return _values(services.get(role), keys)
 
     def call_values(role: str) -> Numbers:
-        return _align(calls.get(role), requested.index, numbers)
+        return _values(calls.get(role), made)
 
-    nodes = np.full((len(present), len(NODE_METRICS)), np.nan)
-    edges = np.full((len(numbers), len(EDGE_METRICS)), np.nan)
-    edges[:, EdgeMetric.REQUESTS_PER_SECOND] = rates
+    nodes = np.full((len(keys), len(NODE_METRICS)), np.nan)
+    edges = np.full((len(made), len(EDGE_METRICS)), np.nan)
+    rates = edges[:, EdgeMetric.REQUESTS_PER_SECOND] = call_values("requests")
     edges[:, EdgeMetric.ERROR_RATE] = _share(call_values("failures"), rates, "failures" in calls)
     for call_metric, role in _CALL_ROLES.items():
         edges[:, call_metric] = call_values(role)
     requests = service_values("requests")
     failing = _share(service_values("failures"), requests, "failures" in services)
-    called, failed = _callers_view(row_of[destination], edges, len(present))
+    called, failed = _callers_view(destination, edges, len(keys))
     nodes[:, NodeMetric.REQUEST_RATE] = np.where(np.isnan(requests), called, requests)
     nodes[:, NodeMetric.ERROR_RATE] = np.fmax(failing, failed)
     for metric, role in _SERVICE_ROLES.items():
@@ -92,10 +89,9 @@ def assemble(
     nodes[:, _UTILIZATION] = np.minimum(nodes[:, _UTILIZATION], 1)  # usage can exceed the limit for a moment
     in_use = service_values("connections")
     nodes[:, NodeMetric.ACTIVE_CONNECTIONS] = np.where(np.isnan(in_use), service_values("in_flight"), in_use)
-    keys = [index.keys[i] for i in present.tolist()]
     return MeshSnapshot.create(
         node_ids=["/".join(key) for key in keys],
-        edge_index=np.stack([row_of[source], row_of[destination]]),
+        edge_index=np.stack([source, destination]),
         node_features=_clean(nodes),
         edge_features=_clean_calls(edges),
         observed_at=observed_at,
@@ -117,9 +113,10 @@ def _clean_calls(edges: Numbers) -> Numbers:
     return cleaned
 
 
-def _align(column: Column | None, index: KeyIndex, numbers: IntArray) -> Numbers:
-    """:meth:`Column.align`; NaN without a column."""
-    return np.full(len(numbers), np.nan) if column is None else column.align(index, numbers)
+def _values(column: Column | None, keys: Sequence[Key]) -> Numbers:
+    """``[len(keys)]`` values of a column; NaN for what it does not have."""
+    known = column or {}
+    return np.array([known.get(key, np.nan) for key in keys], np.float64)
 
 
 def _share(failures: Numbers, requests: Numbers, is_known: bool) -> Numbers:

@@ -1,42 +1,24 @@
 """An infrequent survey of the series of a mesh: how they are scraped, how late they are, where they come from.
 
-What it finds decides how the mesh is polled: rate window, matchers, age of the newest snapshot. Each part is a handful
-of queries every ten minutes, whose answers are as long as the list of services.
+What it finds decides how the mesh is polled: rate window, matchers, age of the newest snapshot. It is a handful of
+queries every ten minutes, whose answers are as long as the list of services.
 """
 
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from serve_app.collect.prometheus import clusters as origins
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
-from serve_app.collect.prometheus.clusters import (
-    DESTINATION_CLUSTER,
-    MIN_DOUBLED,
-    SOURCE_CLUSTER,
-    Clusters,
-    ServerPair,
-    agree,
-    are_connected,
-    calls_between_query,
-    doubled_queries,
-    find_clusters,
-    find_replicas,
-    fits,
-    jobs_with_same_rates,
-    parts_by,
-    restrict,
-    varying_labels,
-)
+from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, SOURCE_CLUSTER, Split, fits, restrict
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
+    FACTS,
     JOB,
-    LONG,
-    NEWEST,
     REPLICA_LABELS,
     REQUESTS,
-    SHORT,
     Clock,
     Freshness,
     SeriesGroup,
@@ -45,16 +27,15 @@ from serve_app.collect.prometheus.groups import (
     label_values,
     measure,
     read_groups,
-    some_of_each_part,
-    weigh,
 )
+from serve_app.collect.prometheus.native import count_buckets, count_native
+from serve_app.collect.prometheus.pods import USAGE_QUERIES
 from serve_app.collect.prometheus.query import (
     EVERYTHING,
+    Dialect,
     Match,
     Query,
     QueryOptions,
-    escape,
-    matched_metrics,
     range_selectors,
 )
 from serve_app.collect.service_labels import LATE
@@ -63,29 +44,9 @@ AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
 LIVE_SECONDS = 900.0  # older instants are a past period, whose data are all there
 STEADY_SECONDS = 30.0  # by which a constant lag varies
-OF_KUBERNETES = ("kube_", "container_")  # begin the names of metrics of kube-state-metrics and cAdvisor
+BESIDE = ("container_cpu_usage_seconds_total", "kube_pod_owner")  # exist in nearly every cluster
 WHOLE = 0.5  # share of the services from which a lag counts at once
-
-
-@dataclass(frozen=True, slots=True)
-class SurveyedQueries:
-    """The queries whose series are surveyed.
-
-    Attributes:
-        services, calls: requests of the mesh.
-        containers: CPU of containers, which has a scrape job of its own.
-        others: further queries with ``$match``.
-        signals: finds the sources of signals; a sample for each, with its name in the label ``queue``.
-        buckets, native: number of histograms of either form; None: none are read.
-    """
-
-    services: Query
-    calls: Query
-    containers: Query
-    others: Sequence[Query]
-    signals: Query
-    buckets: Query | None
-    native: Query
+CONTAINERS = replace(USAGE_QUERIES["cpu_usage"], labels=("namespace",))  # have a scrape job of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +61,11 @@ class Survey:
         replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
         same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the clusters of containers, where the mesh has no such label.
-        match: matchers of the series that are read.
+        match: matchers of the mesh's series that are read.
+        others: matchers of the series of Kubernetes and of exporters.
         absent: labels of the setting ``match`` that no series of the mesh has; they are not used.
-        unlabelled: metrics of which no series has the label of the setting ``cluster_label``.
         unmatched: labels of the setting ``match`` whose values no series of the mesh has, with the values that exist.
         lag_seconds: by how much data are late, so that newer snapshots would be incomplete.
-        signal_sources: sources of signals that exist; None: unknown.
         is_native: whether histograms are native ones; None: unknown.
         is_certain: whether the next look may wait.
     """
@@ -113,16 +73,15 @@ class Survey:
     at: datetime
     mesh: Freshness = field(default_factory=Freshness)
     containers: Freshness = field(default_factory=Freshness)
-    clusters: Clusters | None = None
-    replicas: ServerPair | None = None
+    clusters: Split | None = None
+    replicas: Split | None = None
     same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
+    others: Match = EVERYTHING
     absent: tuple[str, ...] = ()
-    unlabelled: tuple[str, ...] = ()
     unmatched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lag_seconds: float = 0.0
-    signal_sources: frozenset[str] | None = None
     is_native: bool | None = None
     is_certain: bool = False
 
@@ -132,13 +91,15 @@ class Plan:
     """How a mesh is polled: as the settings want it, and as its series need it.
 
     Attributes:
-        match: matchers of all queries.
+        match: matchers of the mesh's series.
+        others: matchers of the series of Kubernetes and of exporters.
         window_seconds: rate window of the mesh.
         container_window_seconds: rate window of containers, which have scrape jobs of their own.
         behind_seconds: how old the newest snapshot should be because data arrive late; 0: as in the settings.
     """
 
     match: Match
+    others: Match
     window_seconds: float
     container_window_seconds: float
     behind_seconds: float = 0.0
@@ -148,10 +109,11 @@ def make_plan(options: QueryOptions, survey: Survey | None) -> Plan:
     """The plan of a mesh; without a survey, as in the settings."""
     given = options.window_seconds
     if survey is None:
-        return Plan(options.match, given, given)
+        return Plan(options.match, replace(options.match, allows_none=True), given, given)
     windows = [follow(given, one) if options.follows_scrapes else given for one in (survey.mesh, survey.containers)]
     is_later = survey.lag_seconds and options.follows_lag
-    return Plan(survey.match, windows[0], windows[1], options.behind_seconds + survey.lag_seconds if is_later else 0.0)
+    behind = options.behind_seconds + survey.lag_seconds if is_later else 0.0
+    return Plan(survey.match, survey.others, windows[0], windows[1], behind)
 
 
 class Surveyor:
@@ -170,14 +132,19 @@ class Surveyor:
         self.survey: Survey | None = None
         self.plan = make_plan(options, None)
 
-    def update(self, queries: SurveyedQueries, at: datetime) -> bool:
-        """Look at the series if it is time. Returns whether the plan is another one now."""
+    def update(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
+        """Look at the series if it is time. Returns whether the plan is another one now.
+
+        Args:
+            dialect: of the mesh, in the form in use.
+            classic: the same with queries for buckets.
+        """
         known = self.survey is not None and self.survey.is_certain
         soon = min(SOON_SECONDS * 2**self._failures, AGAIN_SECONDS)  # a Prometheus under load is left alone
-        changed = self.look(queries, at, AGAIN_SECONDS if known else soon)
-        return self._watch_servers(queries, at) or changed
+        changed = self.look(dialect, classic, at, AGAIN_SECONDS if known else soon)
+        return self._watch_servers(dialect, classic, at) or changed
 
-    def look(self, queries: SurveyedQueries, at: datetime, apart: float = SOON_SECONDS) -> bool:
+    def look(self, dialect: Dialect, classic: Dialect, at: datetime, apart: float = SOON_SECONDS) -> bool:
         """Look at the series unless the last time was less than ``apart`` s ago. Returns whether the plan is another
         one now.
 
@@ -189,7 +156,7 @@ class Surveyor:
         self._looked_at = at
         now = self._clock()
         try:
-            survey = self._survey(queries, _newest(at, now), self.survey, is_live=_is_live(at, now))
+            survey = self._survey(dialect, classic, _newest(at, now), is_live=_is_live(at, now))
         except _QueryFailed:
             self._failures += 1
             return False
@@ -202,70 +169,58 @@ class Surveyor:
         """Start again, for other queries."""
         self.survey, self._looked_at = None, None
 
-    def _watch_servers(self, queries: SurveyedQueries, at: datetime) -> bool:
+    def _watch_servers(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
         """Read the other Prometheus of a pair as soon as the data of the one that is read stop, before rates fall."""
         replicas = self.survey.replicas if self.survey else None
         if replicas is None or self._looked_at == at:
             return False
         newest = " or ".join(
             f"max by ({replicas.label}) (timestamp({self._match.apply(one)}))"
-            for one in range_selectors(queries.services.promql)
+            for one in range_selectors(dialect.services["requests"].promql)
         )
         # Data stop now before they stop in snapshots.
         asked = self._prometheus.ask({"newest": newest}, _newest(at, self._clock()), self._within)
         samples = asked["newest"].samples
         servers = [one.get(replicas.label, "") for one in label_values(samples, (replicas.label,))]
-        return replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True))) and self.look(
-            queries, at, 0.0
-        )
+        have_stopped = replicas.have_stopped(dict(zip(servers, samples.values.tolist(), strict=True)))
+        return have_stopped and self.look(dialect, classic, at, 0.0)
 
     @property
     def _within(self) -> float:
         """Deadline of each round of queries, s."""
         return self._options.within_seconds / 2
 
-    def _survey(self, queries: SurveyedQueries, at: datetime, before: Survey | None, *, is_live: bool) -> Survey:
-        match = self._match
-        groups = self._groups(queries, match, at)
+    def _survey(self, dialect: Dialect, classic: Dialect, at: datetime, *, is_live: bool) -> Survey:
+        match, requests, before = self._match, dialect.services["requests"], self.survey
+        groups = self._groups(requests, match, at)
         absent: tuple[str, ...] = ()
         unmatched: dict[str, tuple[str, ...]] = {}
-        if match and not groups.services:
-            absent, unmatched = self._why_unmatched(queries.services, at)
+        if match and not groups:
+            absent, unmatched = self._why_unmatched(requests, at)
             if absent:
                 match = Match({label: values for label, values in match.values.items() if label not in absent})
-                groups = self._groups(queries, match, at)
-        clusters, replicas = self._origins(queries, match, groups.services, at, before)
-        whole = restrict(self._match, clusters, replicas)
-        lacking, nowhere = self._lacking(queries, whole, groups.services, at)
-        if mistaken := nowhere & set(absent):  # a typing error: no metric has the label
-            absent = tuple(label for label in absent if label not in mistaken)
-            unmatched |= dict.fromkeys(mistaken, ())
-            lacking = {name: labels - mistaken for name, labels in lacking.items()}
-        of_mesh = dict.fromkeys(_metrics(queries.services, queries.calls), frozenset(absent))
-        chosen, whole = restrict(match, clusters, replicas), Match(whole.values, {**lacking, **of_mesh})
-        sources = self._find_signals(queries.signals, whole, at, before)
-
-        def arrival(of: Iterable[SeriesGroup]) -> Freshness:
-            return measure([group for group in of if fits(group, chosen)], at.timestamp(), self._options.behind_seconds)
-
-        mesh = arrival((*groups.services, *groups.calls))
+                groups = self._groups(requests, match, at)
+        containers = self._groups(CONTAINERS, EVERYTHING, at)
+        clusters, replicas = self._origins(dialect, match, groups, at, before)
+        chosen = restrict(match, clusters, replicas)
+        read, of_pods = ([group for group in some if fits(group, chosen)] for some in (groups, containers))
+        mesh, of_containers = (measure(some, at.timestamp(), self._options.behind_seconds) for some in (read, of_pods))
         lag = _lag(mesh, before) if is_live else 0.0
         return Survey(
             at,
             mesh,
-            arrival(groups.containers),
+            of_containers,
             clusters,
             replicas,
-            () if JOB in match.values else jobs_with_same_rates(one for one in groups.services if fits(one, chosen)),
-            None if clusters or self._match else _clusters_of(groups.containers),
-            whole,
+            () if JOB in match.values else origins.jobs_with_same_rates(read),
+            None if clusters or self._match else _clusters_of(containers),
+            chosen,
+            replace(restrict(self._match, clusters, replicas), allows_none=True),
             absent,
-            tuple(name for name, labels in lacking.items() if self._cluster_label in labels),
             unmatched,
             lag,
-            sources,
-            self._find_form(queries, whole, at, before),
-            sources is not None and _is_certain(queries, mesh, lag, is_live=is_live),
+            self._find_form(classic, chosen, at, before),
+            _is_certain(requests, mesh, lag, is_live=is_live),
         )
 
     def _ask(self, queries: Mapping[str, str], at: datetime) -> dict[str, QueryAnswer]:
@@ -279,41 +234,15 @@ class Surveyor:
             raise _QueryFailed
         return answers
 
-    def _groups(self, queries: SurveyedQueries, match: Match, at: datetime) -> "_Groups":
-        kinds = {
-            "services": (queries.services, match),
-            "calls": (queries.calls, match),
-            "containers": (queries.containers, EVERYTHING),
-        }
-        answers: dict[str, dict[str, QueryAnswer]] = {kind: {} for kind in kinds}
-
-        def ask(fact: str, matches: Mapping[str, Match]) -> None:
-            texts = {kind: group_query(kinds[kind][0], one, fact) for kind, one in matches.items()}
-            asked = self._ask({kind: text for kind, text in texts.items() if text}, at)
-            for kind, answer in asked.items():
-                answers[kind][fact] = answer
-
-        def read() -> dict[str, list[SeriesGroup]]:
-            return {kind: read_groups(query, answers[kind]) for kind, (query, _) in kinds.items()}
-
-        ask(NEWEST, {kind: of_kind for kind, (_, of_kind) in kinds.items()})
-        found = read()
-        some = {
-            kind: some_of_each_part(query, found[kind], of_kind)
-            for kind, (query, of_kind) in kinds.items()
-            if found[kind]
-        }
-        ask(LONG, some)
-        young = {kind: some[kind] for kind in some if not len(answers[kind][LONG].samples)}
-        ask(SHORT, young)
-        ask(REQUESTS, {"services": match})
-        found = read()
-        for groups in found.values():
-            weigh(groups)
-        return _Groups(found["services"], found["calls"], found["containers"])
+    def _groups(self, query: Query, match: Match, at: datetime) -> list[SeriesGroup]:
+        """The groups of a query's series; containers have no requests."""
+        facts = [fact for fact in FACTS if query is not CONTAINERS or fact != REQUESTS]
+        texts = {fact: group_query(query, match, fact) for fact in facts}
+        return read_groups(query, self._ask({fact: text for fact, text in texts.items() if text}, at))
 
     def _why_unmatched(self, query: Query, at: datetime) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """The labels of the setting that no series of the mesh has, and the values of the others."""
+        """The labels of the setting that only series beside the mesh have, and the values of the others. A label that
+        no series has is a typing error: it has no values."""
         labels = tuple(self._match.values)
         selectors = [EVERYTHING.apply(one) for one in range_selectors(query.promql)]
         if not selectors:
@@ -323,111 +252,64 @@ class Surveyor:
         if not rows:
             return (), {}
         values = {label: tuple(sorted({row[label] for row in rows if label in row})) for label in labels}
-        absent = tuple(label for label in labels if not values[label])
+        elsewhere = {
+            label: " or ".join(f'count({name}{{{label}!=""}})' for name in BESIDE)
+            for label in labels
+            if not values[label]
+        }
+        found = self._ask(elsewhere, at)
+        absent = tuple(label for label in elsewhere if len(found[label].samples))
         return absent, {
-            label: there for label, there in values.items() if there and not set(there) & set(self._match.values[label])
+            label: there
+            for label, there in values.items()
+            if label not in absent and not set(there) & set(self._match.values[label])
         }
 
     def _origins(
-        self,
-        queries: SurveyedQueries,
-        match: Match,
-        groups: Sequence[SeriesGroup],
-        at: datetime,
-        before: Survey | None,
-    ) -> tuple[Clusters | None, ServerPair | None]:
+        self, dialect: Dialect, match: Match, groups: Sequence[SeriesGroup], at: datetime, before: Survey | None
+    ) -> tuple[Split | None, Split | None]:
         """The clusters and the servers whose series are read."""
         cluster_labels = [label for label in CLUSTER_LABELS if label not in match.values]
-        servers = varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
-        questions = doubled_queries(queries.services, match, servers) if servers else {}
-        if varying_labels(groups, cluster_labels):
-            questions["calls"] = calls_between_query(queries.calls, match)
+        servers = origins.varying_labels(groups, (label for label in REPLICA_LABELS if label not in match.values))
+        questions = origins.doubled_queries(dialect.services["requests"], match, servers) if servers else {}
+        if origins.varying_labels(groups, cluster_labels):
+            questions["calls"] = origins.calls_between_query(dialect.calls["requests"], match)
         answers = self._ask(questions, at)
-        replicas: ServerPair | None = None
-        if servers and _share(answers["doubled"], answers["distinct"]) >= MIN_DOUBLED:
+        replicas: Split | None = None
+        if servers and _share(answers["doubled"], answers["distinct"]) >= origins.MIN_DOUBLED:
             label = servers[0]
-            if agree(groups, label):
-                replicas = find_replicas(groups, label, before.replicas if before else None)
+            if origins.agree(groups, label):
+                replicas = origins.find_replicas(groups, label, before.replicas if before else None)
             else:  # the same names with other traffic: the label tells clusters apart
                 cluster_labels.append(label)
         once = [
             group
             for group in groups
-            if fits(group, restrict(EVERYTHING, None, replicas)) and LATE not in group.origin.values()
+            if fits(group, restrict(EVERYTHING, replicas)) and LATE not in group.origin.values()
         ]
         if self._cluster_label:
-            parts = parts_by(once, self._cluster_label)
-            return Clusters(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas
-        connected = "calls" in answers and are_connected(
+            parts = origins.parts_by(once, self._cluster_label)
+            return Split(self._cluster_label, parts, tuple(part.value for part in parts), "named"), replicas
+        connected = "calls" in answers and origins.are_connected(
             label_values(answers["calls"].samples, (SOURCE_CLUSTER, DESTINATION_CLUSTER))
         )
         known = before.clusters if before else None
-        return find_clusters(once, cluster_labels, connected=connected, before=known), replicas
+        return origins.find_clusters(once, cluster_labels, connected=connected, before=known), replicas
 
-    def _find_signals(self, query: Query, match: Match, at: datetime, before: Survey | None) -> frozenset[str] | None:
-        """The sources of signals that exist; if the query failed, those that were known."""
-        answer = self._prometheus.ask({"signals": query.at(0, match=match)}, at, self._within)["signals"]
-        if answer.failed:
-            return before.signal_sources if before else None
-        return frozenset(one.get("queue", "") for one in label_values(answer.samples, ("queue",)))
-
-    def _find_form(self, queries: SurveyedQueries, match: Match, at: datetime, before: Survey | None) -> bool | None:
+    def _find_form(self, classic: Dialect, match: Match, at: datetime, before: Survey | None) -> bool | None:
         """Whether the mesh has native histograms, and no buckets. Where both exist, buckets are read."""
-        known = before.is_native if before else None
-        for query, is_native in ((queries.buckets, False), (queries.native, True)):
-            if query is None:
-                return None
-            answer = self._prometheus.ask({"histograms": query.at(0, match=match)}, at, self._within)["histograms"]
-            if len(answer.samples):
-                return is_native
-            if answer.failed and not is_native:
-                return known
-        return known
-
-    def _lacking(
-        self, queries: SurveyedQueries, match: Match, groups: Sequence[SeriesGroup], at: datetime
-    ) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
-        """Matched labels without a known value in any series of a metric, by metric other than the mesh's; and labels
-        without a known value in any of these metrics.
-
-        An exporter's own label of the same name, such as a Kafka cluster, has other values. Metrics of Kubernetes have
-        no such labels of their own: if some have a value that is matched, the others are values of other meshes, also
-        of a metric that this mesh does not have.
-        """
-        labels = tuple(dict.fromkeys((*match.values, *((self._cluster_label,) if self._cluster_label else ()))))
-        mesh = set(_metrics(queries.services, queries.calls))
-        metrics = [name for name in _metrics(queries.containers, *queries.others, queries.signals) if name not in mesh]
-        if not labels or not metrics:
-            return {}, frozenset(labels)
-        pattern = escape("|".join(metrics))
-        text = f'group by (__name__, {", ".join(labels)}) ({{__name__=~"{pattern}"}})'
-        rows = label_values(self._ask({"labels": text}, at)["labels"].samples, ("__name__", *labels))
-        known = {
-            label: {*match.values.get(label, ()), *(group.origin.get(label, "") for group in groups)} - {""}
-            for label in labels
-        }
-        for label in (one for one in match.values if one not in REPLICA_LABELS):
-            of_kubernetes = {row.get(label, "") for row in rows if row.get("__name__", "").startswith(OF_KUBERNETES)}
-            if of_kubernetes & set(match.values[label]):
-                known[label] |= of_kubernetes - {""}
-        by_metric: dict[str, list[dict[str, str]]] = {}
-        for row in rows:
-            if (name := row.get("__name__")) is not None:
-                by_metric.setdefault(name, []).append(row)
-        lacking = {name: _lacked(its, known, match) for name, its in by_metric.items()}
-        nowhere = frozenset(labels).intersection(*lacking.values())
-        return {name: without for name, without in lacking.items() if without}, nowhere
+        known, buckets = before.is_native if before else None, count_buckets(classic)
+        if buckets is None:
+            return None
+        answer = self._prometheus.ask({"buckets": buckets.at(0, match=match)}, at, self._within)["buckets"]
+        if len(answer.samples) or answer.failed:
+            return known if answer.failed else False
+        text = count_native(classic).at(0, match=match)
+        return True if len(self._prometheus.ask({"native": text}, at, self._within)["native"].samples) else known
 
 
 class _QueryFailed(Exception):
     """A query of a survey failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    services: list[SeriesGroup]
-    calls: list[SeriesGroup]
-    containers: list[SeriesGroup]
 
 
 def _is_live(at: datetime, now: float) -> bool:
@@ -439,14 +321,10 @@ def _newest(at: datetime, now: float) -> datetime:
     return datetime.fromtimestamp(now, UTC) if _is_live(at, now) else at
 
 
-def _is_certain(queries: SurveyedQueries, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
+def _is_certain(requests: Query, mesh: Freshness, lag: float, *, is_live: bool) -> bool:
     """Whether everything is known that can be: of a query without a rate of a selector, nothing is."""
     known = mesh.interval_seconds is not None and (not is_live or bool(lag) == bool(mesh.late_seconds))
-    return known or not range_selectors(queries.services.promql)
-
-
-def _metrics(*queries: Query) -> list[str]:
-    return list(dict.fromkeys(name for query in queries for name in matched_metrics(query.promql)))
+    return known or not range_selectors(requests.promql)
 
 
 def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
@@ -454,21 +332,8 @@ def _share(part: QueryAnswer, whole: QueryAnswer) -> float:
     return float(part.samples.values.sum()) / total if total else 0.0
 
 
-def _lacked(series: Sequence[Mapping[str, str]], known: Mapping[str, Collection[str]], match: Match) -> frozenset[str]:
-    """Labels without a known value in any of these series, of one metric. Where some series fit the labels before, the
-    others are of another mesh."""
-    lacked: set[str] = set()
-    for label, values in known.items():
-        if not any(one.get(label) in values for one in series):
-            lacked.add(label)
-        elif label in match.values:
-            series = [one for one in series if one.get(label) in match.values[label]] or series
-    return frozenset(lacked)
-
-
-def _clusters_of(groups: Iterable[SeriesGroup]) -> tuple[str, int] | None:
-    groups = list(groups)
-    label = next(iter(varying_labels(groups, CLUSTER_LABELS)), None)
+def _clusters_of(groups: Sequence[SeriesGroup]) -> tuple[str, int] | None:
+    label = next(iter(origins.varying_labels(groups, CLUSTER_LABELS)), None)
     return (label, len({group.origin.get(label, "") for group in groups})) if label else None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from model.snapshot import PlannedChange
-from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.frames import Column, Key
 
 RETIREMENT, DELETION, SCALE_OUT, SCALE_IN = "retirement", "deletion", "scale_out", "scale_in"
 NEW_SERVICE, DEPLOY, NODE_DRAIN = "new_service", "deploy", "node_drain"
@@ -39,6 +39,19 @@ class Controller:
 
 Controllers = Mapping[Key, Controller]  # by (namespace, workload)
 WorkloadServices = Mapping[Key, Sequence[Key]]  # services (namespace, name) of each workload
+
+
+def services_of(workload: Key, serving: WorkloadServices) -> Sequence[Key]:
+    """Services of one workload. A workload that is missing serves the service of its own name."""
+    return serving.get(workload, (workload,))
+
+
+def read_serving(pairs: Column | None) -> WorkloadServices:
+    """Services of each workload, from keys of workload and service, joined."""
+    found: dict[Key, list[Key]] = {}
+    for key in pairs or ():
+        found.setdefault(key[:2], []).append(key[2:])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,7 @@ def _changes(before: Controllers, now: Controllers, workload_services: WorkloadS
     changed_keys = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
     workloads: dict[Key, list[Key]] = {}
     for key in before.keys() | now.keys():
-        for service in workload_services.get(key, [key]):
+        for service in services_of(key, workload_services):
             workloads.setdefault(service, []).append(key)
     changes = []
     for service, its in sorted(workloads.items()):
@@ -153,6 +166,6 @@ def _new_backends(workloads: Set[Key], workload_services: WorkloadServices) -> l
 
 def _node_drains(cordoned: Set[Key], workload_services: WorkloadServices, changed: Set[str]) -> list[PlannedChange]:
     """Drains of services with pods on newly cordoned nodes, except services with another planned change."""
-    services = {"/".join(service) for key in cordoned for service in workload_services.get(key, [key])}
+    services = {"/".join(service) for key in cordoned for service in services_of(key, workload_services)}
     reason = "has pods on a cordoned node"
     return [PlannedChange(NODE_DRAIN, service, reason) for service in sorted(services - changed)]

@@ -1,7 +1,5 @@
 """``tagae score``: recordings and past periods."""
 
-import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +10,6 @@ from lab.simulator.simulator import Simulator
 from model.checkpoint import SHIPPED
 from model.snapshot import MeshSnapshot
 from serve_app.cli import console
-from serve_app.collect.prometheus.history import fetch_ahead
 from serve_app.recordings.writer import RecordingWriter
 from tests.serve_app.cli.command import tagae
 from tests.serve_app.collect.prometheus import standin
@@ -83,34 +80,6 @@ def test_a_recording_that_is_broken_fails_with_its_error_and_keeps_the_file_of_a
     assert sorted(one.name for one in tmp_path.iterdir()) == ["broken", "verdicts.jsonl"]
     assert "write the recording again" in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_the_next_things_are_fetched_while_one_is_used() -> None:
-    fetched, third = [], threading.Event()
-
-    def things() -> Iterator[int]:
-        for number in range(10):
-            fetched.append(number)
-            if number == 3:
-                third.set()
-            yield number
-
-    ahead = fetch_ahead(things(), 3)
-    assert next(ahead) == 0
-    assert third.wait(PATIENCE_SECONDS), "nothing was fetched ahead"
-    assert len(fetched) == 4
-    assert list(ahead) == list(range(1, 10))
-
-
-def test_an_error_while_fetching_is_raised_in_its_place() -> None:
-    def things() -> Iterator[int]:
-        yield 1
-        raise ValueError("the second")
-
-    ahead = fetch_ahead(things(), 4)
-    assert next(ahead) == 1
-    with pytest.raises(ValueError, match="the second"):
-        next(ahead)
 
 
 def test_a_log_shows_rate_and_time_left(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:

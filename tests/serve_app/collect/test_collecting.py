@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.snapshot import MeshSnapshot, PlannedChange
+from serve_app.collect.base import Poll, Remark
 from serve_app.collect.kubernetes.watch import WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, PollSchedule, poll_phase
 from serve_app.collect.prometheus.client import QueryAnswer
-from serve_app.collect.prometheus.remarks import Remark
-from serve_app.collect.prometheus.source import Poll
 from serve_app.errors import (
     InvalidDocument,
     NoCapacity,
@@ -345,7 +344,7 @@ def test_remarks_are_in_the_state_and_logged_once(caplog: pytest.LogCaptureFixtu
 
     class Remarking:
         def poll(self, at: datetime) -> Poll:
-            return replace(good_poll(at), why=str(remark), remarks=(remark,))
+            return replace(good_poll(at), why=str(remark), arrival=(remark,))
 
     async def push(_: MeshSnapshot) -> None: ...
 

@@ -15,9 +15,9 @@ from model.checkpoint import load
 from model.mesh_weights import Weights
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.collect.base import Poll
 from serve_app.collect.loop import MeshCollector, PollSchedule
 from serve_app.collect.ownership import Ownership
-from serve_app.collect.prometheus.source import Poll
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.pipeline import LocalRunner, Options, replayer
 from serve_app.settings import Settings, StoreSettings

@@ -9,10 +9,10 @@ import pytest
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect import replay as replays
+from serve_app.collect.base import Poll
 from serve_app.collect.loop import Push
 from serve_app.collect.prometheus.client import Instants, QueryAnswer
-from serve_app.collect.prometheus.source import Poll
-from serve_app.collect.replay import PROBE_SECONDS, STEP_SECONDS, Replay
+from serve_app.collect.replay import Replay
 from serve_app.errors import InvalidDocument, Overloaded, StaleSnapshot
 
 NOW = 1_700_000_040.0  # a multiple of a minute
@@ -36,26 +36,18 @@ class Past:
 
     since: float
     outages: int = 0
-    lost_probes: int = 0
-    probes: int = 0
     ranges: list[Instants] = field(default_factory=list)
-    steps: list[float] = field(default_factory=list)
 
-    def open(self, step: float, _: float) -> "Past":
-        self.steps.append(step)
+    def open(self) -> "Past":
         return self
 
     def read(self, instants: Instants) -> Iterator[Poll]:
-        is_probe = instants.step == PROBE_SECONDS
-        if is_probe:
-            self.probes += 1
-        else:
-            self.ranges.append(instants)
-            self.outages -= 1
+        self.ranges.append(instants)
+        self.outages -= 1
         for number in range(instants.count):
             at = instants.begin + number * instants.step
             when = datetime.fromtimestamp(at, UTC)
-            if self.probes <= self.lost_probes if is_probe else self.outages >= 0:
+            if self.outages >= 0:
                 yield Poll(when, None, {("services", "requests"): QueryAnswer(failed="late", detail="too slow")})
             else:
                 yield Poll(when, snapshot(when) if at >= self.since else None, {})
@@ -96,7 +88,6 @@ async def test_each_minute_of_the_past_is_pushed_once_and_in_order() -> None:
     assert taken.times == [NOW - 24 * HOUR + minute * 60 for minute in range(24 * 60 + 1)]
     assert noted == sorted(noted)
     assert noted[-1] == 1
-    assert set(past.steps) == {STEP_SECONDS}, "rates are over a minute, also of the instants that are an hour apart"
 
 
 async def test_no_range_is_longer_than_an_hour() -> None:
@@ -111,13 +102,12 @@ async def test_a_mesh_that_is_younger_is_read_from_its_beginning() -> None:
     past, taken = Past(since), Taken()
     await replay(past, taken.push).run(NOW - 24 * HOUR)
     assert taken.times[0] == since
-    assert past.ranges[0].begin >= since - HOUR
 
 
-async def test_a_mesh_without_a_past_is_not_read() -> None:
+async def test_a_mesh_without_a_past_begins_with_live_snapshots() -> None:
     past, taken = Past(NOW + 1), Taken()
     assert await replay(past, taken.push).run(NOW - 24 * HOUR) is None
-    assert (taken.times, past.ranges) == ([], [])
+    assert taken.times == []
 
 
 async def test_a_range_that_fails_is_asked_again() -> None:
@@ -131,14 +121,6 @@ async def test_a_prometheus_that_stops_answering_does_not_hold_up_live_snapshots
     past, taken = Past(0.0, outages=100), Taken()
     assert await replay(past, taken.push).run(NOW - HOUR) is None
     assert len(past.ranges) == replays.ATTEMPTS
-
-
-@pytest.mark.parametrize(("lost", "begins"), [(2, NOW - 90 * 60), (replays.ATTEMPTS, NOW - 90 * 60)])
-async def test_a_slow_answer_at_first_costs_no_past(lost: int, begins: float) -> None:
-    past, taken = Past(NOW - 90 * 60, lost_probes=lost), Taken()
-    assert await replay(past, taken.push).run(NOW - 3 * HOUR) == NOW
-    assert taken.times[0] == begins
-    assert len(taken.times) == 91
 
 
 async def test_a_busy_service_gets_the_same_snapshot_again() -> None:

@@ -80,22 +80,3 @@ def test_a_host_tells_what_other_labels_do_not(
 
 def test_without_namespaces_a_host_tells_the_name_only() -> None:
     assert ServiceLabels().read(("default",), ("cart.shop.svc:80",), is_fixed=True) == ("default", "cart")
-
-
-def test_names_that_are_no_services_are_known_by_kind() -> None:
-    labels = ServiceLabels()
-    for name in (
-        "cart",
-        "203.0.113.1",
-        "203.0.113.2",
-        "203.0.113.1",
-        "203.0.113.3",
-        "203.0.113.4",
-        "cart-7d9f8b6c5d-x7k2p",
-    ):
-        labels.read(("shop",), (name,))
-    assert [(one.kind, one.count, len(one.examples)) for one in labels.folded()] == [
-        ("addresses", 4, 3),
-        ("pods", 1, 1),
-    ]
-    assert labels.folded()[1].examples == ("cart-7d9f8b6c5d-x7k2p",)

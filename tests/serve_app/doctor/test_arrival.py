@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve_app.collect.prometheus.clusters import Clusters, Part, ServerPair
+from serve_app.collect.prometheus.clusters import Part, Split
 from serve_app.collect.prometheus.groups import Freshness, ScrapedPart
 from serve_app.collect.prometheus.pods import PodCoverage
 from serve_app.collect.prometheus.query import Match, QueryOptions
@@ -33,7 +33,7 @@ def found(
     mesh: str = "shop",
     address: str = ADDRESS,
 ) -> list[Finding]:
-    return list(arrival_findings(survey, remark(survey, options), pods, mesh, address))
+    return list(arrival_findings(remark(survey, options), pods, mesh, address))
 
 
 def by_subject(findings: list[Finding]) -> dict[str, Finding]:
@@ -53,7 +53,7 @@ def test_a_sound_mesh_has_no_warning_and_shows_what_was_measured() -> None:
 
 def test_nothing_is_said_about_what_is_not_known() -> None:
     assert [one.subject for one in found(Survey(AT))] == ["clusters", "replicas"]
-    assert list(arrival_findings(None, (), None, "shop")) == []
+    assert list(arrival_findings(remark(None, USUAL), None, "shop")) == []
     young = by_subject(found(Survey(AT, Freshness(newest_seconds=1.0))))
     assert "too young" in young["scrapes"].found
 
@@ -89,7 +89,7 @@ def test_the_age_of_the_newest_sample_is_shown_beside_a_lag() -> None:
 
 
 def clusters(label: str, choice: Any, read: tuple[str, ...], parts: tuple[Part, ...] = PARTS) -> Survey:
-    return replace(SOUND, clusters=Clusters(label, parts, read, choice))
+    return replace(SOUND, clusters=Split(label, parts, read, choice))
 
 
 RECOMMENDED: Mapping[str, tuple[Survey, QueryOptions, str, Any]] = {
@@ -153,7 +153,7 @@ def test_an_address_that_may_hold_a_secret_is_not_shown() -> None:
 
 
 def test_both_servers_of_a_pair_are_named() -> None:
-    pair = ServerPair("prometheus_replica", (Part("a", 4, 9.0), Part("b", 4, 9.0)), ("a",), 20.0)
+    pair = Split("prometheus_replica", (Part("a", 4, 9.0), Part("b", 4, 9.0)), ("a",), "pair", 20.0)
     one = by_subject(found(replace(SOUND, replicas=pair)))["replicas"]
     assert one.outcome == "warning"
     assert "prometheus_replica: a, b" in one.found
@@ -163,6 +163,11 @@ def test_both_servers_of_a_pair_are_named() -> None:
 def test_clusters_that_names_contain_are_no_warning() -> None:
     one = by_subject(found(clusters("cluster", "named", ("prod", "dev"))))["clusters"]
     assert (one.outcome, one.found) == ("ok", "2, by the label cluster; read: prod, dev")
+
+
+def test_jobs_that_scrape_the_same_targets_are_a_warning() -> None:
+    one = by_subject(found(replace(SOUND, same_jobs=("pods", "envoys"))))["jobs"]
+    assert (one.outcome, one.toml.splitlines()[-1]) == ("warning", 'match = {job = "pods"}')
 
 
 def test_a_matcher_without_series_names_the_values_that_exist() -> None:

@@ -1,7 +1,6 @@
-"""An API server for Events only: lists in pages, watches from a version, bookmarks, and compaction.
+"""An API server for Events only: a watch without a version begins with all Events, and continues with new ones.
 
-It uses the protocol of client-go (https://kubernetes.io/docs/reference/using-api/api-concepts/). A list has a version,
-and a watch continues from a version, line by line. A version that is too old gives 410, as a status or as a line.
+The protocol: https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-watch.
 """
 
 import json
@@ -61,56 +60,36 @@ class ApiServer:
     Attributes:
         token: that it accepts.
         allowed: whether a client with the token may read Events.
-        page: most events in one reply.
-        gone_as_status: a version that is too old gives HTTP status 410, else a line.
         bodies: whole bodies of the next answers, for any request.
         asked: query of each accepted request.
-        sent: versions and lines for watchers; None breaks the connection at that place.
+        sent: lines for watchers; None breaks the connection at that place.
     """
 
     token: str = TOKEN
     allowed: bool = True
-    page: int = 2
-    gone_as_status: bool = False
     bodies: list[tuple[int, bytes]] = field(default_factory=list)
     asked: list[dict[str, str]] = field(default_factory=list)
-    sent: list[tuple[int, bytes | None]] = field(default_factory=list)
+    sent: list[bytes | None] = field(default_factory=list)
     events: dict[str, dict[str, Any]] = field(default_factory=dict)
-    version: int = 100
-    oldest: int = 0
     url: str = ""
     more: threading.Condition = field(default_factory=threading.Condition)
     watchers: int = 0
 
-    def tell(self, one: dict[str, Any], what: str = "ADDED") -> None:
+    def tell(self, one: dict[str, Any]) -> None:
         """Add an event and send it to every watcher."""
         with self.more:
-            self.version += 1
-            one = {**one, "metadata": {**one["metadata"], "resourceVersion": str(self.version)}}
             self.events[one["metadata"]["uid"]] = one
-            self._say(json.dumps({"type": what, "object": one}).encode() + b"\n")
-
-    def bookmark(self) -> None:
-        """Raise the version without an event, and send a bookmark."""
-        with self.more:
-            self.version += 50
-            mark = {"kind": "Event", "apiVersion": "v1", "metadata": {"resourceVersion": str(self.version)}}
-            self._say(json.dumps({"type": "BOOKMARK", "object": mark}).encode() + b"\n")
+        self.say(_line(one))
 
     def say(self, line: bytes | None) -> None:
         """Send these bytes to all watchers; None: break the connection."""
         with self.more:
-            self._say(line)
+            self.sent.append(line)
+            self.more.notify_all()
 
-    def forget(self) -> None:
-        """Compact: forget all earlier versions."""
-        with self.more:
-            self.version += 1
-            self.oldest = self.version
 
-    def _say(self, line: bytes | None) -> None:
-        self.sent.append((self.version, line))
-        self.more.notify_all()
+def _line(one: dict[str, Any]) -> bytes:
+    return json.dumps({"type": "ADDED", "object": one}).encode() + b"\n"
 
 
 class _Request(QuietHandler):
@@ -134,62 +113,36 @@ class _Request(QuietHandler):
         if api.bodies:
             status, body = api.bodies.pop(0)
             self._send(status, body)
-        elif asked.get("watch"):
-            self._watch(api, int(asked.get("resourceVersion", api.version)))  # none: from now on
         else:
-            self._list(api, asked)
+            self._watch(api)
 
-    def _list(self, api: ApiServer, asked: dict[str, str]) -> None:
-        with api.more:
-            version, events = api.version, list(api.events.values())
-        first = int(asked.get("continue", "0"))
-        size = min(api.page, int(asked.get("limit", str(len(events)))))
-        more = {"continue": str(first + size)} if first + size < len(events) else {}
-        items = [{key: one[key] for key in one if key not in ("kind", "apiVersion")} for one in events]
-        body = {
-            "kind": "EventList",
-            "metadata": {"resourceVersion": str(version), **more},
-            "items": items[first:][:size],
-        }
-        self._send(200, json.dumps(body).encode())
-
-    def _watch(self, api: ApiServer, version: int) -> None:
-        gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-        if version < api.oldest and api.gone_as_status:
-            self._refuse(410, "too old resource version")
-            return
+    def _watch(self, api: ApiServer) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        if version < api.oldest:
-            self._chunk(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
-            self._chunk(b"")
-            return
         with api.more:
+            place, known = len(api.sent), list(api.events.values())
             api.watchers += 1
             api.more.notify_all()
         try:
-            self._follow(api, version)
+            for one in known:
+                self._chunk(_line(one))
+            while (line := self._next_line(api, place)) is not None:
+                self._chunk(line)
+                place += 1
+            self.close_connection = True  # without the last chunk, so the connection breaks
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the client has closed the watch
         finally:
             with api.more:
                 api.watchers -= 1
 
-    def _follow(self, api: ApiServer, version: int) -> None:
-        with api.more:
-            place = next((i for i, (at, _) in enumerate(api.sent) if at > version), len(api.sent))
-        while (line := self._next_line(api, place)) is not None:
-            self._chunk(line)
-            place += 1
-        self.close_connection = True  # without the last chunk, so the connection breaks
-
     def _next_line(self, api: ApiServer, place: int) -> bytes | None:
         """Wait for the line at this place, and return it."""
         with api.more:
             api.more.wait_for(lambda: len(api.sent) > place or self.server.ending)
-            return None if self.server.ending else api.sent[place][1]
+            return None if self.server.ending else api.sent[place]
 
     def _chunk(self, part: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))

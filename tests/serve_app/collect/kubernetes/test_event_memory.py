@@ -204,7 +204,6 @@ RECENT = (NOW - timedelta(minutes=2)).isoformat()
         {"lastTimestamp": "0001-01-01T00:00:00Z", "firstTimestamp": "0001-01-01T00:00:00Z", "eventTime": RECENT},
         {"lastTimestamp": None, "eventTime": None, "metadata": {"uid": "a", "creationTimestamp": RECENT}},
         {"lastTimestamp": None, "series": {"count": 3, "lastObservedTime": RECENT}},
-        {"involvedObject": None, "regarding": {"kind": "Pod", "namespace": "shop", "name": "web-6b9f7cd5c4-qq2zt"}},
         {"count": -4},
     ],
 )
@@ -234,26 +233,6 @@ def test_an_object_without_a_kind_or_a_namespace_belongs_to_no_service() -> None
     assert find_services(Reference(None, None, "web"), SHOP, {}) == []
     assert find_services(Reference(None, "shop", "web"), SHOP, {}) == ["shop/web"]
     assert find_services(Reference("Pod", "shop", None), SHOP, {}) == []
-
-
-def test_the_names_of_the_newer_api_are_read() -> None:
-    """An Event of events.k8s.io/v1, as kubelets write it since its series replaced the old counts."""
-    newer: dict[str, object] = {
-        "apiVersion": "events.k8s.io/v1",
-        "metadata": {"name": "web.17", "namespace": "shop", "uid": "17"},
-        "reason": "BackOff",
-        "note": "Back-off  restarting\nfailed container",
-        "regarding": {"kind": "Pod", "namespace": "shop", "name": "web-6b9f7cd5c4-qq2zt"},
-        "eventTime": None,
-        "deprecatedCount": 7,
-        "deprecatedFirstTimestamp": (NOW - timedelta(minutes=9)).isoformat(),
-        "deprecatedLastTimestamp": RECENT,
-        "reportingController": "kubelet",
-        "series": None,
-    }
-    (found,) = memory_with(newer).find(SHOP, {}, NOW)
-    assert (found.service, found.message, found.count) == ("shop/web", "Back-off restarting failed container", 7)
-    assert (found.first, found.last) == (NOW - timedelta(minutes=9), NOW - timedelta(minutes=2))
 
 
 def test_events_without_names_of_their_own_stay_apart() -> None:

@@ -26,7 +26,7 @@ from serve_app.alerts.alert import Alert, MeshAlerts
 from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import transition
 from serve_app.api.codec import encode_verdict
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer, Samples
+from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer, Samples
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.pipeline import Mesh, Options, advance
@@ -94,16 +94,16 @@ class _Answering(Prometheus):
     def __init__(self, mesh: IstioMesh) -> None:
         self._mesh = mesh
 
-    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+    def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
         snapshot = self._mesh.at(at.timestamp())
         return {name: QueryAnswer(self._samples(name, snapshot)) for name in queries}
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
 
-    def _samples(self, name: str, snapshot: MeshSnapshot | None) -> Samples:
-        of, _, what = name.partition("/")
-        found = list(self._mesh.samples(snapshot, (of, what))) if snapshot and what else []  # it has no rules
+    def _samples(self, name: object, snapshot: MeshSnapshot | None) -> Samples:
+        is_role = isinstance(name, tuple)  # other queries find nothing: it has no rules
+        found = list(self._mesh.samples(snapshot, name)) if snapshot and is_role else []  # type: ignore[arg-type]
         labels = [msgspec.json.encode(labels) for labels, _ in found]
         return Samples(labels, np.array([float(value) for _, value in found]))
 

@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 
 from model.snapshot import MeshSnapshot
+from serve_app.collect.base import Role
+from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
@@ -19,8 +21,7 @@ from serve_app.collect.prometheus.kubernetes import (
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import Query, QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, search_query
-from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES, Role
+from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, SOURCES
 from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus.standin import Request, Samples, fails, matrix, range_of, vector
 
@@ -28,7 +29,7 @@ ISTIO = KNOWN["istio"]
 REQUESTS, FAILURES, P50, P99 = 0, 1, 2, 3  # columns that services and calls share
 
 
-SEARCH: Role = (KUBERNETES, "search")
+SEARCHES = {Query(f"count({series})", ()).at(0): f"search {name}" for name, series in SOURCES.items()}
 SIGNALS = {  # beginning of the query by role
     PODS: "sum by (container, signal, pod, namespace)",
     DISK: "max by (pod, namespace) (label_replace",
@@ -56,8 +57,8 @@ def texts(window_seconds: float = QueryOptions().window_seconds) -> Mapping[str,
 
 def _signal_role(text: str) -> Role | None:
     """Return kind and metric of a query of signals; its text depends on the sources that exist."""
-    if text == search_query().at(0):
-        return SEARCH
+    if text in SEARCHES:
+        return KUBERNETES, SEARCHES[text]
     return next(((KUBERNETES, role) for role, begin in SIGNALS.items() if text.startswith(begin)), None)
 
 
@@ -115,8 +116,8 @@ class IstioMesh:
         return self.altered.get(role, lambda s: s)(samples)
 
     def signal_samples(self, role: Role) -> Samples:
-        if role == SEARCH:
-            return [({"queue": name}, "1") for name in sorted(self.sources)]
+        if role[1].startswith("search "):
+            return [({}, "1")] if role[1].removeprefix("search ") in self.sources else []
         return self.signals.get(role[1], [])
 
     def samples(self, snapshot: MeshSnapshot, role: Role) -> Iterator[tuple[dict[str, str], str]]:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from serve_app.collect.prometheus.clusters import (
-    ServerPair,
+    Split,
     agree,
     are_connected,
     find_clusters,
@@ -49,7 +49,7 @@ def test_the_busiest_cluster_is_read_and_stays_when_another_one_gets_busier() ->
 def test_series_without_the_label_are_a_cluster_too() -> None:
     found = find(group("web", 9), group("web", 1, cluster="remote"))
     assert found.read == ("",)
-    match = restrict(EVERYTHING, found, None)
+    match = restrict(EVERYTHING, found)
     assert match.matchers() == 'cluster="",'
     assert [fits(one, match) for one in (group("web", 1), group("web", 1, cluster="remote"))] == [True, False]
 
@@ -58,7 +58,7 @@ def test_a_label_with_other_services_for_each_value_separates_nothing() -> None:
     """Such as the name of the Kafka cluster, or of the service itself."""
     found = find(group("web", 9, cluster="web"), group("cart", 1, cluster="cart"))
     assert (found.choice, set(found.read)) == ("apart", {"web", "cart"})
-    assert restrict(EVERYTHING, found, None) == EVERYTHING
+    assert restrict(EVERYTHING, found) == EVERYTHING
 
 
 def test_the_label_that_has_common_services_counts() -> None:
@@ -102,7 +102,7 @@ def test_the_same_server_is_read_until_its_data_stop() -> None:
 def test_a_server_that_has_just_started_is_not_read() -> None:
     groups = [group(name, 5, replica="a") for name in ("web", "cart", "db", "pay")]
     groups += [group("web", 5, replica="0-new")]
-    before = ServerPair("replica", (), ("0-new",), 16.5)
+    before = Split("replica", (), ("0-new",), "pair", 16.5)
     assert find_replicas(groups, "replica", before).read == ("a",)
 
 

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.combine import Combination, combine, join_role, of_part, queries_beside, split_role
+from serve_app.collect.prometheus.combine import MeshRows, combine, level_of, split_level
 from serve_app.collect.prometheus.detect import configured_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.query import Dialect, Query
-from serve_app.collect.prometheus.service_names import ServiceNames
 from serve_app.settings import MeshSettings
 
 Values = dict[Key, float]
@@ -28,29 +26,17 @@ class Sources:
     """The columns of one poll, by dialect."""
 
     def __init__(self) -> None:
-        self.services: dict[str, Column] = {}
-        self.calls: dict[str, Column] = {}
+        self.levels: dict[str, dict[str, Column]] = {}
 
     def add(self, part: str, services: Mapping[str, Values], calls: Mapping[str, Values]) -> "Sources":
-        for columns, given in ((self.services, services), (self.calls, calls)):
-            index = KeyIndex()  # queries with the same labels share their keys
-            for role, values in given.items():
-                found = sorted((index.number_of(key), value) for key, value in values.items())
-                numbers, rates = np.array([one for one, _ in found], np.int64), np.array([one for _, one in found])
-                columns[join_role(role, part)] = Column(index, numbers, rates)
+        for level, given in (("services", services), ("calls", calls)):
+            columns = self.levels.setdefault(f"{level}@{part}" if part else level, {})
+            columns |= {role: dict(values) for role, values in given.items()}
         return self
-
-    def unite(self, combination: Combination) -> tuple[dict[str, Column], dict[str, Column]]:
-        return combination.unite(of_part(self.services), of_part(self.calls), self.services, self.calls, ServiceNames())
 
 
 def united(combined: Dialect, sources: Sources) -> tuple[dict[str, dict[Key, float]], dict[str, dict[Key, float]]]:
-    services, calls = sources.unite(Combination(combined))
-    by_key = (
-        {role: dict(zip(c.keys, c.values.tolist(), strict=True)) for role, c in one.items()}
-        for one in (services, calls)
-    )
-    return next(by_key), next(by_key)
+    return MeshRows(combined).read(sources.levels)
 
 
 WEB, CART, INGRESS = ("shop", "web"), ("shop", "cart"), ("edge", "ingress-controller")
@@ -64,10 +50,11 @@ def test_ingress_controllers_count_last_whatever_the_order() -> None:
     assert combine([DOOR]) is DOOR
 
 
-def test_roles_name_the_dialect_beside_the_first() -> None:
-    roles = queries_beside(combine([MESH, DOOR])).keys()
-    assert roles == {("services", "requests@door"), ("services", "buckets@door"), ("calls", "requests@door")}
-    assert [split_role(role) for role in ("requests", "p99@door")] == [("requests", ""), ("p99", "door")]
+def test_levels_name_the_dialect_beside_the_first() -> None:
+    combined = combine([MESH, DOOR])
+    levels = [level_of("calls", combined, part) for part in (combined, *combined.beside)]
+    assert levels == ["calls", "calls@door"]
+    assert [split_level(one) for one in levels] == [("calls", ""), ("calls", "door")]
 
 
 @pytest.mark.parametrize("rate", [7.0, 0.0, 40.0])
@@ -178,7 +165,7 @@ def test_a_joined_name_is_split_where_the_mesh_splits_it(known: Values, name: Ke
 
 
 def test_names_stay_when_a_service_is_silent() -> None:
-    combination = Combination(combine([MESH, SPANS]))
+    rows = MeshRows(combine([MESH, SPANS]))
     seen = []
     known: Values = {CART: 20.0}
     silent: Values = {}
@@ -186,7 +173,7 @@ def test_names_stay_when_a_service_is_silent() -> None:
         sources = Sources()
         sources.add("", {"requests": requests}, {"requests": {}})
         sources.add("spans", {"requests": {("default", "cart"): 5}}, {"requests": {}})
-        seen.append(sources.unite(combination)[0]["requests"].keys)
+        seen.append(tuple(rows.read(sources.levels)[0]["requests"]))
     assert seen == [(CART,)] * 3
 
 

@@ -43,9 +43,8 @@ class Store:
 
 
 def names(source: MeshSource) -> list[str]:
-    assert source._source is not None
-    dialect = source._source.dialect
-    return [dialect.name, *(one.name for one in dialect.beside)]
+    assert source.dialect is not None
+    return list(source.dialect.names)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +90,6 @@ def test_detection_waits_for_an_answer_about_a_better_source(failing: str, is_kn
     with standin.start_server(Store("nginx-ingress", "istio", failing=failing)) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), CollectorSettings())
         poll = source.poll(AT)
-        assert (source._source is not None) == is_known
+        assert (source.dialect is not None) == is_known
         assert (poll.snapshot is not None) == is_known
         source.close()

@@ -13,10 +13,7 @@ from serve_app.collect.prometheus.groups import (
     follow,
     interval_of,
     measure,
-    some_of_each_part,
-    weigh,
 )
-from serve_app.collect.prometheus.query import EVERYTHING, Query
 
 AT = 1_700_000_000.0
 
@@ -121,26 +118,3 @@ def test_times_that_cannot_be_right_are_no_lag() -> None:
     for newest in (0.0, 1.0, AT - 7200):
         group = SeriesGroup(("shop", "web"), "", {}, {LONG_SECONDS: 1.0}, newest)
         assert measure([group], AT, 15).late_seconds == 0.0
-
-
-def test_some_services_of_each_part_stand_for_all_of_it() -> None:
-    query = Query("sum by (namespace, service) (rate(requests_total{$match}[$window]))", ("namespace", "service"))
-    groups = [scraped(15, 3.0, f"s{i}", job="fast") for i in range(900)]
-    groups += [scraped(60, 3.0, f"t{i}", job="slow") for i in range(100)]
-    (names,) = some_of_each_part(query, groups, EVERYTHING).values.values()
-    assert len(names) == 60
-    assert {name[0] for name in names} == {"s", "t"}
-    for group in groups:
-        if group.service[1] not in names:
-            group.counts.clear()
-    weigh(groups)
-    found = measure(groups, AT, 15)
-    assert (found.interval_seconds, found.window_seconds) == (15.0, 240.0)
-    assert [part.services for part in found.slow] == [100]
-
-
-def test_each_of_many_parts_is_counted() -> None:
-    query = Query("sum by (service) (rate(requests_total{$match}[$window]))", ("=default", "service"))
-    groups = [SeriesGroup((f"s{i}",), f"job-{i}", {}, {}, AT) for i in range(300)]
-    (names,) = some_of_each_part(query, groups, EVERYTHING).values.values()
-    assert len(names) == 300

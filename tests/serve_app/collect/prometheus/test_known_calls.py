@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
+from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 
 Rates = Mapping[Key, float]
@@ -19,21 +18,13 @@ class Mesh:
     """The rows of polls, 15 s apart."""
 
     def __init__(self) -> None:
-        self.calls, self.services = KeyIndex(), KeyIndex()
         self.known, self.now = KnownCalls(), 0.0
 
     def poll(self, calls: Rates, services: Rates, after: float = 15.0) -> dict[Key, float]:
         """Return the calls that are listed."""
         self.now += after
-        requests, own = self._column(self.calls, calls), self._column(self.services, services)
-        self.known, listed = self.known.see_calls(requests, self.now).list_all(requests, own, self.now)
-        return dict(zip(listed.keys, listed.values.tolist(), strict=True))
-
-    @staticmethod
-    def _column(index: KeyIndex, rows: Rates) -> Column:
-        numbers = np.array([index.number_of(key) for key in rows], np.int64)
-        order = np.argsort(numbers)
-        return Column(index, numbers[order], np.array([*rows.values()], np.float64)[order])
+        self.known, listed = self.known.see_calls(dict(calls), self.now).list_all(dict(calls), dict(services), self.now)
+        return listed
 
 
 WEB_CART: Key = (*WEB, *CART)
@@ -72,16 +63,8 @@ def test_a_call_is_forgotten_half_an_hour_after_its_last_request() -> None:
     assert mesh.poll(ALL, OWN)[WEB_CART] == 40.0
 
 
-def test_known_calls_stay_known_when_keys_are_numbered_again() -> None:
-    mesh = Mesh()
-    mesh.poll(ALL, OWN)
-    mesh.calls, mesh.services = KeyIndex(), KeyIndex()
-    assert mesh.poll({PAY_BANK: 10.0}, OWN) == {**ALL, WEB_CART: 0.0, WEB_PAY: 0.0}
-    assert len(mesh.known.calls.at) == len(mesh.calls) == 3
-
-
 def test_a_call_of_another_name_is_no_longer_known() -> None:
     mesh = Mesh()
     mesh.poll(ALL, OWN)
-    mesh.known = mesh.known.forget(np.array([key == WEB_CART for key in mesh.calls.keys]))
+    mesh.known = mesh.known.forget({WEB_CART})
     assert mesh.poll({WEB_PAY: 10.0, PAY_BANK: 10.0}, OWN) == {WEB_PAY: 10.0, PAY_BANK: 10.0}

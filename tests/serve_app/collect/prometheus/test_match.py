@@ -40,11 +40,9 @@ def test_values_are_literal(values: tuple[str, ...], expected: str) -> None:
     assert Match({"x": values}).matchers() == expected
 
 
-def test_a_metric_without_the_label_is_not_restricted_by_it() -> None:
-    match = Match({"cluster": ("prod",), "env": ("a",)}, {"kube_pod_owner": frozenset({"cluster"})})
-    assert (
-        match.apply("kube_pod_owner{$match} * up{$match}") == 'kube_pod_owner{env="a",} * up{cluster="prod",env="a",}'
-    )
+def test_series_beside_a_mesh_may_lack_the_labels() -> None:
+    match = Match({"cluster": ("a.b",), "env": ("",)}, allows_none=True)
+    assert match.apply("kube_pod_owner{$match}") == 'kube_pod_owner{cluster=~"a\\\\.b|",env="",}'
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from model.snapshot import Owner, ServicePolicy
-from serve_app.collect.prometheus.frames import Column, KeyIndex
-from serve_app.collect.prometheus.kubernetes import OwnerLabels, ServiceMapping, read_owners, with_owners
+from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.kubernetes import OwnerLabels, read_owners, with_owners
+from serve_app.collect.prometheus.workloads import read_serving
 from serve_app.settings import MeshSettings
 
 LABELS = OwnerLabels(("tagae.io/team", "team", "ownerName"), ("a8r.io/chat",))
-NO_PAIRS = ServiceMapping(KeyIndex(), KeyIndex())
 
 
 def key(namespace: str, workload: str, **values: str) -> tuple[str, ...]:
@@ -19,7 +19,7 @@ def key(namespace: str, workload: str, **values: str) -> tuple[str, ...]:
 
 
 def column(*keys: tuple[str, ...]) -> Column:
-    return Column.create(dict.fromkeys(keys, 1.0))
+    return dict.fromkeys(keys, 1.0)
 
 
 def test_the_names_are_those_of_kube_state_metrics() -> None:
@@ -55,7 +55,7 @@ def test_the_first_label_of_the_settings_counts_wherever_it_is() -> None:
             key("pay", "", label_team="money"),
         ),
         LABELS,
-        NO_PAIRS,
+        {},
     )
     assert found == {
         "shop/cart": Owner("checkout", "#cart"),
@@ -66,11 +66,11 @@ def test_the_first_label_of_the_settings_counts_wherever_it_is() -> None:
 
 
 def test_the_first_workload_of_a_service_counts() -> None:
-    pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")})
+    pairs: Column = {("shop", workload, "shop", "cart"): 1.0 for workload in ("cart-v1", "cart-v2")}
     found = read_owners(
         column(key("shop", "cart-v2", label_team="new"), key("shop", "cart-v1", label_team="old")),
         LABELS,
-        ServiceMapping(KeyIndex(), KeyIndex(), pairs),
+        read_serving(pairs),
     )
     assert found == {"shop/cart": Owner("old")}
 

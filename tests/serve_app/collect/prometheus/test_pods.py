@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import Column, KeyIndex
-from serve_app.collect.prometheus.kubernetes import WORKLOAD, ServiceMapping
+from serve_app.collect.prometheus.frames import Column
 from serve_app.collect.prometheus.pods import (
     CONTAINER,
     CORDONED,
@@ -17,15 +16,12 @@ from serve_app.collect.prometheus.pods import (
     NODES,
     OWNERS,
     PARENTS,
-    POD,
-    POD_QUERIES,
     USAGE_QUERIES,
     Pods,
 )
 from serve_app.collect.prometheus.signals import DISK, PODS, by_workload
 
 NOW, WINDOW = 1_800_000_000.0, 60.0
-SERVICE = ("namespace", "name")
 
 
 @dataclass
@@ -33,28 +29,18 @@ class Cluster:
     """Columns as a poll reads them."""
 
     columns: dict[str, Column] = field(default_factory=dict)
-    indexes: dict[tuple[str, ...], KeyIndex] = field(default_factory=dict)
 
-    def index_of(self, labels: tuple[str, ...]) -> KeyIndex:
-        return self.indexes.setdefault(labels, KeyIndex())
-
-    def set(self, role: str, values: Mapping[Any, float], labels: tuple[str, ...] | None = None) -> None:
+    def set(self, role: str, values: Mapping[Any, float]) -> None:
         """Set the column of a role; the keys have the parts that its query names."""
-        index = self.index_of(labels or {**POD_QUERIES, **USAGE_QUERIES}[role].labels)
-        numbers = np.array([index.number_of(key) for key in values], np.int64)
-        order = np.argsort(numbers)
-        self.columns[role] = Column(index, numbers[order], np.array([*values.values()], np.float64)[order])
+        self.columns[role] = dict(values)
 
     def pods(self) -> Pods:
-        return Pods(self.columns, self.index_of, WINDOW)
-
-    def serving(self) -> ServiceMapping:
-        return ServiceMapping(self.index_of(WORKLOAD), self.index_of(SERVICE))
+        return Pods(self.columns, WINDOW)
 
     def share(self, resource: str = "cpu") -> dict[str, float]:
-        column = self.pods().utilisation(resource, self.serving())
+        column = self.pods().utilisation(resource, {})
         assert column is not None
-        return {"/".join(key): value for key, value in zip(column.keys, column.values.tolist(), strict=True)}
+        return {"/".join(key): value for key, value in column.items()}
 
 
 def cluster(containers: Mapping[str, tuple[float | None, float | None, float | None]], node: float = 16.0) -> Cluster:
@@ -105,14 +91,14 @@ def test_a_pod_without_any_capacity_is_left_out_with_its_usage() -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "cart-1 main": (9.0, None, None)})
     made.set(NODES, {("cart-0", "shop", "n1"): 1.0})
     assert made.share() == {"shop/cart": 0.5}
-    assert made.pods().coverage([("shop", "cart")], made.serving()).without_capacity == 1
+    assert made.pods().coverage([("shop", "cart")], {}).without_capacity == 1
 
 
 @pytest.mark.parametrize("missing", ["cpu_usage", "cpu_limits", "cpu_requests"])
 def test_without_one_of_the_queries_the_share_is_unknown(missing: str) -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0)})
     del made.columns[missing]
-    assert made.pods().utilisation("cpu", made.serving()) is None
+    assert made.pods().utilisation("cpu", {}) is None
 
 
 def test_pods_that_have_ended_or_are_gone_do_not_count() -> None:
@@ -121,7 +107,7 @@ def test_pods_that_have_ended_or_are_gone_do_not_count() -> None:
     owners = {(f"cart-{i}", "shop", "StatefulSet", "cart"): NOW for i in range(3)}
     made.set(OWNERS, owners | {("cart-2", "shop", "StatefulSet", "cart"): NOW - 2 * WINDOW - 1})
     assert made.share() == {"shop/cart": 0.2}
-    assert made.pods().coverage([], made.serving()).pods == 1
+    assert made.pods().coverage([], {}).pods == 1
 
 
 def test_when_all_of_kube_state_metrics_is_late_no_pod_is_gone() -> None:
@@ -172,17 +158,6 @@ def test_the_newest_owner_of_a_pod_counts() -> None:
     assert made.share() == {"shop/new": 0.5}
 
 
-def test_pods_that_are_read_in_a_later_poll_are_known() -> None:
-    """Indexes grow from poll to poll."""
-    made = cluster({"cart-0 main": (0.5, 1.0, 1.0)})
-    assert made.share() == {"shop/cart": 0.5}
-    later = cluster({"cart-1 main": (0.7, 1.0, 1.0), "web-0 main": (0.1, 1.0, 1.0)})
-    later.indexes, keys = made.indexes, {role: list(column.keys) for role, column in later.columns.items()}
-    for role, column in list(later.columns.items()):
-        later.set(role, dict(zip(keys[role], column.values.tolist(), strict=True)))
-    assert later.share() == pytest.approx({"shop/cart": 0.7, "shop/web": 0.1})
-
-
 def test_signals_of_pods_become_signals_of_workloads() -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "cart-1 main": (0.5, 1.0, 1.0), "web-0 main": (0.5, 1.0, 1.0)})
     rows = {
@@ -192,12 +167,10 @@ def test_signals_of_pods_become_signals_of_workloads() -> None:
         ("pod", "pending", "web-0", "shop"): 1.0,
         ("main", "periods", "unknown", "shop"): 9.0,
     }
-    made.set(PODS, rows, ("container", "signal", *POD))
-    made.set(DISK, {("cart-0", "shop"): 0.5, ("cart-1", "shop"): 0.9, ("unknown", "shop"): 1.0}, POD)
+    made.set(PODS, rows)
+    made.set(DISK, {("cart-0", "shop"): 0.5, ("cart-1", "shop"): 0.9, ("unknown", "shop"): 1.0})
     signals = by_workload(made.columns, made.pods())
-    assert {
-        role: dict(zip(signals[role].keys, signals[role].values.tolist(), strict=True)) for role in (PODS, DISK)
-    } == {
+    assert {role: signals[role] for role in (PODS, DISK)} == {
         PODS: {("shop", "cart", "main", "periods"): 11.0, ("shop", "web", "pod", "pending"): 1.0},
         DISK: {("shop", "cart"): 0.9},
     }
@@ -218,12 +191,10 @@ def test_the_coverage_names_workloads_and_services_without_each_other() -> None:
     made = cluster({"cart-0 main": (0.5, 1.0, 1.0), "batch-0 main": (0.5, 1.0, 1.0), "lost-0 main": (0.5, 1.0, 1.0)})
     names = {"cart-0": "cart", "batch-0": "batch"}
     made.set(OWNERS, {(pod, "shop", "StatefulSet", name): NOW for pod, name in names.items()})
-    owners = dict(zip(made.columns[OWNERS].keys, made.columns[OWNERS].values.tolist(), strict=True))
+    owners = made.columns[OWNERS]
     made.set(OWNERS, owners | {("dns-0", "kube-system", "DaemonSet", "dns"): NOW})
     services = [("shop", "cart"), ("shop", "web")]
-    for key in services:
-        made.index_of(SERVICE).number_of(key)
-    coverage = made.pods().coverage(services, made.serving())
+    coverage = made.pods().coverage(services, {})
     assert (coverage.pods, coverage.without_owner, coverage.without_capacity) == (3, 1, 0)
     assert (coverage.unmatched_workloads, coverage.workloads_elsewhere) == (("shop/batch",), 1)
     assert coverage.services_without_pods == ("shop/web",)

@@ -12,10 +12,11 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import NODE_METRICS, MeshSnapshot, Owner, Sensitivity, ServicePolicy
+from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.frames import Column, KeyIndex
-from serve_app.collect.prometheus.kubernetes import ServiceMapping, read_annotations
-from serve_app.collect.prometheus.source import CALLS, KUBERNETES, SERVICES
+from serve_app.collect.prometheus.frames import Column
+from serve_app.collect.prometheus.kubernetes import read_annotations
+from serve_app.collect.prometheus.workloads import read_serving
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
@@ -305,9 +306,9 @@ def test_the_doctor_counts_services_without_a_team(
 def test_annotations_of_the_workloads_of_a_service(
     annotated: list[tuple[str, str, str]], wanted: ServicePolicy | None
 ) -> None:
-    pairs = Column.create({("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")})
-    found = Column.create({("shop", *one): 1.0 for one in annotated})
-    policies, ignored = read_annotations([found, None], ServiceMapping(KeyIndex(), KeyIndex(), pairs))
+    pairs: Column = {("shop", workload, "shop", "cart"): 1.0 for workload in ("v1", "v2")}
+    found: Column = {("shop", *one): 1.0 for one in annotated}
+    policies, ignored = read_annotations([found, None], read_serving(pairs))
     assert policies == ([wanted] if wanted else [])
     assert len(ignored) == sum(value in ("x", "Low", "x" * 201, "True") for _, _, value in annotated)
 

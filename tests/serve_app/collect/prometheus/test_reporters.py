@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from serve_app.collect.prometheus.frames import Column, Key, KeyIndex
-from serve_app.collect.prometheus.reporters import RowJoiner, without_relayed
+from serve_app.collect.prometheus.frames import Key
+from serve_app.collect.prometheus.reporters import join_rows, without_relayed
 
 CALL: Key = ("shop", "web", "shop", "cart")
 PREFERRED = ("source", "waypoint", "destination")
@@ -18,19 +18,9 @@ def join(
     reporters: tuple[str, ...] = PREFERRED,
 ) -> dict[str, dict[Key, float]]:
     """Join columns whose callers have these new names."""
-    index = KeyIndex()
-
-    def column(values: dict[Key, float]) -> Column:
-        numbers = np.array([index.number_of(key) for key in values], np.int64)
-        order = np.argsort(numbers)
-        return Column(index, numbers[order], np.array([*values.values()])[order])
-
-    joiner = RowJoiner(index, 4, reporters)
-    made = {role: column(values) for role, values in columns.items()}
-    found = joiner.join(made, lambda key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:]), 0)
-    for one in found.values():
-        assert (np.diff(one.numbers) > 0).all()
-    return {role: dict(zip(one.keys, one.values.tolist(), strict=True)) for role, one in found.items()}
+    keys = {key[:4] for column in columns.values() for key in column}
+    names = {key: (key[0], (renamed or {}).get(key[1], key[1]), *key[2:]) for key in keys}
+    return join_rows(columns, reporters, names)
 
 
 def by_reporter(**values: float) -> dict[Key, float]:
@@ -137,15 +127,6 @@ def test_an_empty_mesh_has_no_rows() -> None:
     assert join({"requests": {}}, reporters=()) == {"requests": {}}
 
 
-def test_a_new_version_of_the_names_renames_old_rows() -> None:
-    index = KeyIndex([CALL], {CALL: 0})
-    joiner = RowJoiner(index, 4)
-    column = {"requests": Column(index, np.array([0]), np.array([5.0]))}
-    assert joiner.join(column, lambda key: key, 1)["requests"].keys == (CALL,)
-    later = joiner.join(column, lambda key: ("shop", "web-svc", *key[2:]), 2)
-    assert later["requests"].keys == (("shop", "web-svc", "shop", "cart"),)
-
-
 @pytest.mark.parametrize(
     ("calls", "measured", "kept"),
     [
@@ -161,8 +142,8 @@ def test_a_new_version_of_the_names_renames_old_rows() -> None:
 def test_requests_that_a_gateway_passes_on_count_once(
     calls: dict[tuple[str, str], float], measured: set[str], kept: set[tuple[str, str]]
 ) -> None:
-    requests = Column.create({("shop", a, "shop", b): float(rate) for (a, b), rate in calls.items()})
-    services = Column.create({("shop", name): 1.0 for name in measured})
+    requests: dict[Key, float] = {("shop", a, "shop", b): float(rate) for (a, b), rate in calls.items()}
+    services: dict[Key, float] = {("shop", name): 1.0 for name in measured}
     found = without_relayed(requests, services, {("shop", "gate"), ("shop", "other-gate")})
-    assert {(key[1], key[3]) for key in found.keys} == kept
-    assert without_relayed(requests, services, set()) is requests
+    assert {(key[1], key[3]) for key in found} == kept
+    assert without_relayed(requests, services, set()) == requests

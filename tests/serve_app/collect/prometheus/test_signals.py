@@ -5,28 +5,25 @@ from collections.abc import Mapping
 import pytest
 
 from model.snapshot import MeshSnapshot, Signal, SignalKind
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus.combine import KUBERNETES
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.frames import Column
 from serve_app.collect.prometheus.signals import (
-    BROKERS,
     DISK,
     PENDING,
     PODS,
     QUEUES,
     RESTARTS,
-    SOURCES,
-    THROTTLING,
-    VOLUMES,
     Queues,
     read_cancellations,
     read_signals,
     signal_queries,
 )
-from serve_app.collect.prometheus.source import KUBERNETES, Poll
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus import standin
-from tests.serve_app.collect.prometheus.istio_standin import SEARCH, SIGNALS, IstioMesh, find_snapshot
+from tests.serve_app.collect.prometheus.istio_standin import SIGNALS, IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples
 from tests.serve_app.collect.prometheus.test_prometheus_source import FIRST, PATIENT, SNAPSHOTS, open_source
 
@@ -61,25 +58,21 @@ def signals_of_pods_and_queues(poll: Poll) -> tuple[Signal, ...]:
 
 
 def found(columns: Mapping[str, Mapping[tuple[str, ...], float]], **more: object) -> dict[tuple[str, str], float]:
-    read = {role: Column.create(dict(values)) for role, values in columns.items()}
+    read = {role: dict(values) for role, values in columns.items()}
     signals, _ = read_signals(read, {}, SERVICES, Queues())
     return {(one.kind.value, one.service): one.value for one in signals}
 
 
-def test_a_mesh_without_any_series_is_asked_once_and_has_no_signals() -> None:
-    mesh = IstioMesh(find_snapshot(SNAPSHOTS))
-    with open_source(mesh) as source:
+def test_a_mesh_without_any_series_has_no_signals() -> None:
+    with open_source(IstioMesh(find_snapshot(SNAPSHOTS))) as source:
         polls = [source.poll(snapshot.observed_at) for snapshot in SNAPSHOTS[:3]]
     assert [signals_of_pods_and_queues(poll) for poll in polls] == [()] * 3
-    assert mesh.asked.count(SEARCH) == 1
-    assert not {(KUBERNETES, role) for role in (PODS, DISK, QUEUES)} & {*mesh.asked}
 
 
 def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
     name = OTHER.split("/")[1]
     mesh = IstioMesh(
         find_snapshot(SNAPSHOTS),
-        sources={THROTTLING, RESTARTS, VOLUMES, "kafka"},
         signals={
             PODS: pods(
                 (CART, "app", "throttled", 6),
@@ -95,29 +88,19 @@ def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
     )
     with open_source(mesh, queues={"orders": CART}) as source:
         poll = source.poll(FIRST)
-    assert signals_of_pods_and_queues(poll) == (
+    assert set(signals_of_pods_and_queues(poll)) == {
         Signal(SignalKind.CPU_THROTTLING, CART, 0.6),
         Signal(SignalKind.QUEUE_DEPTH, CART, 5000.0),
         Signal(SignalKind.OOM_KILLS, STORE, 1.0),
         Signal(SignalKind.RESTARTS, STORE, 2.0),
         Signal(SignalKind.DISK_PRESSURE, STORE, 0.97),
         Signal(SignalKind.QUEUE_DEPTH, OTHER, 7.0),
-    )
+    }
     assert poll.unmapped_queues == ("mails",)
 
 
-def test_sources_are_looked_for_again_and_a_failed_look_is_repeated() -> None:
-    mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={SEARCH}, signals={PODS: pods((CART, "app", "restarted", 1))})
-    with open_source(mesh) as source:
-        failed = source.poll(FIRST)
-        mesh.broken, mesh.sources = set(), {RESTARTS}
-        again = source.poll(SNAPSHOTS[4].observed_at)  # a minute later
-    assert (failed.signal_sources, again.signal_sources) == (None, {RESTARTS})
-    assert [len(signals_of_pods_and_queues(poll)) for poll in (failed, again)] == [0, 1]
-
-
 def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
-    mesh = IstioMesh(find_snapshot(SNAPSHOTS), sources={RESTARTS}, signals={PODS: pods((CART, "app", "restarted", 1))})
+    mesh = IstioMesh(find_snapshot(SNAPSHOTS), signals={PODS: pods((CART, "app", "restarted", 1))})
     role = (KUBERNETES, PODS)
     with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), PATIENT)
@@ -186,20 +169,15 @@ def test_two_counts_of_the_same_kills_are_one() -> None:
 )
 def test_a_queue_belongs_to_the_service_of_its_name_or_of_the_settings(queue: str, service: str | None) -> None:
     services = [*SERVICES, ("shop", "bank~20~queue"), ("a", "twin"), ("b", "twin")]
-    columns = {QUEUES: Column.create({(queue,): 12.0})}
+    columns: dict[str, Column] = {QUEUES: {(queue,): 12.0}}
     settings = Queues({"orders": "shop/store", "cart-old": "shop/gone"})
     signals, unmapped = read_signals(columns, {("shop", "cart-worker"): [("shop", "cart")]}, services, settings)
     assert signals == ([Signal(SignalKind.QUEUE_DEPTH, service, 12.0)] if service else [])
     assert [one.split(" (")[0] for one in unmapped] == ([] if service else [queue])
 
 
-def test_only_queries_of_sources_that_exist_are_sent() -> None:
-    assert signal_queries([], Queues()) == {}
-    assert signal_queries([], Queues(promql="jobs"))[QUEUES].promql == "sum by (queue) (jobs)"
-    some = signal_queries([PENDING], Queues())
-    assert some.keys() == {PODS}
-    assert "container_cpu" not in some[PODS].promql
-    assert signal_queries({*SOURCES, *BROKERS}, Queues()).keys() == {PODS, DISK, QUEUES}
+def test_queues_of_the_settings_are_read_beside_those_of_known_brokers() -> None:
+    assert signal_queries(Queues(promql="jobs"))[QUEUES].promql.endswith(" or sum by (queue) (jobs)")
 
 
 def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None:
@@ -218,9 +196,8 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
 
 def cancelled(rates: Mapping[str, float] | None, requests: Mapping[str, float]) -> dict[str, float]:
     """Return the signals of cancelled requests by service, for rates in a window of 60 s."""
-    columns = [
-        None if of is None else Column.create({("shop", name): rate for name, rate in of.items()})
-        for of in (rates, requests)
+    columns: list[Column | None] = [
+        None if of is None else {("shop", name): rate for name, rate in of.items()} for of in (rates, requests)
     ]
     assert columns[1] is not None
     services = [("shop", name) for name in requests]

@@ -1,0 +1,89 @@
+"""What kube-state-metrics, cAdvisor and exporters say about a mesh: resources, planned changes, policies, signals."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from model.snapshot import Owner, PlannedChange, ServicePolicy, Signal
+from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.kubernetes import (
+    CONTROLLERS,
+    OWNERS_OF_SERVICES,
+    OwnerLabels,
+    read_annotations,
+    read_controllers,
+    read_owners,
+    with_owners,
+)
+from serve_app.collect.prometheus.pods import OWNERS, RESOURCES, PodCoverage, Pods
+from serve_app.collect.prometheus.signals import Queues, by_workload, read_signals
+from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState, read_serving
+
+Columns = Mapping[str, Column]  # by role
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInstant:
+    """The cluster at one instant: shares of CPU and memory by service, planned changes since the instant before,
+    policies with owners, and the state that the next instant is compared with."""
+
+    resources: Columns
+    changes: Sequence[PlannedChange]
+    policies: Sequence[ServicePolicy]
+    workloads: WorkloadState
+    known: Columns
+    pods: Pods | None
+    serving: WorkloadServices
+
+
+class ClusterState:
+    """What is known of a cluster between polls.
+
+    Attributes:
+        workloads: None before the first poll.
+        ignored_annotations: descriptions of invalid annotations.
+        unmapped_queues: queues that belong to no service of the mesh.
+        coverage: which pods belong to which services; None: unknown.
+    """
+
+    def __init__(self, queues: Queues, owner_labels: OwnerLabels) -> None:
+        self._queues, self._owner_labels = queues, owner_labels
+        self._policies: list[ServicePolicy] = []
+        self._owners: dict[str, Owner] = {}
+        self.workloads: WorkloadState | None = None
+        self.ignored_annotations: list[str] = []
+        self.unmapped_queues: list[str] = []
+        self.coverage: PodCoverage | None = None
+
+    def begin(self, known: Columns, window_seconds: float) -> None:
+        """Learn the workloads before the first poll."""
+        self.workloads = WorkloadState()
+        if CONTROLLERS.keys() <= known.keys():
+            self.workloads = self.read(known, window_seconds).workloads
+
+    def read(self, known: Columns, window_seconds: float) -> ClusterInstant:
+        """The cluster at the next instant; ``window_seconds`` is the rate window of containers."""
+        serving = read_serving(known.get("serves"))
+        pods = Pods(known, window_seconds) if OWNERS in known else None  # unknown without owners
+        now = read_controllers(known) if CONTROLLERS.keys() <= known.keys() else {}
+        cordoned = pods.cordoned_workloads() if pods else None
+        changes, workloads = (self.workloads or WorkloadState()).update(now, serving, cordoned)
+        shares = {resource: pods.utilisation(resource, serving) for resource in RESOURCES} if pods else {}
+        annotations = known.get("annotations")
+        # Without annotations and controllers, kube-state-metrics is down: keep the last policies.
+        if annotations is not None and (annotations or now):
+            on_pods = known.get("pod_annotations")
+            of_pods = pods.by_workload(on_pods, max) if pods and on_pods is not None else None
+            self._policies, self.ignored_annotations = read_annotations((annotations, of_pods), serving)
+        if (owned := known.get(OWNERS_OF_SERVICES)) is not None and (owned or now):
+            self._owners = read_owners(owned, self._owner_labels, serving)
+        resources = {resource: column for resource, column in shares.items() if column is not None}
+        policies = with_owners(self._policies, self._owners)
+        return ClusterInstant(resources, changes, policies, workloads, known, pods, serving)
+
+    def read_signals(self, instant: ClusterInstant, services: Sequence[Key]) -> list[Signal]:
+        """The signals of these services."""
+        pods = instant.pods
+        self.coverage = pods.coverage(services, instant.serving) if pods else None
+        columns = by_workload(instant.known, pods)
+        signals, self.unmapped_queues = read_signals(columns, instant.serving, services, self._queues)
+        return signals
