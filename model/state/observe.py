@@ -27,8 +27,9 @@ from model.state.change_impact import (
 )
 from model.state.few_requests import Counts, count_failures
 from model.state.filters import SEEN, Deviation, accept_level, temper_young, update_filters
-from model.state.gaps import accept_another_load, adjust_after_gap, find_another_load, update_interval
+from model.state.gaps import update_interval
 from model.state.history import append_block, block_length
+from model.state.levels import accept_another_load, adjust_after_gap, find_another_load
 from model.state.mesh_state import MeshState, Observation, topology_of
 from model.state.presence import Presence
 from model.state.topology import calls_at

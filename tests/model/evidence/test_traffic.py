@@ -17,7 +17,7 @@ from model.incidents.mutes import Mute, active_mutes
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident
 from model.incidents.policy import AlertPolicy, VerdictContext
 from model.snapshot import PlannedChange
-from model.state.gaps import accept_incident
+from model.state.levels import accept_incident
 from model.state.mesh_state import MeshState
 from model.state.traffic import (
     HELD,

@@ -10,7 +10,7 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.threshold import Track
 from model.state.alignment import channels_of_window
 from model.state.filters import CENTRE, LONG, SHORT, SLOW_CENTRE, SLOW_VARIANCE, VARIANCE
-from model.state.gaps import LATELY, accept_incident, accept_services
+from model.state.levels import LATELY, accept_incident, accept_services
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Suspect
 from tests.builders import START, open_incident

@@ -22,7 +22,7 @@ from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import Track
 from model.snapshot import MeshSnapshot, PlannedChange
 from model.state.filters import CENTRE, LONG, LONG_RATE, SHORT, SHORT_RATE, SLOW_CENTRE
-from model.state.gaps import BASELINE_SECONDS, UNSEEN_SECONDS
+from model.state.levels import BASELINE_SECONDS, UNSEEN_SECONDS
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import IncidentKind, Severity, Status, Verdict
