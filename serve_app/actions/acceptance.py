@@ -4,7 +4,7 @@ It takes effect with the next snapshot. Earlier verdicts do not change.
 """
 
 from model.names import list_first
-from model.state import acceptance
+from model.state import gaps
 from model.state.mesh_state import MeshState
 from serve_app.api.codec import json_body
 from serve_app.api.codec.mistakes import validate_document
@@ -28,7 +28,7 @@ def accept_incident(
         UnknownIncident: no open incident has this id.
     """
     try:
-        after = acceptance.accept_incident(state, incident)
+        after = gaps.accept_incident(state, incident)
     except KeyError:
         names = [one.id for one in state.memory.open]
         raise UnknownIncident(
