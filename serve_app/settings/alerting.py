@@ -106,6 +106,18 @@ class NotifySettings(SettingsGroup):
         """Whether anyone is notified."""
         return bool(self.alertmanagers or self.receivers)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _webhooks_are_receivers(cls, given: Any) -> Any:
+        """Take ``webhooks``, as settings of version 0.2.0 have them, as receivers of this kind."""
+        if not isinstance(given, dict) or not isinstance(given.get("webhooks"), list | tuple):
+            return given
+        others = {name: value for name, value in given.items() if name != "webhooks"}
+        known = [*given.get("receivers", ())]
+        options = [dict(one).get("options") for one in known]  # of settings that were read from the same file before
+        hooks = [{"kind": "webhook", "options": one} for one in given["webhooks"] if one not in options]
+        return {**others, "receivers": [*known, *hooks]}
+
     @model_validator(mode="after")
     def _all_different(self) -> Self:
         urls = [one.url.rstrip("/") for one in self.alertmanagers]

@@ -5,26 +5,65 @@ where the compiled code does not run, is parsed, checked as a whole (:mod:`serve
 row by row.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from msgspec import Raw, Struct, ValidationError
+from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
-from serve_app.api.codec import compiled, json_text
+from serve_app.api.codec import compiled, json_text, memory
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, to_float32
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import TooHeavy
+from serve_app.api.codec.mistakes import TooHeavy, error_at, located
 from serve_app.api.codec.rows import ENDS
 from serve_app.api.codec.validation import check_document
-from serve_app.errors import DocumentTooLarge, MalformedDocument
+from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
+
+
+class _Document(Struct, forbid_unknown_fields=True):
+    """Snapshots, still encoded."""
+
+    snapshots: Raw
+
+
+_DOCUMENT, _LIST = Decoder(_Document), Decoder(list[Raw])
+_BEFORE = re.compile(rb'\s*\{\s*"snapshots"\s*:\s*')
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
     """Decode one snapshot."""
     found = compiled.decode(body, limits)
     return decode_by_row(body, limits) if found is None else found
+
+
+def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
+    """Decode ``{"snapshots": [...]}``. A mistake has the place of its snapshot."""
+    if memory.text_weight(body) > memory.budget(len(body)):
+        raise _too_heavy(body)
+    try:
+        given = bytes(_DOCUMENT.decode(body).snapshots)
+        snapshots = _LIST.decode(given)
+    except ValidationError as error:
+        raise _no_snapshots(str(error)[:200]) from None
+    except (ValueError, RecursionError) as error:
+        raise _not_json(error) from None
+    before = _BEFORE.match(body)
+    if before is None or body[before.end() + len(given) :].strip() != b"}":  # of a repeated key, the last one counts
+        raise _no_snapshots("the key is given more than once")
+    limits.check(snapshots=len(snapshots))
+    decoded = []
+    for number, snapshot in enumerate(snapshots):
+        with located(f"/snapshots/{number}"):
+            decoded.append(decode(bytes(snapshot), limits))
+    return decoded
+
+
+def _no_snapshots(why: str) -> InvalidDocument:
+    return error_at("/snapshots", f'expected {{"snapshots": [...]}} and nothing else ({why}); put them into one list')
 
 
 def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:

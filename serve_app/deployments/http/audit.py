@@ -21,6 +21,7 @@ from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 
 NOTE, AUDIT = "audit_note", "audit"  # in the state of a request
 PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
+NO_CHANGES = ("/v1/score", *PUSHES)
 SIGN_IN, SIGN_OUT = "sign_in", "sign_out"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 log = logging.getLogger("serve_app.audit")
@@ -127,7 +128,7 @@ async def _close(audit: Audit, note: Note, status: int) -> None:
 
 def is_change(method: str, route: str) -> bool:
     """Whether a route makes changes that are recorded first."""
-    return method not in SAFE and route.startswith("/v1/") and route not in PUSHES
+    return method not in SAFE and route.startswith("/v1/") and route not in NO_CHANGES
 
 
 def make_note(scope: Scope) -> Note:

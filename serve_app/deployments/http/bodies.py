@@ -4,13 +4,14 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from serve_app.api.codec import Limits, decode_snapshot, json_body, pack_snapshot, require_not_ahead
-from serve_app.api.codec.mistakes import validate_document
+from serve_app.api.codec.mistakes import error_at, validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
 from serve_app.collect.otlp.decode import Point
@@ -46,6 +47,24 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
         return pack_snapshot(snapshot)
 
     result: bytes = await _read(request, limits.max_body_bytes, pack)
+    return result
+
+
+async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
+    """Read the snapshots of a body in JSON, at least ``fewest``, in order of time; else as :func:`read_snapshot`."""
+
+    def pack(body: bytes, media_type: str) -> list[bytes]:
+        _require_json(media_type)
+        snapshots = json_body.decode_many(body, _counts(limits))
+        if len(snapshots) < fewest:
+            raise error_at("/snapshots", f"expected at least {fewest} snapshots, got {len(snapshots)}; send more")
+        for number, (one, after) in enumerate(pairwise(snapshots), 1):
+            if after.observed_at <= one.observed_at:
+                detail = f"expected a time after {one.observed_at.isoformat()}, got {after.observed_at.isoformat()}"
+                raise error_at(f"/snapshots/{number}/observed_at", f"{detail}; send them in order, the oldest first")
+        return [pack_snapshot(snapshot) for snapshot in snapshots]
+
+    result: list[bytes] = await _read(request, limits.max_body_bytes, pack)
     return result
 
 
@@ -119,7 +138,7 @@ def _require_json(media_type: str) -> None:
 
 
 def _counts(limits: LimitSettings) -> Limits:
-    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies)
+    return Limits(limits.max_services, limits.max_calls, limits.max_changes, limits.max_policies, limits.max_snapshots)
 
 
 def _encoding(request: Request) -> str:

@@ -1,5 +1,6 @@
 """The HTTP interface without its routes: rules for every request, and the OpenAPI document."""
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -7,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Path, Request
 from fastapi.routing import APIRoute
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
@@ -21,6 +23,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
 from serve_app.api.schemas.problem import Problem
 from serve_app.api.schemas.snapshot import SnapshotDocument
+from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
 from serve_app.deployments.http.audit import Audit, Audited, is_change, record_change
@@ -65,7 +68,7 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        read = (SnapshotDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
+        read = (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
         changes = (CanaryDocument, PromotionDocument, RollbackDocument, TestAlertDocument)
         for document in (*read, *changes, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -92,6 +95,24 @@ def _with_refusals(responses: dict[str, Any], *more: type[Exception]) -> dict[st
         else:
             merged[status] = {**known, "description": f"{known['description']}; {refusal['description']}"}
     return dict(sorted(merged.items()))
+
+
+class ServerTiming:
+    """Middleware: adds ``Server-Timing`` to every answer, unless the route has added it with more stages."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+
+        async def send_timed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("server-timing", server_timing({"total": time.perf_counter() - started}))
+            await send(message)
+
+        await self._app(scope, receive, send_timed)
 
 
 class CountRequests:
@@ -205,6 +226,7 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
     )
     http.add_middleware(Audited, audit=_audit)
     http.add_middleware(AccessControl, access=_access, follow=_follow)
+    http.add_middleware(ServerTiming)
     http.add_middleware(TracedRequests, place="ingress")
     problems.install(http)
     return http

@@ -7,6 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from serve_app.deployments.http.interface import ServerTiming
 from serve_app.errors import ServeError, answer
 from serve_app.web.assets import CACHE_PERMANENTLY, HEADERS, File, find_file, waiting_page
 
@@ -28,7 +29,7 @@ class PageFiles:
         """Answer a request, or pass it on."""
         app = self._app
         if scope["type"] == "http" and scope["method"] == "GET" and (file := find_file(scope["path"])):
-            app = permanent_response(file, Headers(scope=scope))
+            app = ServerTiming(permanent_response(file, Headers(scope=scope)))
         await app(scope, receive, send)
 
 

@@ -13,13 +13,13 @@ from serve_app.api.drift import drift_document
 from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.api.views import Deviations
+from serve_app.api.views import Deviations, plan_document
 from serve_app.deployments.scoring.messages import ScoredMesh
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
-from serve_app.pipeline import Options, embed
+from serve_app.pipeline import Options, embed, plan_of
 from serve_app.stores.record import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
@@ -88,6 +88,12 @@ class Reader:
         with suppress(TimeoutError):
             await asyncio.wait_for(next_verdict.wait(), seconds)
         return await asyncio.to_thread(self.verdicts, mesh, since, limit)
+
+    def plan(self, name: str, members: bool) -> bytes:
+        """The plan that the newest snapshot was cut by, as JSON; ``members``: with the services of each part."""
+        mesh = self._meshes.refresh(self._meshes.load_stored(name)).mesh
+        document = plan_document(plan_of(mesh, self._options), mesh.state, members=members)
+        return document.model_dump_json(exclude_none=True).encode()
 
     def graph(self, mesh: str, at: datetime | None) -> StoredSnapshot:
         """The newest snapshot, or the one of an instant, with its verdict.

@@ -123,3 +123,21 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(BadSettings, match="no password in the URL") as caught:
         load(overrides={"notify": {"receivers": [hook(url="https://me:s3cret@hooks.example/x")]}})
     assert "s3cret" not in caught.value.message
+
+
+def test_webhooks_of_version_0_2_are_receivers(tmp_path: Path) -> None:
+    file = tmp_path / "tagae.toml"
+    file.write_text(
+        """
+        [notify]
+        webhooks = [{ url = "http://127.0.0.1:9/hook" }]
+        [[notify.receivers]]
+        kind = "webhook"
+        options = { url = "http://127.0.0.1:9/other" }
+        """
+    )
+    assert [one.options["url"][-6:] for one in load(file).notify.receivers] == ["/other", "9/hook"]
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[notify]\nwebhooks = [{ address = 1 }]\n")
+    with pytest.raises(BadSettings, match="address"):
+        load(wrong)

@@ -1,4 +1,4 @@
-"""Routes that take snapshots: push, baseline."""
+"""Routes that take snapshots: push, baseline, score."""
 
 import time
 from collections import Counter
@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request, Response
 
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.bodies import read_snapshot
+from serve_app.deployments.http.bodies import read_snapshot, read_snapshots
 from serve_app.deployments.http.interface import MeshName, server_timing
-from serve_app.deployments.http.routes.dependencies import OF_A_MESH, WITH_A_BODY, UseBackend
-from serve_app.deployments.http.routes.responses import describe_body, json_response
+from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
+from serve_app.deployments.http.routes.responses import describe_body, describe_json_body, json_response
 from serve_app.errors import (
     AheadOfClock,
     SameTimeOtherContent,
@@ -67,3 +67,20 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
         packed = await read_snapshot(request, backend.settings.limits)
     await caller.ask(session.baseline, mesh, packed, caller.deadline, traceparent())
     return Response(status_code=204)
+
+
+@router.post(
+    "/v1/score",
+    response_model=VerdictDocument,
+    openapi_extra=describe_json_body("ScoreDocument"),
+    responses=problems.describe_errors(*BUSY, *WITH_A_BODY),
+)
+async def score(request: Request, backend: UseBackend) -> Response:
+    """Score the last of 10 to 120 snapshots of one mesh against those before it. Nothing is stored."""
+    caller, started = Caller(backend.deadline(request)), time.perf_counter()
+    with span("ingress.decode"):
+        packed = await read_snapshots(request, backend.settings.limits, fewest=backend.settings.model.warm_up_snapshots)
+    decoded = time.perf_counter() - started
+    answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
+    seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
+    return json_response(answer.verdict, {"server-timing": server_timing(seconds)})

@@ -231,13 +231,14 @@ def test_a_body_beyond_the_limit_is_refused_with_and_without_content_length(serv
 
 
 LIMITS = [0, -1, 1001, "many", "1.5", ""]
-READS = ["verdict", "verdicts", "graph"]
+READS = ["verdict", "verdicts", "plan", "graph"]
 ROUTES = [
     ("GET", "/v1/meshes/nobody/verdict", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/verdicts", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/incidents", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/incidents?since=2026-01-01T00:00:00Z", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/incidents/i", 404, "unknown-mesh"),
+    ("GET", "/v1/meshes/nobody/plan", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/drift", 404, "unknown-mesh"),
     ("GET", "/v1/meshes/nobody/graph", 404, "unknown-mesh"),
     ("DELETE", "/v1/meshes/nobody", 404, "unknown-mesh"),
@@ -270,6 +271,7 @@ ROUTES = [
     ("GET", f"/v1/meshes/{MESH}/incidents?limit=501", 422, "invalid-parameter"),
     ("GET", f"/v1/meshes/{MESH}/incidents?service=", 422, "invalid-parameter"),
     ("GET", f"/v1/meshes/{MESH}/incidents/i?at=2026-01-01T00:00:00Z", 422, "invalid-parameter"),
+    ("GET", f"/v1/meshes/{MESH}/plan?members=perhaps", 422, "invalid-parameter"),
     ("GET", f"/v1/meshes/{MESH}/graph?{'x' * 4000}=1", 422, "invalid-parameter"),
     ("GET", "/v1/models?digest=1", 422, "invalid-parameter"),
     ("POST", "/v1/receivers/test?all=1", 422, "invalid-parameter"),
@@ -291,6 +293,7 @@ def test_unknown_paths_and_wrong_parameters_are_refused(
     response = service.http.request(method, path)
     body = problem(response, status, code)
     assert len(body["detail"]) < 500, "the wrong value is shown shortened"
+    assert response.headers["server-timing"].startswith("total;dur=")
     if status == 405:
         assert response.headers["allow"]
 

@@ -245,6 +245,7 @@ def test_files_pass_the_same_checks_as_all_requests(service: Service) -> None:
     problem(service.http.get(path, headers={"host": "evil.example"}), 421, "wrong-host")
     for method in ("HEAD", "POST"):
         assert service.http.request(method, path).status_code == 405
+    assert service.http.get(path).headers["server-timing"].startswith("total;dur=")
 
 
 def raw(service: Service, path: str) -> Iterator[bytes]:
