@@ -376,8 +376,8 @@ def test_the_threshold_of_a_mesh_rises_with_its_own_scores(checkpoint: Checkpoin
     before = snapshots[-2].observed_at.timestamp()
 
     def level(height: float, count: int, newest: float = 1.0) -> float:
-        """Return the threshold after this many snapshots, of which a quarter had a score of this height, and those of
-        the last three minutes another one."""
+        """Return the threshold after this many snapshots. A quarter had a score of this height, and the newest twelve
+        another one."""
         times = tuple(before - 15.0 * i for i in reversed(range(count)))
         scores = tuple(height if i % 24 < 6 else 1.0 for i in range(count))
         scores = (*scores[:-12], *[newest] * 12)
