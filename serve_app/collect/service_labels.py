@@ -24,6 +24,7 @@ LATE = "unknown"  # value of labels that are filled after a connection, and stay
 OUTSIDE = "external"  # namespace of everything outside the mesh
 ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
 NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
+POD_NAMES = "pods"  # kind of names with the end of a pod's name
 
 _HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")
 _PORT = re.compile(r"\[(?P<six>[^\]]+)\](?::[0-9]+)?|(?P<four>[^:]+):[0-9]+")
@@ -39,8 +40,13 @@ _POD = re.compile(
 
 @dataclass(slots=True)
 class ServiceLabels:
-    """Reads names, and remembers them: a mesh has few names in many series."""
+    """Reads names, and remembers them: a mesh has few names in many series.
 
+    Attributes:
+        folded: names that are no services, with their kind: ``addresses``, ``hashes`` or ``pods``.
+    """
+
+    folded: dict[str, str] = field(default_factory=dict)
     _known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], tuple[str, str]] = field(default_factory=dict)
 
     def read(self, namespaces: tuple[str, ...], names: tuple[str, ...], *, is_fixed: bool = False) -> tuple[str, str]:
@@ -59,17 +65,20 @@ class ServiceLabels:
         return found
 
     def _read(self, namespace: str, name: str, *, is_fixed: bool) -> tuple[str, str]:
+        text = name
         if host := _HOST.fullmatch(name):
             name = host[1]
             namespace = namespace if is_fixed else _in_cluster_of(namespace, host[2])
         elif is_address(name):
             if _is_loopback(name):
                 return "", ""
+            self.folded[text] = ADDRESSES[1]
             return ADDRESSES
         if _HASH.fullmatch(name):
+            self.folded[text] = HASHES[1]
             return HASHES
         if pod := _POD.fullmatch(name):
-            name = pod[1]
+            self.folded[text], name = POD_NAMES, pod[1]
         return namespace, name
 
 

@@ -1,5 +1,6 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
 from serve_app.collect.prometheus.source import MeshPoll
+from serve_app.collect.service_labels import OUTSIDE, POD_NAMES
 from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
@@ -103,6 +105,7 @@ EXPORTER_COSTS = {
 SIGNALS_OF = {CADVISOR: {THROTTLING}, STATE_METRICS: {RESTARTS, PENDING}}
 QUEUES_SHOWN = JOBS_SHOWN = 20
 TEAMLESS_SHOWN = 5
+NAMES_SHOWN = 3
 NEEDED = {(SERVICES, "requests"), (CALLS, "requests")}
 # No failures, cancelled or long requests, annotations, autoscalers or drained nodes.
 MAY_BE_EMPTY = {(SERVICES, "failures"), (CALLS, "failures"), (SERVICES, "cancelled"), (SERVICES, "long_requests")} | {
@@ -195,6 +198,7 @@ def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Findin
     for exporter in absent:
         yield Finding(exporter, "warning", "no series", EXPORTER_COSTS[exporter])
     yield from _nameless_series(poll)
+    yield from _folded(poll)
     if signals is not None:
         yield from _signals(poll, absent, signals)
     if poll.ignored_annotations:
@@ -285,6 +289,18 @@ def _nameless_series(poll: MeshPoll) -> Iterator[Finding]:
         yield Finding(
             " ".join(role), "warning", found, f"they are left out; the scrape configuration must add {missing}"
         )
+
+
+def _folded(poll: MeshPoll) -> Iterator[Finding]:
+    """Names that are no services, by kind."""
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for name, kind in poll.folded.items():
+        by_kind[kind].append(name)
+    for kind, names in sorted(by_kind.items()):
+        meaning = f"those that are called are {OUTSIDE}/{kind}, those that call are no service"
+        if kind == POD_NAMES:
+            meaning = "they count for the service that they name"
+        yield Finding("names", "ok", f"{kind}: {list_first(names, NAMES_SHOWN)}; {meaning}")
 
 
 def _signals(poll: MeshPoll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import pytest
 
 from model.names import readable
 from model.snapshot import MeshSnapshot
+from serve_app.doctor.telemetry import _folded
 from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
 from tests.live.programs import needs
 
@@ -125,7 +126,7 @@ def test_a_callee_is_a_service_in_an_old_version_too(tmp_path: Path) -> None:
     assert rates_of_calls(poll.snapshot) == {("default/web", "default/user"): 10, ("default/user", "default/db"): 5}
 
 
-def test_visitors_are_one_outside(tmp_path: Path) -> None:
+def test_visitors_are_one_outside_and_the_doctor_names_them(tmp_path: Path) -> None:
     edges = [
         *(one for i in range(30) for one in edge(f"203.0.113.{i}", "web", 1, VIRTUAL, source="beyla")),
         *edge("web", "cart-7d9f8b6c5d-x7k2p", 4),
@@ -140,3 +141,7 @@ def test_visitors_are_one_outside(tmp_path: Path) -> None:
     }
     assert value_of(poll.snapshot, "default/web", "request_rate") == pytest.approx(30)
     assert value_of(poll.snapshot, "external/addresses", "error_rate") == pytest.approx(0.5)
+    addresses, pods = (one.found for one in _folded(poll))
+    assert addresses.startswith("addresses: ")
+    assert "and 30 more" in addresses
+    assert pods.startswith("pods: cart-7d9f8b6c5d-x7k2p;")

@@ -96,6 +96,10 @@ class ColumnCache:
         """Series of the last result of each query that name no service."""
         return {role: found for role in roles if (found := self._dropped.get(role)) is not None}
 
+    def folded(self) -> dict[str, str]:
+        """Names in labels that are no services, with their kind."""
+        return dict(self._services.folded)
+
 
 def _convert_unit(found: Column, query: Query) -> Column:
     return found if query.unit == 1 else {key: value * query.unit for key, value in found.items()}

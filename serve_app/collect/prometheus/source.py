@@ -54,6 +54,7 @@ class MeshPoll(Poll):
         survey: how the series arrive, and from where; None: unknown.
         pods: which pods belong to which services; None: unknown.
         dropped: series that name no service, by query.
+        folded: names in labels that are no services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
 
     answers: Mapping[Role, QueryAnswer]
@@ -62,6 +63,7 @@ class MeshPoll(Poll):
     survey: Survey | None = None
     pods: PodCoverage | None = None
     dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
+    folded: Mapping[str, str] = field(default_factory=dict)
 
 
 class PrometheusSource:
@@ -173,6 +175,7 @@ class PrometheusSource:
             masked,
             recorded=bool(self._read_rules),
             dropped=self._columns.dropped_series(answers),
+            folded=self._columns.folded(),
         )
         if self._cluster.workloads is None:
             self._read_workloads_before(at)

@@ -80,3 +80,17 @@ def test_a_host_tells_what_other_labels_do_not(
 
 def test_without_namespaces_a_host_tells_the_name_only() -> None:
     assert ServiceLabels().read(("default",), ("cart.shop.svc:80",), is_fixed=True) == ("default", "cart")
+
+
+def test_names_that_are_no_services_are_known_by_kind() -> None:
+    labels = ServiceLabels()
+    for namespace, name in [
+        ("shop", "cart"),
+        ("shop", "203.0.113.1"),
+        ("bank", "203.0.113.1"),
+        ("shop", "3f4e8a1b2c9d"),
+        ("shop", "cart-7d9f8b6c5d-x7k2p"),
+        ("shop", "localhost"),
+    ]:
+        labels.read((namespace,), (name,))
+    assert labels.folded == {"203.0.113.1": "addresses", "3f4e8a1b2c9d": "hashes", "cart-7d9f8b6c5d-x7k2p": "pods"}
