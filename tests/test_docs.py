@@ -62,6 +62,7 @@ NOT_RUN = {
     "make test-kubernetes": "no cluster here; tests/kubernetes runs where KUBECONFIG names one",
     "systemctl": "no systemd that runs here; test_systemd.py",
     "tagae serve --single": "a Prometheus; tests/serve_app/sidecar",
+    "ls out/recordings": "recordings of one's own; tests/serve_app/cli runs the command on one",
     "tagae score --prometheus": "a Prometheus with a past; tests/live/test_replayed_incident.py",
     "--since 24h": "a Prometheus with a past; tests/live/test_day_zero.py",
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import time
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from tests.live.series import Export
 
 SCRAPE_SECONDS, SCRAPES = 15.0, 20
 BOUNDS = (5, 10, 50, 100, 500)
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Recorded(Prometheus):
 
     dialect = ""
 
-    def ask(self, queries: Mapping[str, str], at: datetime, within: float) -> dict[str, QueryAnswer]:
+    def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
         rules = recording_rules(KNOWN[self.dialect], SCRAPE_SECONDS, QueryOptions().window_seconds).rules
         for rule in reversed(rules):
             queries = {name: text.replace(rule.record, f"({rule.expr})") for name, text in queries.items()}

@@ -155,7 +155,7 @@ def test_only_the_incident_in_the_banner_has_a_card(look: Callable[..., Tab]) ->
 
 
 def test_what_calls_share_is_the_headline_where_it_explains_more(look: Callable[..., Tab]) -> None:
-    shared = {
+    shared: dict[str, Any] = {
         "verb": "fail",
         "groups": [{"calls": "calls out of namespace maps", "bad": 31, "total": 31, "others_bad": 2, "others": 480}],
         "fact": "31 of 31 calls out of namespace maps fail, and 2 of 480 others",

@@ -55,7 +55,8 @@ def test_a_link_leads_to_a_namespace_of_any_size(browser: Any, base: str) -> Non
     with tab(browser, base) as one:
         for space in (LARGEST, SMALL):
             one.open(f"/#mesh=shop&space={space}")
-            one.until(lambda space=space: len(drawn(one)) == SIZES[space], "its services")
+            count = SIZES[space]
+            one.until(lambda count=count: len(drawn(one)) == count, "its services")  # type: ignore[misc]
             assert one.page.input_value("#space") == space
 
 
