@@ -28,6 +28,7 @@ FAILS = 0.05  # share of its requests that fail, beyond the usual one
 SIGMAS = 3.0  # of the newest deviation
 MIN_SELF = 0.05  # of a latency, that is self time
 OWN_SHARE = 0.5  # of the rise, that callees must not explain
+NOTICEABLE_SELF = 0.3  # of the rise that users notice: rollouts often multiply a small self time for two minutes
 
 
 def find_bad_changes(mesh: ScoredMesh) -> tuple[Finding, ...]:
@@ -72,13 +73,14 @@ def _is_slow(
         waits: for callees in a request, now and usually, ``[n]`` each, s; None: not known.
     """
     now, usual = np.exp(past.value[rows, P50]), np.exp(past.expected[rows, P50])
-    found = now >= SLOWER * usual
+    rise = now - usual
+    found = (now >= SLOWER * usual) & (rise >= NOTICEABLE * floor)
     if waits is not None:
         waited, usually = waits
         self_time = np.maximum(usual - usually, MIN_SELF * usual)
-        by_itself = now - usual - np.maximum(waited - usually, 0)
-        found |= by_itself >= np.maximum((SLOWER - 1) * self_time, OWN_SHARE * (now - usual))
-    found &= now - usual >= NOTICEABLE * floor
+        by_itself = rise - np.maximum(waited - usually, 0)
+        multiplied = by_itself >= np.maximum((SLOWER - 1) * self_time, OWN_SHARE * rise)
+        found |= multiplied & (rise >= NOTICEABLE_SELF * floor)
     is_slow: BoolArray = _lasts(past, rows, P50, lasted) & found
     return is_slow
 
