@@ -325,6 +325,24 @@ def test_the_doctor_reports_annotations_without_effect() -> None:
     assert by["kubernetes annotations"].outcome == "ok"
 
 
+def test_the_doctor_names_what_labels_hold_beside_services() -> None:
+    def add(samples: Samples) -> Samples:
+        labels, rate = samples[0]
+        names = [*(f"203.0.113.{i}" for i in range(5)), "cart-7d9f8b6c5d-x7k2p"]
+        return [*samples, *(({**labels, "destination_service_name": name}, rate) for name in names)]
+
+    with standin.start_server(IstioMesh(find_snapshot(SNAPSHOTS), altered={(CALLS, "requests"): add})) as server:
+        found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
+    assert [(one.outcome, one.found) for one in found if one.subject == "names"] == [
+        (
+            "ok",
+            "addresses: 203.0.113.0, 203.0.113.1, 203.0.113.2 and 2 more; "
+            "those that are called are external/addresses, those that call are no service",
+        ),
+        ("ok", "pods: cart-7d9f8b6c5d-x7k2p; they count for the service that they name"),
+    ]
+
+
 def test_the_kind_of_mesh_is_set_or_detected_and_never_guessed() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS))
     with open_source(mesh, source="istio") as source:
