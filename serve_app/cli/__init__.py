@@ -32,6 +32,7 @@ from serve_app.cli import (
     train,
 )
 from serve_app.cli.console import print_error
+from serve_app.cli.serve import OWNS_PROCESS
 from serve_app.errors import BadSettings
 
 __all__ = ["app", "main"]
@@ -119,4 +120,4 @@ app.add_typer(token.app, name="token")
 
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    app(obj=OWNS_PROCESS)

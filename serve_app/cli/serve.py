@@ -19,9 +19,11 @@ from serve_app.runtime.kept import Kept
 from serve_app.runtime.other_clusters import leave_other_clusters
 
 LOST = 75  # exit code of a service that cannot go on (EX_TEMPFAIL)
+OWNS_PROCESS = "owns the process"  # what the console script passes to its commands
 
 
 def serve(
+    context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: loopback.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 takes a free one. Default: 8000.")] = None,
     single: Annotated[
@@ -44,7 +46,8 @@ def serve(
     if single:
         _serve_single(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
         return
-    kept = Kept.begin()
+    # A program that calls this command in its own process would be replaced by the keeper.
+    kept = Kept.begin() if context.obj == OWNS_PROCESS else Kept.without_keeper()
     given = overrides(settings, host=("serve.host", host), port=("serve.port", kept.port or port))
     leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
     _serve_on_ray(config, given, kept)

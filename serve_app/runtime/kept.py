@@ -18,7 +18,7 @@ class Kept:
     """This start of the service.
 
     Attributes:
-        descriptor: to write to once the service is ready.
+        descriptor: to write to once the service is ready; -1: there is no keeper.
         port: that the service listened on before; 0: this is the first start.
         number: of starts since the service ran for a while; 0: this is the first one.
     """
@@ -45,9 +45,15 @@ class Kept:
             sys.exit(0)
         return cls(writing, 0, 0)
 
+    @classmethod
+    def without_keeper(cls) -> Self:
+        """Go on in this process. Nothing starts the service again."""
+        return cls(-1, 0, 0)
+
     def report(self, port: int) -> None:
         """Tell the keeper that the service is ready."""
-        os.write(self.descriptor, f"{port}\n".encode())
+        if self.descriptor >= 0:
+            os.write(self.descriptor, f"{port}\n".encode())
 
 
 def _become_keeper(child: int, reading: int, writing: int) -> NoReturn:
