@@ -22,7 +22,7 @@ WORDS = {  # of the headline, by scene
     "cpu": "uses more CPU",
     "rerouted": "makes new calls to",
     "silent": "sends no telemetry, so its state is unknown",
-    "recovering": "is recovering; it was failing",
+    "recovering": " recovering; ",
 }
 
 
