@@ -160,7 +160,7 @@ def test_a_chart_reads_out_a_snapshot_and_selects_it(one: Tab, base: str) -> Non
     one.page.keyboard.press("ArrowLeft")
     one.page.keyboard.press("ArrowLeft")
     assert time(ALERTED - 2)[11:19] in slider.get_attribute("aria-valuetext")
-    others = one.page.locator(".charts .chart .reading").all_text_contents()  # folded ones, too
+    others = one.page.locator("#panel .charts .chart .reading").all_text_contents()  # folded ones, too
     assert all(time(ALERTED - 2)[11:19] in text for text in others), "all charts read out the same snapshot"
     assert f"At {time(ALERTED)[11:19]}" in one.text("#headline"), "the arrow keys of a chart do not change the moment"
     one.page.keyboard.press("Enter")
