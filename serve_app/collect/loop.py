@@ -38,7 +38,7 @@ RETRYABLE = (Overloaded, NoCapacity, DeadlineExceeded, StoreGone, StoreFull, Sto
 ALREADY_PUSHED = (StaleSnapshot, SameTimeOtherContent)  # another client pushed this instant or a later one
 
 Push = Callable[[MeshSnapshot], Awaitable[None]]
-MAX_DETAIL = 300  # characters of what is said about incomplete answers
+MAX_DETAIL = 300  # characters of the text about incomplete answers
 
 ReadPast = Callable[[], Awaitable[float | None]]  # returns Unix time of the newest instant that it pushed; None: none
 

@@ -198,7 +198,7 @@ def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Findin
     for exporter in absent:
         yield Finding(exporter, "warning", "no series", EXPORTER_COSTS[exporter])
     yield from _nameless_series(poll)
-    yield from _folded(poll)
+    yield from _find_folded_names(poll)
     if signals is not None:
         yield from _signals(poll, absent, signals)
     if poll.ignored_annotations:
@@ -291,7 +291,7 @@ def _nameless_series(poll: MeshPoll) -> Iterator[Finding]:
         )
 
 
-def _folded(poll: MeshPoll) -> Iterator[Finding]:
+def _find_folded_names(poll: MeshPoll) -> Iterator[Finding]:
     """Names that are no services, by kind."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name, kind in poll.folded.items():

@@ -7,7 +7,7 @@ import pytest
 
 from model.names import readable
 from model.snapshot import MeshSnapshot
-from serve_app.doctor.telemetry import _folded
+from serve_app.doctor.telemetry import _find_folded_names
 from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
 from tests.live.programs import needs
 
@@ -141,7 +141,7 @@ def test_visitors_are_one_outside_and_the_doctor_names_them(tmp_path: Path) -> N
     }
     assert value_of(poll.snapshot, "default/web", "request_rate") == pytest.approx(30)
     assert value_of(poll.snapshot, "external/addresses", "error_rate") == pytest.approx(0.5)
-    addresses, pods = (one.found for one in _folded(poll))
+    addresses, pods = (one.found for one in _find_folded_names(poll))
     assert addresses.startswith("addresses: ")
     assert "and 30 more" in addresses
     assert pods.startswith("pods: cart-7d9f8b6c5d-x7k2p;")

@@ -248,4 +248,4 @@ def test_the_files_are_exported_as_they_are(whole: Watched, recording: list[Mesh
     minutes = [row["time"] for row in rows if row["service"] == name and row["source"] is None]
     assert minutes == sorted({one.observed_at.replace(second=0) for one in recording[:120]})
     with pytest.raises(UnknownMesh):
-        export_history(whole.store, "nobody", tmp_path)
+        export_history(whole.store, "unknown", tmp_path)
