@@ -75,8 +75,7 @@ def _checked(op: str) -> Callable[..., Results]:
     def run(*arguments: Any) -> Results:
         checks.check_arguments(op, *arguments[:tensors])
         checks.check_contents(op, *arguments[:tensors])
-        results: Results = body(*arguments)
-        return results
+        return body(*arguments)
 
     return run
 

@@ -62,10 +62,7 @@ def attend(
     Returns:
         ``values [N, H*C]`` and ``trajectories [N, H, T]``, contiguous.
     """
-    result: tuple[Tensor, Tensor] = _call(
-        "attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope
-    )
-    return result
+    return _call("attend", query, key, trajectory, trajectory_weight, attention, indptr, indices, edges, negative_slope)
 
 
 def project_and_attend(
@@ -101,8 +98,7 @@ def project_and_attend(
     """
     projections = query_weight, query_bias, key_weight, key_bias
     slots = trajectory, trajectory_weight, attention, trajectory_value, indptr, indices, edges, negative_slope
-    result: Tensor = _call("project_and_attend", x, *projections, *slots)
-    return result
+    return _call("project_and_attend", x, *projections, *slots)
 
 
 def join_sides(
@@ -128,8 +124,7 @@ def join_sides(
     Returns:
         ``[N, O]``.
     """
-    result: Tensor = _call("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias, eps)
-    return result
+    return _call("join_sides", x, weight, bias, callers, callees, norm_weight, norm_bias, eps)
 
 
 def perceptron(
@@ -157,8 +152,7 @@ def perceptron(
     Returns:
         ``[R, O]``.
     """
-    result: Tensor = _call("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
-    return result
+    return _call("perceptron", rows, others, positions, hidden_weight, hidden_bias, weight, bias)
 
 
 def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index: Tensor) -> Tensor:
@@ -175,8 +169,7 @@ def edge_dot(source: Tensor, target: Tensor, source_index: Tensor, target_index:
     Returns:
         ``[E]``.
     """
-    result: Tensor = _call("edge_dot", source, target, source_index, target_index)
-    return result
+    return _call("edge_dot", source, target, source_index, target_index)
 
 
 def _call(op: str, *arguments: Any) -> Any:

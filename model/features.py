@@ -59,21 +59,18 @@ class Channel:
 
 def amount_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Convert values of channels with the transform ``log`` and these offsets back to their units; never below zero."""
-    amount: NDArray[np.float64] = np.maximum(np.exp(np.minimum(y.astype(np.float64), 60.0)) - offset, 0.0)
-    return amount
+    return np.maximum(np.exp(np.minimum(y.astype(np.float64), 60.0)) - offset, 0.0)
 
 
 def share_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Convert values of channels with the transform ``logit`` and these offsets back to shares, 0 to 1."""
     ratio = np.exp(np.clip(y.astype(np.float64), -60.0, 60.0))
-    share: NDArray[np.float64] = np.clip((ratio * (1 + offset) - offset) / (1 + ratio), 0.0, 1.0)
-    return share
+    return np.clip((ratio * (1 + offset) - offset) / (1 + ratio), 0.0, 1.0)
 
 
 def rate_of(transformed: NDArray[np.floating]) -> Array:
     """Return requests/s of services or calls from their first channel; never below zero."""
-    rate: Array = np.maximum(np.exp(transformed) - np.float32(NODE_CHANNELS[RATE].offset), 0)
-    return rate
+    return np.maximum(np.exp(transformed) - np.float32(NODE_CHANNELS[RATE].offset), 0)
 
 
 NODE_CHANNELS = (
@@ -263,8 +260,7 @@ def count_requests(noise: Array, observed: BoolArray) -> Array:
     """Return the requests ``[N]`` behind each row of sampling noise, ``[N, C]``; ``MANY`` where they are not known."""
     of_median = np.where(observed[:, RATE], noise[:, P50], np.float32(0))
     known = np.maximum(of_median, np.float32(MEDIAN_NOISE / MANY))
-    requests: Array = np.divide(np.float32(MEDIAN_NOISE), known, dtype=np.float32)
-    return requests
+    return np.divide(np.float32(MEDIAN_NOISE), known, dtype=np.float32)
 
 
 def _noise(values: Array, requests: Array, channels: tuple[Channel, ...], interval_seconds: float) -> Array:

@@ -17,15 +17,13 @@ def stable_order(keys: NDArray[np.integer], bound: int) -> IntArray:
     if bound.bit_length() + bits > 63:
         return np.argsort(keys, kind="stable")
     packed = np.sort((keys.astype(np.int64) << bits) | np.arange(len(keys), dtype=np.int64))
-    order: IntArray = packed & ((1 << bits) - 1)
-    return order
+    return packed & ((1 << bits) - 1)
 
 
 def largest_of_rows(table: Array) -> Array:
     """``table.max(axis=1)`` of a table ``[n, C]`` with few columns, at least one. numpy reduces short rows one by one,
     ten times slower than whole columns."""
-    largest: Array = table.T.copy().max(axis=0)
-    return largest
+    return table.T.copy().max(axis=0)
 
 
 def descending_order(values: Array) -> IntArray:
@@ -38,8 +36,7 @@ def descending_order(values: Array) -> IntArray:
 
 def either(*tests: Array) -> Array:
     """Return the strongest of several tests of one symptom, less ``log10`` of their number (Bonferroni)."""
-    worst: Array = np.maximum(np.maximum.reduce(tests) - np.float32(np.log10(len(tests))), 0)
-    return worst
+    return np.maximum(np.maximum.reduce(tests) - np.float32(np.log10(len(tests))), 0)
 
 
 def largest_of_group(values: Array, group: IntArray, count: int) -> Array:
@@ -52,5 +49,4 @@ def largest_of_group(values: Array, group: IntArray, count: int) -> Array:
 def worst_of_group(values: Array, group: IntArray, chances: Array) -> Array:
     """Return the largest value of each group, less ``chances``, the ``log10`` of its size (Bonferroni): a hub has many
     chances to deviate."""
-    worst: Array = np.maximum(largest_of_group(values, group, len(chances)) - chances, 0)
-    return worst
+    return np.maximum(largest_of_group(values, group, len(chances)) - chances, 0)

@@ -68,8 +68,7 @@ def find_independent(evidence: Evidence, tracks: Tracks, level: float, policy: A
 
 def _is_small(share: Array) -> BoolArray:
     """Return which shares of symptoms that calls explain are known, and small, ``[M]``; 0 is unknown."""
-    small: BoolArray = (share > 0) & (share < MAX_EXPLAINED)
-    return small
+    return (share > 0) & (share < MAX_EXPLAINED)
 
 
 def independent_of(evidence: Evidence, rows: IntArray, independent: BoolArray) -> IntArray:

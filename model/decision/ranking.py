@@ -34,8 +34,7 @@ def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, prefe
 def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
     """Add the callers and callees of a group, because the root cause may show no symptom itself."""
     touching = np.isin(calls, rows).any(axis=0)
-    near: IntArray = np.union1d(rows, calls[:, touching].ravel()).astype(np.int64)
-    return near
+    return np.union1d(rows, calls[:, touching].ravel()).astype(np.int64)
 
 
 def measured_nats(evidence: Evidence, rows: IntArray) -> Tensor:

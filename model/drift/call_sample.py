@@ -107,8 +107,7 @@ class CallSample:
 def hash_ends(node_ids: Sequence[str], edge_index: IntArray) -> Hashes:
     """Return the hashes of the names of caller and callee of each call, ``[2, E]``; the same on every machine."""
     names = np.fromiter((crc32(name.encode()) for name in node_ids), np.uint32, len(node_ids))
-    ends: Hashes = names[edge_index]
-    return ends
+    return names[edge_index]
 
 
 def _hash_calls(ends: Hashes) -> Hashes:
@@ -116,8 +115,7 @@ def _hash_calls(ends: Hashes) -> Hashes:
     source, destination = ends.astype(np.uint64)
     mixed = (source * np.uint64(0x9E3779B97F4A7C15)) ^ (destination * np.uint64(0xC2B2AE3D27D4EB4F))
     mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
-    hashes: Hashes = (mixed >> np.uint64(32)).astype(np.uint32)
-    return hashes
+    return (mixed >> np.uint64(32)).astype(np.uint32)
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -47,19 +47,16 @@ def population_stability_index(p: Array, q: Array) -> Array:
         p, q: shares that sum to 1, or zeros for a population without values.
     """
     a, b = _fill(p), _fill(q)
-    index: Array = ((a - b) * np.log(a / b)).sum(axis=-1)
-    return index
+    return ((a - b) * np.log(a / b)).sum(axis=-1)
 
 
 def moved_share(p: Array, q: Array) -> Array:
     """Return the least share, 0 to 1, that changes its bin between histograms ``[..., B]``: the total variation."""
-    moved: Array = np.abs(p - q).sum(axis=-1) / 2
-    return moved
+    return np.abs(p - q).sum(axis=-1) / 2
 
 
 def _fill(shares: Array) -> Array:
-    filled: Array = (shares + np.float32(EMPTY)) / np.float32(1 + EMPTY * shares.shape[-1])
-    return filled
+    return (shares + np.float32(EMPTY)) / np.float32(1 + EMPTY * shares.shape[-1])
 
 
 class Reference(StrEnum):

@@ -68,5 +68,4 @@ def _equal(newest: MeshSnapshot, earlier: MeshSnapshot) -> BoolArray:
         rows = np.array([row_of.get(name, -1) for name in newest.node_ids])
         known = (rows >= 0)[:, None]
         features, observed = features[rows], observed[rows] & known
-    same: BoolArray = observed & (newest.node_features == features)
-    return same
+    return observed & (newest.node_features == features)

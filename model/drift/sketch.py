@@ -61,7 +61,4 @@ class DriftSketch:
 
 def drifting(sketch: DriftSketch) -> IntArray:
     """Return the rows of the measures that drift: above their limits for two blocks in a row, or more."""
-    rows: IntArray = np.flatnonzero(
-        (sketch.since > 0) & (sketch.judged * BLOCK_SECONDS - sketch.since >= BLOCK_SECONDS)
-    )
-    return rows
+    return np.flatnonzero((sketch.since > 0) & (sketch.judged * BLOCK_SECONDS - sketch.since >= BLOCK_SECONDS))

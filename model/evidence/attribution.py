@@ -64,14 +64,12 @@ class Attribution:
             np.minimum(np.bincount(end, share, len(load)), 1)
             for end, share in ((source, of_errors + of_time), (destination, harm))
         )
-        nats: Array = (NATS * (explains - explained)).astype(np.float32)
-        return nats
+        return (NATS * (explains - explained)).astype(np.float32)
 
 
 def _shows(surprise: Array) -> Array:
     """Return how clearly a symptom shows, 0 to 1."""
-    clear: Array = np.clip((surprise - BEGINS) / (FULL - BEGINS), 0, 1)
-    return clear
+    return np.clip((surprise - BEGINS) / (FULL - BEGINS), 0, 1)
 
 
 def attribute(observation: Observation, edge_index: IntArray, rows: IntArray) -> Attribution:
@@ -127,8 +125,7 @@ def _calls_per_request(observation: Observation, source: IntArray, destination: 
     usual = usual / np.maximum(before, MIN_REQUESTS)
     made = np.minimum(made * observation.edge_present[calls] / np.maximum(now, MIN_REQUESTS), usual)
     is_known = node.observed[source, RATE] & (now > MIN_REQUESTS)
-    ratio: Floats = np.where(observation.presence.gone[destination], usual, made) * is_known
-    return ratio
+    return np.where(observation.presence.gone[destination], usual, made) * is_known
 
 
 def _rise_of_services(past: Deviation, rows: IntArray, channel: int) -> tuple[Floats, Floats, BoolArray]:

@@ -50,8 +50,7 @@ def _is_above(lately: Array, before: Array) -> BoolArray:
     total, per_request = np.moveaxis(_highest(before), -1, 0)
     is_above = lately[..., 0] > np.maximum(total + ABOVE, total * TIMES)
     is_above &= lately[..., 1] > per_request * TIMES_PER_REQUEST
-    mostly: BoolArray = is_above[0] & (is_above.sum(axis=0) >= MOSTLY)
-    return mostly
+    return is_above[0] & (is_above.sum(axis=0) >= MOSTLY)
 
 
 def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
@@ -82,5 +81,4 @@ def _used_cpu(window: Sequence[MeshSnapshot], row: Mapping[str, int]) -> Array:
 def _highest(used: Array) -> Array:
     """Return the highest values over time, without ``OUTLIERS``: ``[k, 2]`` of ``[T, k, 2]``."""
     known = np.where(np.isfinite(used), used, np.float32(0))
-    highest: Array = np.partition(known, -1 - OUTLIERS, axis=0)[-1 - OUTLIERS]
-    return highest
+    return np.partition(known, -1 - OUTLIERS, axis=0)[-1 - OUTLIERS]

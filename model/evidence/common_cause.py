@@ -141,8 +141,7 @@ def _calls_for_each(state: MeshState, observation: Observation, rows: IntArray) 
     """Return how often some calls are made for each request of their caller, relative to usual, ``[R]``."""
     node, edge, source = observation.node, observation.edge, state.edge_index[0, rows]
     of_call, of_caller = (past.value[at, RATE] - past.expected[at, RATE] for past, at in ((edge, rows), (node, source)))
-    times: Floats = np.exp((of_call - of_caller).astype(np.float64))
-    return times
+    return np.exp((of_call - of_caller).astype(np.float64))
 
 
 class _Lost(NamedTuple):

@@ -329,5 +329,4 @@ def _load(observation: Observation, keep: IntArray) -> Array:
     has_changed = (
         node.observed[keep, RATE] & (np.abs(node.now[keep, RATE]) >= LOAD_SIGMAS) & observation.node_present[keep]
     )
-    load: Array = np.where(has_changed, ratio, 1).astype(np.float32)
-    return load
+    return np.where(has_changed, ratio, 1).astype(np.float32)

@@ -235,8 +235,7 @@ def _rolling(state: MeshState, observation: Observation) -> BoolArray:
     """Return which services ``[N]`` are being replaced by a new version, or are new themselves."""
     is_new = largest_of_rows(state.node_filters[SEEN]) <= KNOWN
     replaced = is_new | state.memory.has_new_version(state.node_ids)
-    rolling: BoolArray = (observation.node_exposure == OWN) & replaced
-    return rolling
+    return (observation.node_exposure == OWN) & replaced
 
 
 def _leniency(state: MeshState, policy: AlertPolicy) -> Array:
@@ -260,8 +259,7 @@ def _candidates(mesh: ScoredMesh, scores: Scores) -> IntArray:
     interest = interest + 1e-3 * np.maximum(largest_of_rows(mesh.surprise.node), scores.page)
     interest += WORTH_A_LOOK * memory.is_in_incident(names)
     worst = _first(np.argsort(-interest, kind="stable"), memory.active_mutes.is_muted(names))
-    keep: IntArray = worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
-    return keep
+    return worst[(interest[worst] >= WORTH_A_LOOK) | (np.arange(len(worst)) < 10)]
 
 
 def _first(order: IntArray, muted: BoolArray) -> IntArray:

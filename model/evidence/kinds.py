@@ -73,8 +73,7 @@ def symptoms(kinds: Array) -> Array:
 def led_by_resources(kinds: Array) -> BoolArray:
     """Return in which rows ``[N]`` no symptom is stronger than resources."""
     strong = symptoms(kinds)
-    led: BoolArray = (strong[:, -1] > 0) & (strong[:, -1] >= largest_of_rows(strong))
-    return led
+    return (strong[:, -1] > 0) & (strong[:, -1] >= largest_of_rows(strong))
 
 
 def without_resources(kinds: Array) -> Array:

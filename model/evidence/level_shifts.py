@@ -33,14 +33,12 @@ def apply_notice_shifts(notice: Array, memory: IncidentMemory, names: Sequence[s
     """Return the surprise ``[N]`` of shortages less the shifts of their levels from feedback and sensitivity."""
     if not memory.feedback and not memory.active_mutes.levels:
         return notice
-    lowered: Array = np.maximum(notice - _level_shifts(memory, names)[:, SHORTAGE], 0) * (notice > 0)
-    return lowered
+    return np.maximum(notice - _level_shifts(memory, names)[:, SHORTAGE], 0) * (notice > 0)
 
 
 def _level_shifts(memory: IncidentMemory, names: Sequence[str]) -> Array:
     """Return the decades ``[N, 5]`` by which feedback and sensitivity raise levels, by ``feedback.SYMPTOMS``."""
-    shifts: Array = level_shifts(memory.feedback, names) + memory.active_mutes.level_shifts(names)[:, None]
-    return shifts
+    return level_shifts(memory.feedback, names) + memory.active_mutes.level_shifts(names)[:, None]
 
 
 def lower_evidence(kinds: Array, levels: Array) -> Array:
@@ -59,8 +57,7 @@ def excess(kinds: Array, level: Array | float) -> Array:
     # A level below 0, of snapshots that are years apart, permits no symptom at all.
     score, permitted = page_score(kinds), np.maximum(level - MARGIN, 0)
     share = np.where(score > permitted, 1 - permitted / np.where(score > permitted, score, 1), 0)
-    over: Array = symptoms(kinds) * share[:, None].astype(np.float32)
-    return over
+    return symptoms(kinds) * share[:, None].astype(np.float32)
 
 
 def notice_excess(notice: Array, memory: IncidentMemory, names: Sequence[str], level: float) -> Array:
@@ -70,5 +67,4 @@ def notice_excess(notice: Array, memory: IncidentMemory, names: Sequence[str], l
         notice: ``[N]`` surprise of shortages, less the shifts of :func:`apply_notice_shifts`.
     """
     shift = level_shifts(memory.feedback, names)[:, SHORTAGE]
-    over: Array = np.maximum(notice + shift - np.float32(level - NOTICE_MARGIN), 0) * (notice > 0)
-    return over
+    return np.maximum(notice + shift - np.float32(level - NOTICE_MARGIN), 0) * (notice > 0)

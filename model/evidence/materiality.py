@@ -71,8 +71,7 @@ def matters(value: Array, expected: Array, repeats: Array, floor: Floors) -> Arr
 
 def _slower(over: Array, in_full: Array | float = IN_FULL) -> Array:
     """Return how much times matter that exceed expectation by ``over``, in logarithms."""
-    share: Array = np.clip((over - SLOWER) / np.float32(in_full - SLOWER), 0, 1)
-    return share
+    return np.clip((over - SLOWER) / np.float32(in_full - SLOWER), 0, 1)
 
 
 def _late(value: Array, expected: Array, repeats: Array, floor: Floors) -> Array:
@@ -96,5 +95,4 @@ def _bucket_width(latency: Array) -> Array:
     """Return the width of the bucket that holds a latency, in histograms with three buckets a decade."""
     decade = np.float32(10) ** np.floor(np.log10(np.maximum(latency, 1e-6)))
     place = np.searchsorted(BUCKETS, latency / decade, side="right").clip(1, len(BUCKETS) - 1)
-    width: Array = (BUCKETS[place] - BUCKETS[place - 1]) * decade
-    return width
+    return (BUCKETS[place] - BUCKETS[place - 1]) * decade

@@ -40,8 +40,7 @@ def find_versions(names: Iterable[str], services: Iterable[str]) -> dict[str, li
 
 def new_services(state: MeshState) -> BoolArray:
     """Return which services ``[N]`` came while the mesh was known, and not long ago."""
-    new: BoolArray = largest_of_rows(state.node_filters[SEEN]) < min(ESTABLISHED, MOST_OF_TIME * state.learned)
-    return new
+    return largest_of_rows(state.node_filters[SEEN]) < min(ESTABLISHED, MOST_OF_TIME * state.learned)
 
 
 def relatives(state: MeshState, rows: IntArray) -> list[IntArray]:

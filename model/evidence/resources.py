@@ -76,8 +76,7 @@ def shortage(state: MeshState, observation: Observation, surprise: Array) -> Arr
     far = np.maximum.reduce(
         [_far_above_history(state, observation), _is_saturated(observation), busy_cpu(state, observation)]
     )
-    evidence: Array = np.maximum(strongest, np.float32(EVENT_SURPRISE) * far).clip(0)
-    return evidence
+    return np.maximum(strongest, np.float32(EVENT_SURPRISE) * far).clip(0)
 
 
 def cpu_use(observation: Observation) -> tuple[Array, Array, BoolArray]:
@@ -88,8 +87,7 @@ def cpu_use(observation: Observation) -> tuple[Array, Array, BoolArray]:
 
 def utilization(values: Array, channel: int) -> Array:
     """Return CPU or memory ``[N]`` in 0..1 from transformed channels ``[N, 9]``."""
-    utilization: Array = np.exp(values[:, channel]) - np.float32(NODE_CHANNELS[channel].offset)
-    return utilization
+    return np.exp(values[:, channel]) - np.float32(NODE_CHANNELS[channel].offset)
 
 
 def trends(state: MeshState) -> tuple[Trend, ...]:
@@ -153,8 +151,7 @@ def _is_saturated(observation: Observation) -> BoolArray:
     node = observation.node
     unusual = node.observed[:, CPU] & (observation.node_exposure != OWN)
     unusual &= utilization(node.expected, CPU) < USUAL_CPU
-    saturated: BoolArray = unusual & (utilization(node.value, CPU) >= FULL_CPU)
-    return saturated
+    return unusual & (utilization(node.value, CPU) >= FULL_CPU)
 
 
 def _far_above_history(state: MeshState, observation: Observation) -> Array:

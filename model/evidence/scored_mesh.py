@@ -47,8 +47,7 @@ def rerouting_age(state: MeshState, is_harmed: Callable[[], BoolArray]) -> Array
     if not ages.any():
         return REROUTE_YOUNG
     harms = is_harmed()[state.edge_index].any(axis=0)
-    limit: Array = np.float32(REROUTE_YOUNG) + ages[state.edge_index[0]] * harms
-    return limit
+    return np.float32(REROUTE_YOUNG) + ages[state.edge_index[0]] * harms
 
 
 def is_reported(observation: Observation) -> BoolArray:
@@ -85,8 +84,7 @@ class ScoredMesh:
         state = self.state
         makes_no_calls = topology_of(state).outgoing_counts == 0
         resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
-        remote: BoolArray = makes_no_calls & ~resources
-        return remote
+        return makes_no_calls & ~resources
 
     @cached_property
     def receives_users(self) -> BoolArray:
@@ -96,8 +94,7 @@ class ScoredMesh:
         reports = state.node_filters[SEEN, :, RATE] > 0
         source, destination = state.edge_index
         called = np.bincount(destination[reports[source]], minlength=len(reports)) > 0
-        entry: BoolArray = ~called
-        return entry
+        return ~called
 
     @cached_property
     def floors(self) -> Floors:

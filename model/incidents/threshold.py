@@ -106,8 +106,7 @@ def decisive_scores(tracks: Tracks, names: Sequence[str], policy: AlertPolicy, m
     severe = np.minimum(now / np.float32(SEVERE), _nth(table, policy.confirm, policy.confirm_of))
     lasts = np.minimum(now, _nth(table, policy.lasting, policy.lasting_of))
     lasts = (lasts + np.float32(LASTING_DECADES)) * (may_last & (lasts > 0))
-    decisive: Array = np.maximum.reduce([usual, severe, lasts])
-    return decisive
+    return np.maximum.reduce([usual, severe, lasts])
 
 
 def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now: datetime, interval: float) -> datetime:
@@ -158,8 +157,7 @@ def forget(tracks: Tracks, names: Iterable[str]) -> Tracks:
 
 def _nth(table: Array, n: int, of: int) -> Array:
     """Return the n-th largest of the first ``of`` columns, ``[M]``."""
-    largest: Array = np.sort(table[:, :of], axis=1)[:, of - n]
-    return largest
+    return np.sort(table[:, :of], axis=1)[:, of - n]
 
 
 # By service: in which of the last snapshots it was above a level, as bits (1 = newest), and when the streak began.

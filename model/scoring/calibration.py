@@ -167,8 +167,7 @@ class SeriesTail:
         amid = (self.impact[BEGUN] + weighted) / (self.impact[SEEN] + RATE_WEIGHT)
         for kind in (BESIDE, OWN):
             rate[:, self.exposure == kind] = amid[kind][:, None]
-        start: Array = -np.log10(np.minimum(rate, np.float32(0.5)))
-        return start
+        return -np.log10(np.minimum(rate, np.float32(0.5)))
 
     def _surprise(self, level: Array, start: Array) -> Array:
         observed = self.past.observed
@@ -194,8 +193,7 @@ class SeriesTail:
         )
         excess = (total + self.shipped.mean_excess[which] * SCALE_WEIGHT) / (count + SCALE_WEIGHT)
         shape = np.maximum(self.shipped.shape[which], 1e-3)
-        beyond: Array = np.log10(1 + shape * over / (excess * (1 - shape))) / shape
-        return beyond
+        return np.log10(1 + shape * over / (excess * (1 - shape))) / shape
 
 
 def explained_share(deviation: Array, expected: Array) -> Array:

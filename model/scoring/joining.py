@@ -118,8 +118,7 @@ def _by_snapshot(tasks: Sequence[PartitionTask]) -> list[list[int]]:
 
 def _positions(ids: Sequence[RowIds]) -> IntArray:
     """For each id up to the largest, its position among those that occur, ascending."""
-    positions: IntArray = np.cumsum(_occurring(ids)) - 1
-    return positions
+    return np.cumsum(_occurring(ids)) - 1
 
 
 def _count(ids: Sequence[RowIds]) -> int:

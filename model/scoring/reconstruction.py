@@ -113,8 +113,7 @@ def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput, betwee
     pairs = len(z) * (len(z) - 1) - given.known.shape[1]
     of_calls = (given.call_error + error_of_calls(between)) / calls
     of_pairs = float(errors.sum()) / max(pairs, 1)
-    loss: float = (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
-    return loss
+    return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
 
 
 def _structure_of_pairs(network: MeshNetwork, z: torch.Tensor) -> torch.Tensor:

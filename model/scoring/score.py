@@ -116,8 +116,7 @@ def edge_inputs(observation: Observation) -> Array:
 def _rows(table: Array | BoolArray) -> NDArray[np.void]:
     """Return the rows of a table ``[E, 5]``, each as one piece: to copy five numbers at a time takes four times as
     long."""
-    rows: NDArray[np.void] = np.ascontiguousarray(table, np.float32).view(_CHANNELS)[:, 0]
-    return rows
+    return np.ascontiguousarray(table, np.float32).view(_CHANNELS)[:, 0]
 
 
 def whole_mesh(state: MeshState, observation: Observation, boundary: IntArray = NONE) -> PartitionTask:
@@ -169,8 +168,7 @@ def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[Partitio
 
 def sum_rows(table: Array) -> Array:
     """Return the sum ``[D]`` over the rows; as a product it takes a tenth of the time."""
-    total: Array = np.ones(len(table), np.float32) @ table
-    return total
+    return np.ones(len(table), np.float32) @ table
 
 
 def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGraph:

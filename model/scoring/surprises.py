@@ -99,5 +99,4 @@ def assemble_scores(
 
 def unlikelihood(logits: Array) -> Array:
     """Return ``-log10 sigmoid(logit)``: how unexpected a call is."""
-    decades: Array = np.log10(1 + np.exp(-logits.clip(-30, 30)))
-    return decades
+    return np.log10(1 + np.exp(-logits.clip(-30, 30)))

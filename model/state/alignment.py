@@ -142,8 +142,7 @@ def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> 
 def _crosses_namespaces(node_ids: tuple[str, ...], edge_index: IntArray) -> BoolArray:
     """Return which calls go from one namespace to another."""
     namespace = number_namespaces(node_ids)
-    foreign: BoolArray = namespace[edge_index[0]] != namespace[edge_index[1]]
-    return foreign
+    return namespace[edge_index[0]] != namespace[edge_index[1]]
 
 
 def align_channels(

@@ -57,8 +57,7 @@ def find_worse(deviation: Deviation, channels: tuple[Channel, ...]) -> BoolArray
     """Return which rows ``[N]`` have become far slower, and stay so."""
     is_time = np.array([channel.name in TIMES for channel in channels])
     slower = deviation.observed & (deviation.value - deviation.expected > HARMLESS)
-    worse: BoolArray = (slower & (deviation.past_short > LASTING) & is_time).any(axis=1)
-    return worse
+    return (slower & (deviation.past_short > LASTING) & is_time).any(axis=1)
 
 
 def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel, ...]) -> BoolArray:
@@ -72,8 +71,7 @@ def settled_series(exposure: IntArray, kept: BoolArray, channels: tuple[Channel,
         kept: ``[N]`` rows that keep their usual level: in an alert, or worse than before.
     """
     settles = np.array([channel.name not in KEPT for channel in channels])
-    series: BoolArray = ((exposure != UNEXPOSED) & ~kept)[:, None] & settles
-    return series
+    return ((exposure != UNEXPOSED) & ~kept)[:, None] & settles
 
 
 def hold_levels(

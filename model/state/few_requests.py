@@ -180,15 +180,13 @@ def compare_counts(failed: Array, made: Array, before: Array, made_before: Array
     usual = np.maximum(total - expected, _TINY)
     ratio = np.maximum(later, _TINY) / np.maximum(expected, _TINY)
     deviance = later * np.log(ratio) + earlier * np.log(earlier / usual)
-    sigmas: Array = np.sqrt(2 * np.maximum(deviance, 0)) * (made_before > 0)
-    return sigmas
+    return np.sqrt(2 * np.maximum(deviance, 0)) * (made_before > 0)
 
 
 def _decades(sigmas: Array) -> Array:
     """Return how rare a deviation of this many sigmas is, ``-log10 p``."""
     more = np.maximum(sigmas, 1)
-    decades: Array = np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
-    return decades
+    return np.where(sigmas > 1, more**2 / 2 / np.log(10) + np.log10(more * np.sqrt(2 * np.pi)), 0)
 
 
 def share_lately(failed: Array, made: Array) -> tuple[Array, Array]:

@@ -80,21 +80,18 @@ class Deviation:
     @property
     def excess(self) -> Array:
         """Excess over the start of the tail, ``[SCALES, N, C]``; negative below it."""
-        excess: Array = self.level - np.float32(TAIL_START)
-        return excess
+        return self.level - np.float32(TAIL_START)
 
     @property
     def above(self) -> BoolArray:
         """Whether the level is in the tail, ``[SCALES, N, C]``."""
-        above: BoolArray = (self.level > np.float32(TAIL_START)) & self.observed
-        return above
+        return (self.level > np.float32(TAIL_START)) & self.observed
 
     def starts_spell(self, scale: IntArray, row: IntArray, channel: IntArray) -> BoolArray:
         """Return which of F levels in the tail start a new spell, ``[F]``."""
         lasting = scale == SCALES - 1
         past = np.where(lasting, self.past_long[row, channel], self.past_short[row, channel])
-        begun: BoolArray = np.abs(past) < RESTED[scale]
-        return begun
+        return np.abs(past) < RESTED[scale]
 
 
 def new_filters(count: int, known: Array, channels: tuple[Channel, ...]) -> Array:
@@ -297,8 +294,7 @@ def _confirmed(average: Array, recent: Array) -> Array:
     """Return the share of an average, 0 to 1, that more recent deviations confirm."""
     remembered = np.abs(average) > MEMORABLE
     share = recent / np.where(remembered, np.float32(SUPPORT) * average, 1)
-    confirmed: Array = np.where(remembered, share.clip(0, 1), np.float32(1))
-    return confirmed
+    return np.where(remembered, share.clip(0, 1), np.float32(1))
 
 
 def _count_tail(filters: Array, deviation: Deviation, muted: BoolArray) -> None:

@@ -116,16 +116,14 @@ class Topology:
 
 
 def _decades(counts: NDArray[np.integer]) -> Array:
-    decades: Array = np.log10(np.maximum(counts, 1)).astype(np.float32)
-    return decades
+    return np.log10(np.maximum(counts, 1)).astype(np.float32)
 
 
 def calls_at(services: BoolArray, edge_index: IntArray) -> BoolArray:
     """Return which calls ``[E]`` have one of the ``services`` ``[N]`` at an end. Usually there are none."""
     if not services.any():
         return np.zeros(edge_index.shape[1], bool)
-    touched: BoolArray = services[edge_index[0]] | services[edge_index[1]]
-    return touched
+    return services[edge_index[0]] | services[edge_index[1]]
 
 
 def sample_neighbours(traffic: Array, listener: IntArray, foreign: BoolArray, most: int) -> BoolArray:

@@ -89,8 +89,7 @@ class EntryTraffic:
     @property
     def is_known(self) -> BoolArray:
         """``[S]``: measured now, and for long enough before."""
-        known: BoolArray = np.isfinite(self.lately) & (self.seconds >= KNOWN_SECONDS) & (self.seen >= KNOWN_SNAPSHOTS)
-        return known
+        return np.isfinite(self.lately) & (self.seconds >= KNOWN_SECONDS) & (self.seen >= KNOWN_SNAPSHOTS)
 
 
 ROWS = (
@@ -113,8 +112,7 @@ def find_entry_points(edge_index: IntArray, named: BoolArray) -> IntArray:
     """Return the rows of services that no other service calls, and of those that are ``named`` ``[N]``."""
     source, destination = edge_index
     is_called = np.bincount(destination[source != destination], minlength=len(named)) > 0
-    rows: IntArray = np.flatnonzero(~is_called | named)
-    return rows
+    return np.flatnonzero(~is_called | named)
 
 
 def measure_entries(

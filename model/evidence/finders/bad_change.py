@@ -81,8 +81,7 @@ def _is_slow(
         by_itself = rise - np.maximum(waited - usually, 0)
         multiplied = by_itself >= np.maximum((SLOWER - 1) * self_time, OWN_SHARE * rise)
         found |= multiplied & (rise >= NOTICEABLE_SELF * floor)
-    is_slow: BoolArray = _lasts(past, rows, P50, lasted) & found
-    return is_slow
+    return _lasts(past, rows, P50, lasted) & found
 
 
 def _waits(mesh: ScoredMesh, rows: BoolArray) -> tuple[Array, Array]:
@@ -104,12 +103,10 @@ def _waits(mesh: ScoredMesh, rows: BoolArray) -> tuple[Array, Array]:
 def _is_failing(past: Deviation, rows: BoolArray, channel: Channel, lasted: float) -> BoolArray:
     """Return which of n rows fail far more for long, ``[n]``."""
     now, usual = (channel.invert(of[rows, ERROR]) for of in (past.value, past.expected))
-    found: BoolArray = _lasts(past, rows, ERROR, lasted) & (now - usual >= FAILS)
-    return found
+    return _lasts(past, rows, ERROR, lasted) & (now - usual >= FAILS)
 
 
 def _lasts(past: Deviation, rows: BoolArray, channel: int, lasted: float) -> BoolArray:
     """Return which of n rows deviate in a channel now as they did on average, ``[n]``."""
     now, before = past.now[rows, channel], past.past_short[rows, channel]
-    lasting: BoolArray = past.observed[rows, channel] & (now >= SIGMAS) & (before >= lasted)
-    return lasting
+    return past.observed[rows, channel] & (now >= SIGMAS) & (before >= lasted)

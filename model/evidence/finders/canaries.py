@@ -96,8 +96,7 @@ def _weighted_mean(calls: FloatArray, metric: int, axis: int | tuple[int, int]) 
     weight = np.where(known, calls[..., _REQUESTS], 0)
     total = (weight * np.where(known, calls[..., metric], 0)).sum(axis=axis)
     weights = weight.sum(axis=axis)
-    mean: FloatArray = np.where(weights > 0, total / np.maximum(weights, 1e-9), np.nan)
-    return mean
+    return np.where(weights > 0, total / np.maximum(weights, 1e-9), np.nan)
 
 
 def _fails_more(share: FloatArray, requests: FloatArray) -> bool:

@@ -66,5 +66,4 @@ def _failing_instead(mesh: ScoredMesh, lost: Array) -> Array:
     failing = np.where(is_known, np.maximum(now - usual, 0) * rate_of(node.value[:, RATE]), 0)
     sure = np.clip(mesh.surprise.node_raw[:, ERROR] / SURE_ERRORS, 0, 1)
     part = lost / np.maximum(np.bincount(source, lost, len(failing))[source], 1e-6)
-    instead: Array = (sure * failing)[source] * part
-    return instead
+    return (sure * failing)[source] * part

@@ -87,8 +87,7 @@ def _find_falls(state: MeshState, observation: Observation, young_callers: BoolA
     deleted = state.memory.planned_deletions()
     if deleted:
         kept &= ~mark_services(state.node_ids, deleted)[destination[rows]]
-    largest: IntArray = rows[kept][np.argsort(lost[kept], kind="stable")][:MAX]
-    return largest
+    return rows[kept][np.argsort(lost[kept], kind="stable")][:MAX]
 
 
 def _works(state: MeshState, observation: Observation) -> BoolArray:
@@ -97,8 +96,7 @@ def _works(state: MeshState, observation: Observation) -> BoolArray:
     now, usual = (rate_of(v[:, RATE]) for v in (edge.value, edge.expected))
     made, due = (np.bincount(source, v * observation.edge_present, len(state.node_ids)) for v in (now, usual))
     own, own_usual = (rate_of(v[:, RATE]) for v in (node.value, node.expected))
-    works: BoolArray = np.where(node.observed[:, RATE], own >= STEADY * own_usual, made >= LOW * due)
-    return works
+    return np.where(node.observed[:, RATE], own >= STEADY * own_usual, made >= LOW * due)
 
 
 def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> Array:
@@ -139,8 +137,7 @@ def _shares(state: MeshState, rows: IntArray, usual: Array, snapshots: int) -> A
 
 def _low_calls(shares: Array) -> BoolArray:
     """Return which calls ``[k]`` were low in the last snapshots. Snapshots without a value do not count."""
-    low: BoolArray = ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
-    return low
+    return ((shares < HIGHEST).sum(axis=0) >= LASTS) & ~(shares >= HIGHEST)[:LASTS].any(axis=0)
 
 
 def _drop_strength(share: Array) -> float:

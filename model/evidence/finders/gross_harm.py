@@ -43,5 +43,4 @@ def find_gross_harm(mesh: ScoredMesh) -> tuple[Finding, ...]:
 def _waits(value: Array, expected: Array, requests: Array) -> BoolArray:
     """Return at which of n entry points one request in a hundred waits, ``[n]``."""
     now, usual = (NODE_CHANNELS[P99].invert(of[:, P99]) for of in (value, expected))
-    waits: BoolArray = (now >= MIN_TIMES * usual) & (now - usual >= MIN_WAIT) & (requests >= MIN_TAIL)
-    return waits
+    return (now >= MIN_TIMES * usual) & (now - usual >= MIN_WAIT) & (requests >= MIN_TAIL)
