@@ -188,18 +188,16 @@ class MeshSnapshot:
         Raises:
             InvalidSnapshot: with the place of the first error.
         """
-        nodes = _table("node_features", node_features, len(NODE_METRICS))
-        edges = _table("edge_features", edge_features, len(EDGE_METRICS))
         index = np.array(edge_index, dtype=np.int64)
         if index.size == 0:
             index = index.reshape(2, 0)
         if index.ndim != 2 or len(index) != 2:
             raise InvalidSnapshot(f"edge_index: expected the shape [2, E], got {list(index.shape)}", place=())
         ids = tuple(node_ids)
-        _check_ids(ids, len(nodes))
-        _check_edges(ids, index, len(edges))
+        _check_ids(ids)
+        _check_edges(ids, index)
         index.setflags(write=False)
-        return cls._of(ids, index, nodes, edges, observed_at, changes, policies, signals)
+        return cls._of(ids, index, observed_at, node_features, edge_features, changes, policies, signals)
 
     def with_values(
         self,
@@ -212,28 +210,24 @@ class MeshSnapshot:
     ) -> "MeshSnapshot":
         """Check and freeze a snapshot of the same services and calls at another time. They are shared, and not checked
         again, which takes most of the time of :meth:`create`. Arguments and errors as there."""
-        nodes = _table("node_features", node_features, len(NODE_METRICS))
-        edges = _table("edge_features", edge_features, len(EDGE_METRICS))
-        for kind, rows, expected in (("services", nodes, self.num_nodes), ("calls", edges, self.num_edges)):
-            if len(rows) != expected:
-                raise InvalidSnapshot(
-                    f"expected one row of features for each of {expected} {kind}, got {len(rows)}", place=()
-                )
-        return self._of(self.node_ids, self.edge_index, nodes, edges, observed_at, changes, policies, signals)
+        values = observed_at, node_features, edge_features, changes, policies, signals
+        return self._of(self.node_ids, self.edge_index, *values)
 
     @classmethod
     def _of(
         cls,
         ids: tuple[str, ...],
         index: IntArray,
-        nodes: FloatArray,
-        edges: FloatArray,
         observed_at: datetime,
+        node_features: ArrayLike,
+        edge_features: ArrayLike,
         changes: Sequence[PlannedChange],
         policies: Sequence[ServicePolicy],
         signals: Sequence[Signal],
     ) -> "MeshSnapshot":
         """A snapshot of services and calls that were checked."""
+        nodes = _table("node_features", node_features, NODE_METRICS, "services", len(ids))
+        edges = _table("edge_features", edge_features, EDGE_METRICS, "calls", index.shape[1])
         if observed_at.tzinfo is None:
             raise InvalidSnapshot(
                 f"observed_at: expected a time with a zone, got {observed_at.isoformat()}; add Z or an offset",
@@ -249,7 +243,6 @@ class MeshSnapshot:
             )
         for array in (nodes, edges, node_observed, edge_observed):
             array.setflags(write=False)
-        at, checked = _in_utc(observed_at), _check_signals(ids, signals)
         return cls(
             node_ids=ids,
             edge_index=index,
@@ -257,10 +250,10 @@ class MeshSnapshot:
             node_observed=node_observed,
             edge_features=edges,
             edge_observed=edge_observed,
-            observed_at=at,
+            observed_at=_in_utc(observed_at),
             changes=tuple(changes),
             policies=tuple(policies),
-            signals=checked,
+            signals=_check_signals(ids, signals),
         )
 
     @property
@@ -278,13 +271,8 @@ class MeshSnapshot:
         """Hex digest of the content without the time: equal content has an equal digest."""
         h = hashlib.blake2b(digest_size=16)
         h.update("\n".join(self.node_ids).encode())
-        for array in (
-            self.edge_index,
-            self.node_features,
-            self.node_observed,
-            self.edge_features,
-            self.edge_observed,
-        ):
+        nodes, edges = (self.node_features, self.node_observed), (self.edge_features, self.edge_observed)
+        for array in (self.edge_index, *nodes, *edges):
             h.update(array.tobytes())
         h.update(repr(self.changes).encode())
         if self.policies:
@@ -471,19 +459,21 @@ def _observed(names: Sequence[str], values: FloatArray, observed: BoolArray) -> 
     return {n: float(v) for n, v, o in zip(names, values, observed, strict=True) if o}
 
 
-def _table(name: str, values: ArrayLike, columns: int) -> FloatArray:
+def _table(name: str, values: ArrayLike, metrics: Sequence[str], kind: str, rows: int) -> FloatArray:
+    """Return the metrics of all services or calls as a table of its own, ``[rows, metrics]``."""
+    columns = len(metrics)
     with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are refused as such
         table = np.array(values, dtype=np.float32, order="C")
     if table.size == 0:
-        return table.reshape(0, columns)
+        table = table.reshape(0, columns)
     if table.ndim != 2 or table.shape[1] != columns:
         raise InvalidSnapshot(f"{name}: expected the shape [rows, {columns}], got {list(table.shape)}", place=())
+    if len(table) != rows:
+        raise InvalidSnapshot(f"expected one row of features for each of {rows} {kind}, got {len(table)}", place=())
     return table
 
 
-def _check_ids(ids: tuple[str, ...], rows: int) -> None:
-    if len(ids) != rows:
-        raise InvalidSnapshot(f"expected one row of features for each of {len(ids)} services, got {rows}", place=())
+def _check_ids(ids: tuple[str, ...]) -> None:
     if not ids:
         raise InvalidSnapshot("expected at least one service, got none; an empty mesh has no verdict", place=("nodes",))
     if are_plain(ids) and len(set(ids)) == len(ids):
@@ -503,11 +493,8 @@ def _check_ids(ids: tuple[str, ...], rows: int) -> None:
             )
 
 
-def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
-    count = index.shape[1]
-    if count != rows:
-        raise InvalidSnapshot(f"expected one row of features for each of {count} calls, got {rows}", place=())
-    if not count:
+def _check_edges(ids: tuple[str, ...], index: IntArray) -> None:
+    if not index.size:
         return
     if index.min() < 0 or index.max() >= len(ids):
         e = int(np.flatnonzero(((index < 0) | (index >= len(ids))).any(axis=0))[0])
@@ -522,14 +509,13 @@ def _check_edges(ids: tuple[str, ...], index: IntArray, rows: int) -> None:
     if (ordered[1:] > ordered[:-1]).all():
         return
     order = np.argsort(key, kind="stable")  # several times slower than a plain sort, but finds the position
-    repeats = np.flatnonzero(np.diff(key[order]) == 0)
-    if len(repeats):
-        first, again = (int(e) for e in order[repeats[0] : repeats[0] + 2])
-        raise InvalidSnapshot(
-            f"edge {again}: the call {ids[index[0, again]][:80]!r} to {ids[index[1, again]][:80]!r} was already given "
-            f"as edge {first}; send each call once",
-            place=("edges", again),
-        )
+    repeat = int(np.flatnonzero(np.diff(key[order]) == 0)[0])
+    first, again = order[repeat : repeat + 2].tolist()
+    raise InvalidSnapshot(
+        f"edge {again}: the call {ids[index[0, again]][:80]!r} to {ids[index[1, again]][:80]!r} was already given "
+        f"as edge {first}; send each call once",
+        place=("edges", again),
+    )
 
 
 def _check_values(kind: str, values: FloatArray, names: Sequence[str]) -> BoolArray:

@@ -5,6 +5,7 @@ Small deviations come last however rare they are, and load and memory come after
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -25,9 +26,7 @@ from model.features import (
     P99,
     RATE,
     Array,
-    amount_of,
     rate_of,
-    share_of,
 )
 from model.ordering import largest_of_group, largest_of_rows
 from model.snapshot import BoolArray, IntArray
@@ -49,7 +48,6 @@ from model.verdict import (
 
 MAX = 3  # reasons of a suspect
 SYMPTOMS = (ERROR, P50, P99)  # channels of a call that its destination decides
-_CALLS_CHANGED = (LOST, NEW, MOVED, DROPPED)
 SHARED_SERIES = {  # what calls share that are slow or fail on the way
     (Shared.CALLER, P50): WAITS,
     (Shared.CALLER, ERROR): LOSES,
@@ -59,17 +57,10 @@ SHARED_SERIES = {  # what calls share that are slow or fail on the way
     (Shared.INTO_NAMESPACE, ERROR): NAMESPACE_FAILS,
 }
 SERIES = (
-    *(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, *_CALLS_CHANGED,
+    *(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, LOST, NEW, MOVED, DROPPED,
     *SHARED_SERIES.values(),
 )  # fmt: skip
-OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)
-# Of each series: its channel, and the offset of that. A service that vanished has no requests.
-_OF_REQUESTS = [RATE] * (1 + len(_CALLS_CHANGED))
-_CHANNEL = np.array([*range(OWN), *SYMPTOMS, *_OF_REQUESTS, *(channel for _, channel in SHARED_SERIES)])
-_OFFSET = np.array(
-    [*(c.offset for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].offset for c in SYMPTOMS)]
-    + [NODE_CHANNELS[channel].offset for channel in _CHANNEL[OWN + CALLS :]]
-)
+OWN = len(NODE_CHANNELS)
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
 RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
 MIN_SURPRISE, MIN, MIN_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
@@ -116,17 +107,34 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """``[M, len(SERIES)]``: surprise of each series, its surprise weighted by how much it matters, and its call; -1:
-    none."""
+    """``[M, len(SERIES)]`` of each series: its surprise, that weighted by how much it matters, its value now and
+    usually in the metric's unit, and its call; -1: none."""
 
     surprise: Array
     worth: Array
+    now: Array
+    usual: Array
     call: IntArray
 
-    def add(self, rows: IntArray | int, series: str, surprise: Array | float, worth: Array | float) -> None:
-        """Write one series of some candidates, in place."""
-        column = SERIES.index(series)
+    @classmethod
+    def empty(cls, candidates: int) -> Self:
+        """Return a table in which nothing is unusual."""
+        shape = candidates, len(SERIES)
+        return cls(*np.zeros((4, *shape), np.float32), np.full(shape, -1))
+
+    def add(
+        self,
+        rows: IntArray,
+        column: int,
+        surprise: Array | float,
+        worth: Array | float,
+        values: tuple[Array | float, Array | float],
+        call: IntArray | int = -1,
+    ) -> None:
+        """Write one series of some candidates, in place. If a row occurs repeatedly, the last one counts."""
         self.surprise[rows, column], self.worth[rows, column] = surprise, worth
+        self.now[rows, column], self.usual[rows, column] = values
+        self.call[rows, column] = call
 
 
 def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) -> Explanation:
@@ -137,48 +145,31 @@ def explain(mesh: ScoredMesh, kinds: Array, dropped: BoolArray, keep: IntArray) 
         dropped: bool ``[E]`` calls that their caller suddenly no longer makes.
         keep: ``[M]`` rows of the candidates.
     """
-    state, observation, found = mesh.state, mesh.observation, mesh.surprise
-    node_expected, edge_expected = found.node_expected, found.edge_expected
-    shape = len(keep), len(SERIES)
-    table = _Table(np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.full(shape, -1))
-    discount = np.array([CONTEXT.get(c, 1.0) for c in range(OWN)], np.float32)
-    own = found.node[keep]
-    own_matters = matters(observation.node.value[keep], node_expected[keep], mesh.repeats[0][keep], mesh.floors)
-    table.surprise[:, :OWN], table.worth[:, :OWN] = own, own * own_matters * discount
+    state, observation = mesh.state, mesh.observation
+    table = _Table.empty(len(keep))
+    _add_own(mesh, keep, table)
     _add_calls(mesh, keep, table)
     gone = observation.presence.gone[keep]
     _add_moved_calls(mesh, kinds[keep, EvidenceKind.VANISHED], dropped, keep, table, gone)
-    shared = _add_shared_symptoms(mesh, keep, table)
+    _add_shared_symptoms(mesh, keep, table)
     best = np.argsort(-table.worth, axis=1, kind="stable")[:, :MAX]
     surprise, worth = (np.take_along_axis(one, best, axis=1) for one in (table.surprise, table.worth))
     is_strong = (surprise >= MIN_SURPRISE) & (worth >= np.maximum(MIN, MIN_SHARE * worth[:, :1]))
-    series = np.where(is_strong, best, -1)
-    call = np.where(series >= 0, np.take_along_axis(table.call, best, axis=1), -1)
-    of_call = call >= 0
-    observed, expected = _values(observation, node_expected, edge_expected, keep[:, None], call, series)
-    is_moved = of_call & (series >= OWN + CALLS)
-    observed[is_moved], expected[is_moved] = _traffic(mesh, call[is_moved])
-    for name, (now, usual) in shared.items():
-        is_shown = series == SERIES.index(name)
-        np.copyto(observed, now[:, None], where=is_shown)
-        np.copyto(expected, usual[:, None], where=is_shown)
     reasons: list[list[Fact]] = [[] for _ in keep]
-    for m, k in np.argwhere(series >= 0).tolist():
-        peer = ""
-        if of_call[m, k]:
-            source, destination = state.edge_index[:, call[m, k]].tolist()
+    for m, c in zip(np.nonzero(is_strong)[0].tolist(), best[is_strong].tolist(), strict=True):
+        peer, name = "", SERIES[c]
+        if table.call[m, c] >= 0:
+            source, destination = state.edge_index[:, table.call[m, c]].tolist()
             peer = state.node_ids[destination if source == keep[m] else source]
-        name, values = SERIES[series[m, k]], (float(observed[m, k]), float(expected[m, k]))
+        values = float(table.now[m, c]), float(table.usual[m, c])
         reasons[m].append(Fact(name, *values, *((peer, "") if name == MOVED else ("", peer))))
     gone_for = np.where(gone, state.node_unmeasured[keep], 0).astype(np.int64)
     load = _load(observation, keep)
     context: dict[int, tuple[Fact, ...]] = {}
     for m in np.flatnonzero(kinds[keep, EvidenceKind.CALLS_OUT] >= WORTH_A_LOOK).tolist():
         context[m] = _outgoing_calls(mesh, int(keep[m]), float(load[m]))
-    for m, c in _scarce_resources(table, series):
-        rows, no_call, resource = keep[m : m + 1], np.array([-1]), np.array([c])
-        value, usually = _values(observation, node_expected, edge_expected, rows, no_call, resource)
-        context[m] = (*context.get(m, ()), Fact(SERIES[c], float(value[0]), float(usually[0])))
+    for m, c in _scarce_resources(table, np.where(is_strong, best, -1)):
+        context[m] = (*context.get(m, ()), Fact(SERIES[c], float(table.now[m, c]), float(table.usual[m, c])))
     return Explanation(reasons=tuple(map(tuple, reasons)), gone=gone_for, load=load, context=context)
 
 
@@ -211,33 +202,16 @@ def _scarce_resources(table: _Table, series: IntArray) -> Iterator[tuple[int, in
             yield m, RESOURCES[best]
 
 
-def _values(
-    observation: Observation,
-    node_expected: Array,
-    edge_expected: Array,
-    node: IntArray,
-    edge: IntArray,
-    series: IntArray,
-) -> tuple[Array, Array]:
-    """Return observed and expected values of services' own series or of calls, in the metrics' units; 0 for series -1.
-
-    Args:
-        node, edge, series: rows of services, rows of calls, and indices into ``SERIES``, of shapes that broadcast.
-    """
-    node, edge, series = np.broadcast_arrays(node, edge, series)
-    of_call = (series >= OWN) & (series < OWN + CALLS)
-    of_node = (series >= 0) & ~of_call
-    transformed = np.zeros((2, *series.shape), np.float32)
-    call, rows = _CHANNEL[series[of_call]], edge[of_call]
-    transformed[:, of_call] = observation.edge.value[rows, call], edge_expected[rows, call]
-    own, rows = _CHANNEL[series[of_node]], node[of_node]
-    # For load, ignore what callers explain.
-    usual = np.where(own == RATE, observation.node.expected[rows, own], node_expected[rows, own])
-    transformed[:, of_node] = observation.node.value[rows, own], usual
-    offset = _OFFSET[series]
-    values = np.where(_CHANNEL[series] == ERROR, share_of(transformed, offset), amount_of(transformed, offset))
-    observed, expected = np.where(series >= 0, values, 0).astype(np.float32)
-    return observed, expected
+def _add_own(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
+    """Add the candidates' own series, in place."""
+    node, expected = mesh.observation.node, mesh.surprise.node_expected[keep]
+    own = mesh.surprise.node[keep]
+    worth = own * matters(node.value[keep], expected, mesh.repeats[0][keep], mesh.floors)
+    for c, channel in enumerate(NODE_CHANNELS):
+        # For load, ignore what callers explain.
+        usual = node.expected[keep, RATE] if c == RATE else expected[:, c]
+        values = channel.invert(node.value[keep, c]), channel.invert(usual)
+        table.add(np.arange(len(keep)), c, own[:, c], worth[:, c] * np.float32(CONTEXT.get(c, 1.0)), values)
 
 
 def _add_calls(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
@@ -251,25 +225,21 @@ def _add_calls(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
     value, expected = mesh.observation.edge.value[into], found.edge_expected[into]
     p50, p99, errors = material(value, expected, mesh.repeats[1][into], mesh.floors)
     slow, failing = mesh.causes.slow_by_caller[into], mesh.causes.failing_by_caller[into]
-    for j, (channel, count, by_caller) in enumerate(
-        zip(SYMPTOMS, (errors, p50, p99), (failing, slow, slow), strict=True)
-    ):
-        surprise = found.edge[into, channel] * ~by_caller
+    for j, (c, count, by_caller) in enumerate(zip(SYMPTOMS, (errors, p50, p99), (failing, slow, slow), strict=True)):
+        surprise = found.edge[into, c] * ~by_caller
         worth = surprise * count
         order = np.lexsort((surprise, worth))  # the strongest is written last
-        at, column = target[order], OWN + j
-        table.call[at, column] = into[order]
-        table.surprise[at, column], table.worth[at, column] = surprise[order], worth[order]
+        values = EDGE_CHANNELS[c].invert(value[order, c]), EDGE_CHANNELS[c].invert(expected[order, c])
+        table.add(target[order], OWN + j, surprise[order], worth[order], values, into[order])
     for symptom in ALIKE:
         worth = table.worth[:, symptom]
         first = np.arange(len(symptom)) == worth.argmax(axis=1)[:, None]
         table.worth[:, symptom] = np.where(first, worth, REPEATED * worth)
 
 
-def _add_shared_symptoms(mesh: ScoredMesh, keep: IntArray, table: _Table) -> dict[str, tuple[Array, Array]]:
+def _add_shared_symptoms(mesh: ScoredMesh, keep: IntArray, table: _Table) -> None:
     """Add the symptoms of the calls that share a cause, in place, at the candidates that make these calls, or that get
-    them. Return what these symptoms are now and usually, ``[M]``, by series."""
-    shared = {}
+    them."""
     for (what, channel), series in SHARED_SERIES.items():
         of = mesh.causes.of(channel) == what
         if not of.any():
@@ -278,10 +248,9 @@ def _add_shared_symptoms(mesh: ScoredMesh, keep: IntArray, table: _Table) -> dic
         surprise = mesh.surprise.edge[:, channel] * of
         most = largest_of_group(surprise, mesh.state.edge_index[end], len(mesh.state.node_ids))[keep]
         now, usual = symptom_of(mesh.state, mesh.observation, channel, of, end)
-        shared[series] = now[keep], usual[keep]
-        rows = np.flatnonzero(most >= MIN_SURPRISE)
-        table.add(rows, series, most[rows], FIRST * np.maximum(most, largest_of_rows(table.worth))[rows])
-    return shared
+        m = np.flatnonzero(most >= MIN_SURPRISE)
+        worth = FIRST * np.maximum(most, largest_of_rows(table.worth))[m]
+        table.add(m, SERIES.index(series), most[m], worth, (now[keep[m]], usual[keep[m]]))
 
 
 def _add_moved_calls(
@@ -290,7 +259,8 @@ def _add_moved_calls(
     """Add disappearances and calls that are new, lost, moved or dropped, in place: of each kind the call whose traffic
     changed most. ``vanished`` ``[M]`` is the surprise of all of them."""
     state, new = mesh.state, mesh.new_calls
-    table.add(np.flatnonzero(gone), VANISHED, vanished[gone], vanished[gone])
+    rows, values = np.flatnonzero(gone), (table.now[gone, RATE], table.usual[gone, RATE])
+    table.add(rows, SERIES.index(VANISHED), vanished[gone], vanished[gone], values)
     table.worth[gone, RATE] = 0  # the disappearance says so already
     moved = np.flatnonzero(~gone & (vanished >= MIN_SURPRISE)).tolist()
     if not moved:
@@ -311,8 +281,9 @@ def _add_moved_calls(
             (DROPPED, np.where(dropped & (destination == keep[m]), -more, 0)),
         ):
             if changed.max(initial=0) > 0:
-                table.add(m, series, worth, worth)
-                table.call[m, SERIES.index(series)] = rows[changed.argmax()]
+                most = changed.argmax()
+                values, call = (now[most], usual[most]), int(rows[most])
+                table.add(np.array([m]), SERIES.index(series), worth, worth, values, call)
 
 
 def _traffic(mesh: ScoredMesh, rows: IntArray) -> tuple[Array, Array]:

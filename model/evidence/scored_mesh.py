@@ -101,14 +101,11 @@ class ScoredMesh:
         """Least rise of a latency that counts in full."""
         node = self.observation.node
         door = self.receives_users & node.observed[:, _FRONT_DOOR].all(axis=1)
-        usual = node.expected[door][:, _FRONT_DOOR]
-        if not len(usual):
+        if not door.any():
             return floors(self.latency_floor, 0.0, 0.0)
-        requests, p50, p99 = (NODE_CHANNELS[c].invert(usual[:, i]) for i, c in enumerate(_FRONT_DOOR))
-        weights = np.maximum(requests, 1e-6)
-        return floors(
-            self.latency_floor, float(np.average(p50, weights=weights)), float(np.average(p99, weights=weights))
-        )
+        requests, p50, p99 = (NODE_CHANNELS[c].invert(node.expected[door, c]) for c in _FRONT_DOOR)
+        usual = (float(np.average(latency, weights=np.maximum(requests, 1e-6))) for latency in (p50, p99))
+        return floors(self.latency_floor, *usual)
 
     @cached_property
     def causes(self) -> CommonCauses:

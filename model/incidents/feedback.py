@@ -71,48 +71,9 @@ class Feedback:
     given_by: str = ""
 
 
-def feedback_on_past(
-    incident: PastIncident, *, was_incident: bool, given_at: datetime, culprit: str = "", note: str = ""
-) -> Feedback:
-    """Build feedback on an incident that was listed. A false alarm raises the levels of the services that raised
-    it."""
-    return Feedback(
-        incident=incident.id,
-        was_incident=was_incident,
-        services=incident.members,
-        since=incident.since,
-        until=incident.until,
-        given_at=given_at,
-        moves={} if was_incident else incident.excess,
-        culprit=culprit,
-        note=note,
-    )
-
-
-def feedback_on_missed(
-    incident: str,
-    services: tuple[str, ...],
-    since: datetime,
-    until: datetime,
-    *,
-    given_at: datetime,
-    culprit: str = "",
-    note: str = "",
-) -> Feedback:
-    """Build feedback on an incident that raised no alert. It lowers the page levels of its services."""
-    moves = dict.fromkeys(services, (-LOWERED,) * len(SYMPTOMS))
-    return Feedback(
-        incident=incident,
-        was_incident=True,
-        services=services,
-        since=since,
-        until=until,
-        given_at=given_at,
-        moves=moves,
-        missed=True,
-        culprit=culprit,
-        note=note,
-    )
+def moves_of_missed(services: Iterable[str]) -> dict[str, Moves]:
+    """Return the moves of feedback on an incident that raised no alert: the page levels of its services fall."""
+    return dict.fromkeys(services, (-LOWERED,) * len(SYMPTOMS))
 
 
 def level_shifts(feedback: Iterable[Feedback], names: Sequence[str]) -> Array:

@@ -50,12 +50,8 @@ def add_severity(
     found = {one.id: _judge(one, window, floor) for one in alerts}
     severity = {id: _severity(harm, one, verdict.observed_at) for id, (one, harm) in found.items()}
     severity = {one.id: worst(one.severity, severity[one.id]) for one in memory.open if one.id in severity}
-    incidents = tuple(
-        replace(one, severity=severity.get(one.id, one.severity), impact=found[one.id][0].impact)
-        if one.id in found
-        else one
-        for one in verdict.incidents
-    )
+    judged = {id: replace(one, severity=severity.get(id, one.severity)) for id, (one, _) in found.items()}
+    incidents = tuple(judged.get(one.id, one) for one in verdict.incidents)
     still_open = tuple(replace(one, severity=severity.get(one.id, one.severity)) for one in memory.open)
     return replace(verdict, incidents=incidents), replace(memory, open=still_open)
 

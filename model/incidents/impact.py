@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import RATE
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, find_rows
+from model.snapshot import IntArray, MeshSnapshot, find_rows
 from model.verdict import Impact, Incident, Verdict, first_service
 
 Rates = NDArray[np.float64]  # 1/s
@@ -96,37 +96,19 @@ def find_reaching(traffic: Traffic, affected: Collection[str], suspect: str) -> 
     row = find_rows(traffic.node_ids, {*affected, suspect})
     is_affected, is_origin = np.zeros(count, bool), np.zeros(count, bool)
     is_affected[[row[name] for name in affected if name in row]] = True
-    is_origin |= is_affected & ~_have_calls(traffic, is_affected[traffic.destination])
+    calls_affected = np.zeros(count, bool)
+    calls_affected[traffic.source[is_affected[traffic.destination]]] = True
+    is_origin |= is_affected & ~calls_affected
     if suspect in row:
         is_origin[row[suspect]] = True
-    upstream = np.flatnonzero(_find_upstream(traffic, is_origin)[traffic.destination])  # others reach no origin
-    source, destination, per_request = (v[upstream] for v in (traffic.source, traffic.destination, traffic.per_request))
     reaching = is_origin.astype(np.float64)
     for _ in range(MAX_HOPS):
-        reached = np.bincount(source, per_request * reaching[destination], count)
+        reached = np.bincount(traffic.source, traffic.per_request * reaching[traffic.destination], count)
         farther = np.where(is_origin, 1.0, np.minimum(reached, 1.0))
         if np.array_equal(farther, reaching):
             break
         reaching = farther
     return reaching
-
-
-def _have_calls(traffic: Traffic, chosen: BoolArray) -> BoolArray:
-    """Return which services ``[N]`` make one of the chosen calls ``[C]``."""
-    found = np.zeros(len(traffic.node_ids), bool)
-    found[traffic.source[chosen]] = True
-    return found
-
-
-def _find_upstream(traffic: Traffic, is_origin: BoolArray) -> BoolArray:
-    """Return the origins and the services ``[N]`` whose requests may reach one within ``MAX_HOPS``."""
-    found = last = is_origin
-    for _ in range(MAX_HOPS):
-        last = _have_calls(traffic, last[traffic.destination]) & ~found
-        if not last.any():
-            break
-        found = found | last
-    return found
 
 
 def _measured_calls(snapshot: MeshSnapshot) -> tuple[IntArray, IntArray, Rates]:

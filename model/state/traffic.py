@@ -12,7 +12,7 @@ the same day of an earlier week.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -92,19 +92,8 @@ class EntryTraffic:
         return np.isfinite(self.lately) & (self.seconds >= KNOWN_SECONDS) & (self.seen >= KNOWN_SNAPSHOTS)
 
 
-ROWS = (
-    "level",
-    "low",
-    "variance",
-    "seen",
-    "seconds",
-    "lately",
-    "away",
-    "before",
-    "before_age",
-    "slot_sum",
-    "slot_count",
-)
+# The arrays with a number for each entry point.
+ROWS = tuple(one.name for one in fields(EntryTraffic) if one.default_factory is _numbers)
 _FIRST = dict.fromkeys(("level", "low", "lately", "before"), np.nan)  # of new entry points; 0 in other arrays
 
 

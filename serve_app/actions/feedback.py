@@ -6,7 +6,7 @@ Feedback takes effect with the next snapshot. Earlier verdicts do not change.
 from dataclasses import replace
 from datetime import datetime
 
-from model.incidents.feedback import SYMPTOMS, Feedback, Moves, feedback_on_missed, feedback_on_past
+from model.incidents.feedback import SYMPTOMS, Feedback, Moves, moves_of_missed
 from model.incidents.memory import REMEMBERED, IncidentMemory
 from model.incidents.open_incident import incident_id
 from model.state.mesh_state import MeshState
@@ -133,10 +133,14 @@ def _of_past(state: MeshState, document: FeedbackDocument) -> Feedback:
             "time instead",
             pointer="/incident",
         )
-    return feedback_on_past(
-        past,
+    return Feedback(
+        incident=past.id,
         was_incident=document.was_incident,
+        services=past.members,
+        since=past.since,
+        until=past.until,
         given_at=_now(state),
+        moves={} if document.was_incident else past.excess,  # a false alarm raises the levels of what raised it
         culprit=document.culprit or "",
         note=document.note,
     )
@@ -152,12 +156,15 @@ def _of_missed(state: MeshState, document: MissedDocument) -> Feedback:
                 pointer=f"/{field}",
             )
     services = tuple(sorted(set(document.services)))
-    return feedback_on_missed(
-        incident_id(document.since, services),
-        services,
-        document.since,
-        until,
+    return Feedback(
+        incident=incident_id(document.since, services),
+        was_incident=True,
+        services=services,
+        since=document.since,
+        until=until,
         given_at=newest,
+        moves=moves_of_missed(services),
+        missed=True,
         culprit=document.culprit or "",
         note=document.note,
     )

@@ -13,7 +13,6 @@ from model.evidence.busy_cpu import busy_cpu
 from model.evidence.kinds import EVENT_SURPRISE
 from model.evidence.level_shifts import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
 from model.evidence.resources import MIN_OLDER, RECENT, Trend, shortage, trends
-from model.incidents.feedback import feedback_on_past
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.snapshot import MeshSnapshot, PlannedChange
@@ -23,7 +22,8 @@ from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Severity, Status, Verdict
 from tests.model.decision.verdict_cases import LEVEL, POLICY, evidence, meta, when
-from tests.model.model_cases import NODE, SERVICES, at, noisy, snapshot, watch
+from tests.model.incidents.incident_cases import feedback_on
+from tests.model.model_cases import NODE, SERVICES, noisy, snapshot, watch
 
 RNG = np.random.default_rng(0)
 
@@ -187,7 +187,7 @@ def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> N
     found, memory = verdicts(9.0, 9.0, 9.0)
     (past,) = memory.past
     assert past.id == found[-1].notices[0].id
-    denied = memory.add_feedback(feedback_on_past(past, was_incident=False, given_at=at(1)))
+    denied = memory.add_feedback(feedback_on(past, was_incident=False, given=1))
     assert (denied.open, denied.above_notice) == ((), {})
     scene = evidence(1.0, 1.0)
     for strength, listed in ((9.0, 0), (9.0 + NOTICE_MARGIN / 2, 0), (9.5 + NOTICE_MARGIN, 1)):
@@ -200,19 +200,19 @@ def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> N
 
 def test_feedback_on_a_notice_changes_no_level_of_alerts() -> None:
     _, memory = verdicts(9.0, 9.0, 9.0)
-    denied = memory.add_feedback(feedback_on_past(memory.past[0], was_incident=False, given_at=at(1)))
+    denied = memory.add_feedback(feedback_on(memory.past[0], was_incident=False, given=1))
     kinds = evidence(1.0, 1.0).kinds
     np.testing.assert_array_equal(apply_level_shifts(kinds, denied, ("a/s0", "a/s1")), kinds)
 
 
 def test_a_second_false_alarm_on_a_stronger_notice_raises_its_level_further() -> None:
     _, memory = verdicts(9.0, 9.0, 9.0)
-    memory = memory.add_feedback(feedback_on_past(memory.past[0], was_incident=False, given_at=at(1)))
+    memory = memory.add_feedback(feedback_on(memory.past[0], was_incident=False, given=1))
     names = evidence(1.0, 1.0).names
     for i in range(3, 6):
         notice = apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)
         _, memory = build_verdict(meta(), replace(evidence(1.0, 1.0), notice=notice), memory, POLICY, when(i))
-    memory = memory.add_feedback(feedback_on_past(memory.past[-1], was_incident=False, given_at=at(5)))
+    memory = memory.add_feedback(feedback_on(memory.past[-1], was_incident=False, given=5))
     assert apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)[0] < LEVEL
 
 

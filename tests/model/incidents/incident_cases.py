@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from model.incidents.feedback import Feedback, PastIncident
 from model.incidents.matching import Culprit, FoundGroup, Group, match_incidents
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident
@@ -61,3 +62,11 @@ class Watch:
 
 def suspects(service: str) -> tuple[Suspect, ...]:
     return (Suspect(service, 1.0),)
+
+
+def feedback_on(incident: PastIncident, was_incident: bool, culprit: str = "", given: float = 20) -> Feedback:
+    """Feedback on an incident that was listed."""
+    return Feedback(
+        incident=incident.id, was_incident=was_incident, services=incident.members, since=incident.since,
+        until=incident.until, given_at=at(given), moves={} if was_incident else incident.excess, culprit=culprit,
+    )  # fmt: skip

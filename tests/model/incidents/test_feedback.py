@@ -13,14 +13,14 @@ from model.incidents.feedback import (
     PREFERENCE,
     Feedback,
     PastIncident,
-    feedback_on_missed,
-    feedback_on_past,
+    moves_of_missed,
     preference,
 )
 from model.incidents.memory import REMEMBERED, IncidentMemory
 from model.incidents.threshold import Track
 from model.verdict import Severity
 from tests.builders import open_incident
+from tests.model.incidents.incident_cases import feedback_on
 from tests.model.model_cases import at
 
 NAMES = ("shop/cart", "shop/store", "shop/pay", "shop/front")
@@ -42,12 +42,11 @@ shown = st.tuples(surprise, surprise, surprise)
 quick = settings(max_examples=60)
 
 
-def feedback_on(incident: PastIncident, was_incident: bool, culprit: str = "") -> Feedback:
-    return feedback_on_past(incident, was_incident=was_incident, culprit=culprit, given_at=at(20))
-
-
 def missed(*services: str, since: float, until: float) -> Feedback:
-    return feedback_on_missed(f"m-{since}", services, at(since), at(until), given_at=at(20))
+    return Feedback(
+        incident=f"m-{since}", was_incident=True, services=services, since=at(since), until=at(until),
+        given_at=at(20), moves=moves_of_missed(services), missed=True,
+    )  # fmt: skip
 
 
 NONE = feedback_on(PAGED, was_incident=False)
