@@ -11,17 +11,18 @@ from torch.nn import functional
 
 from lab.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_run
 from model.checkpoint import Checkpoint
-from model.decision.meta_model import MetaModel, detect_inputs, rank_exchange, rank_inputs, rank_mask
+from model.decision.meta_model import EITHER_WAY, RANK_INPUTS, MetaModel, detect_inputs, rank_inputs
 from model.decision.ranking import measured_nats, with_neighbours
 from model.decision.verdict_building import AFFECTED_SHARE, build_verdict
 from model.evidence.gather import Evidence, gather
-from model.evidence.kinds import K
+from model.evidence.kinds import EvidenceKind, K
+from model.features import Array
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import follow_scores
 from model.scoring.score import score, whole_mesh
 from model.scoring.surprises import assemble_scores, surprises
-from model.snapshot import IntArray
+from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState
 
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
@@ -30,6 +31,12 @@ KINDS_LEFT_OUT, LOGIT_LEFT_OUT = 0.25, 0.5  # probability of leaving out a kind 
 EXCHANGED = 0.5  # share of the groups with latency and errors exchanged
 RESERVE = 0.5  # surprise added to the page level, because real traffic is less regular than training traffic
 INCIDENT_SHARE = 0.2  # share of the time in an incident that `probability` assumes, whatever it is in the runs
+# Kinds of evidence for latency and their equivalents for errors. Training exchanges them at random.
+COUNTERPARTS = {
+    EvidenceKind.LATENCY: EvidenceKind.ERROR,
+    EvidenceKind.LATENCY_RAW: EvidenceKind.ERROR_RAW,
+    EvidenceKind.CALLS_IN_LATENCY: EvidenceKind.CALLS_IN_ERROR,
+}
 
 Progress = Callable[[str, int, int], None]
 
@@ -254,3 +261,20 @@ def _rank_loss(meta: MetaModel, picked: Sequence[RankedGroup]) -> Tensor:
     groups = torch.split(scores, [len(g.inputs) for g in picked])
     losses = [-g.weight * functional.log_softmax(s, 0)[g.culprit] for s, g in zip(groups, picked, strict=True)]
     return torch.stack(losses).sum() / sum(g.weight for g in picked)
+
+
+def rank_mask(kinds: BoolArray, *, logit: bool) -> Array:
+    """Return ``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` derives from these kinds ``[K]`` and from the
+    network's logit."""
+    table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
+    return np.concatenate([table, table, [True, logit]]).astype(np.float32)
+
+
+def rank_exchange() -> Tensor:
+    """Return ``[RANK_INPUTS]``: the inputs of :func:`rank_inputs` with latency and errors exchanged."""
+    places = np.arange(RANK_INPUTS)
+    for table in (0, K + len(EITHER_WAY)):
+        for latency, error in COUNTERPARTS.items():
+            pair = [table + latency, table + error]
+            places[pair] = places[pair[::-1]]
+    return torch.from_numpy(places)

@@ -7,6 +7,7 @@ import numpy as np
 
 from lab.training.dataset import SETTLE, TrainingRun, replay_run
 from lab.training.train import ForEach
+from model.drift.measures import population_stability_index
 from model.drift.populations import BINS, POPULATIONS
 from model.drift.reference import TrainingReference
 from model.features import Array
@@ -14,6 +15,7 @@ from model.incidents.policy import AlertPolicy
 from model.network.contract import MeshNetwork
 from model.state.drift import count_snapshot
 
+MIN_MESHES = 3  # without, a limit would rest on a single other mesh
 EVERY = 8  # normal snapshots from one that counts to the next
 
 
@@ -28,7 +30,24 @@ def reference_of(
     for of_run in each(partial(summarise_run, network), runs):
         shares.append(of_run)
         progress("describing runs", len(shares), len(runs))
-    return TrainingReference.of_meshes(shares)
+    return join_meshes(shares)
+
+
+def join_meshes(shares: Sequence[Array]) -> TrainingReference:
+    """Return the reference from the normal traffic of each training mesh.
+
+    Args:
+        shares: ``[P, BINS]`` histograms of each mesh; zeros for a population without values.
+    """
+    tables = np.stack(shares)
+    measured = tables.sum(axis=-1) > 0
+    total, number = tables.sum(axis=0), measured.sum(axis=0)
+    limits = np.full(len(POPULATIONS), np.nan, np.float32)
+    for row in np.flatnonzero(number >= MIN_MESHES):
+        own = tables[measured[:, row], row]
+        limits[row] = population_stability_index(own, (total[row] - own) / (number[row] - 1)).max()
+    mean = (total / np.maximum(number, 1)[:, None]).astype(np.float32)
+    return TrainingReference(mean, limits)
 
 
 def summarise_run(network: MeshNetwork, run: TrainingRun) -> Array:

@@ -21,13 +21,13 @@ from torch.nn import functional
 
 from lab.training.dataset import SETTLE, Example, TrainingRun, examples, replay_run, shuffle_batches
 from lab.training.meta_dataset import fit_page_offset, score_run, train_meta
+from lab.training.tails import TailCounts, fit_tail
 from model.checkpoint import Checkpoint
 from model.decision.meta_model import MetaModel
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.incidents.policy import AlertPolicy
 from model.network.autoencoder import Autoencoder
 from model.network.contract import C_EDGE, C_NODE, Decoding, MeshGraph, MeshNetwork, NetworkConfig
-from model.scoring.calibration import Tail, TailCounts
 from model.scoring.score import batch_tasks
 
 NON_CALLS = 5  # sampled for each call
@@ -107,7 +107,7 @@ def train(
         progress("reading runs", index + 1, len(runs))
     with _flush_denormals():
         losses = fit_network(built, data, options, progress)
-    of_nodes, of_edges = (Tail.of_meshes(each_mesh) for each_mesh in zip(*counts, strict=True))
+    of_nodes, of_edges = (fit_tail(each_mesh) for each_mesh in zip(*counts, strict=True))
     checkpoint = Checkpoint(
         network=built.eval(),
         meta=MetaModel().eval(),

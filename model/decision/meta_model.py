@@ -9,9 +9,8 @@ from torch.nn import functional
 from kernels import ops
 from model.evidence.gather import Evidence
 from model.evidence.kinds import EvidenceKind, K
-from model.features import Array
 from model.incidents.memory import IncidentMemory
-from model.snapshot import BoolArray, IntArray
+from model.snapshot import IntArray
 
 EITHER_WAY = (
     EvidenceKind.RISE,
@@ -23,12 +22,6 @@ EITHER_WAY = (
 RANK_INPUTS = 2 * (K + len(EITHER_WAY)) + 2
 DETECT_INPUTS = 8
 STREAK = 3  # snapshots
-# Kinds of evidence for latency and their equivalents for errors. Training exchanges them at random.
-COUNTERPARTS = {
-    EvidenceKind.LATENCY: EvidenceKind.ERROR,
-    EvidenceKind.LATENCY_RAW: EvidenceKind.ERROR_RAW,
-    EvidenceKind.CALLS_IN_LATENCY: EvidenceKind.CALLS_IN_ERROR,
-}
 
 
 def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
@@ -46,23 +39,6 @@ def rank_inputs(evidence: Evidence, rows: IntArray) -> Tensor:
     signed += [-evidence.remote[rows, None].astype(np.float32), np.clip(logit, -10, 10)[:, None] / 5]
     table = np.concatenate(signed, axis=1)
     return torch.from_numpy(table.astype(np.float32))
-
-
-def rank_mask(kinds: BoolArray, *, logit: bool) -> Array:
-    """Return ``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` derives from these kinds ``[K]`` and from the
-    network's logit."""
-    table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
-    return np.concatenate([table, table, [True, logit]]).astype(np.float32)
-
-
-def rank_exchange() -> Tensor:
-    """Return ``[RANK_INPUTS]``: the inputs of :func:`rank_inputs` with latency and errors exchanged."""
-    places = np.arange(RANK_INPUTS)
-    for table in (0, K + len(EITHER_WAY)):
-        for latency, error in COUNTERPARTS.items():
-            pair = [table + latency, table + error]
-            places[pair] = places[pair[::-1]]
-    return torch.from_numpy(places)
 
 
 def detect_inputs(evidence: Evidence, memory: IncidentMemory, level: float) -> Tensor:

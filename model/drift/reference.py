@@ -1,19 +1,17 @@
 """Distributions of the training meshes: an optional part of a checkpoint."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.drift.measures import population_stability_index
 from model.drift.populations import BINS, POPULATIONS
 from model.errors import IncompatibleWeights
 from model.features import Array
 
 PREFIX = "drift."  # of its arrays in a checkpoint
-MIN_MESHES = 3  # without, a limit would rest on a single other mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +26,6 @@ class TrainingReference:
 
     shares: Array
     limits: Array
-
-    @classmethod
-    def of_meshes(cls, shares: Sequence[Array]) -> Self:
-        """Return the reference from the normal traffic of each training mesh.
-
-        Args:
-            shares: ``[P, BINS]`` histograms of each mesh; zeros for a population without values.
-        """
-        tables = np.stack(shares)
-        measured = tables.sum(axis=-1) > 0
-        total, number = tables.sum(axis=0), measured.sum(axis=0)
-        limits = np.full(len(POPULATIONS), np.nan, np.float32)
-        for row in np.flatnonzero(number >= MIN_MESHES):
-            own = tables[measured[:, row], row]
-            limits[row] = population_stability_index(own, (total[row] - own) / (number[row] - 1)).max()
-        mean = (total / np.maximum(number, 1)[:, None]).astype(np.float32)
-        return cls(mean, limits)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return its arrays under their names in a checkpoint."""

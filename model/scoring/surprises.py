@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from model.features import EDGE_CHANNELS, ERROR, NODE_CHANNELS, RATE, Array
-from model.scoring.calibration import Tail
+from model.scoring.calibration import SeriesTail, Tail
 from model.scoring.score import PartitionScore
 from model.snapshot import BoolArray, IntArray
 from model.state.mesh_state import MeshState, Observation
@@ -51,8 +51,8 @@ class MeshScores:
 def surprises(observation: Observation, decoded: MeshScores, node_tail: Tail, edge_tail: Tail) -> Surprises:
     """Compute the surprise of every series, with and without the share that neighbours explain."""
     o = observation
-    node = node_tail.of(o.node, o.node_exposure, o.node_impact).calibrate(decoded.node_expected)
-    edge = edge_tail.of(o.edge, o.edge_exposure, o.edge_impact).calibrate(decoded.edge_expected)
+    node = SeriesTail(node_tail, o.node, o.node_exposure, o.node_impact).calibrate(decoded.node_expected)
+    edge = SeriesTail(edge_tail, o.edge, o.edge_exposure, o.edge_impact).calibrate(decoded.edge_expected)
     return Surprises(node[0], edge[0], node[1], edge[1][:, RATE], node[2], edge[2])
 
 

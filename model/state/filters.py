@@ -78,11 +78,6 @@ class Deviation:
     exceed_sum: Array
 
     @property
-    def excess(self) -> Array:
-        """Excess over the start of the tail, ``[SCALES, N, C]``; negative below it."""
-        return self.level - np.float32(TAIL_START)
-
-    @property
     def above(self) -> BoolArray:
         """Whether the level is in the tail, ``[SCALES, N, C]``."""
         return (self.level > np.float32(TAIL_START)) & self.observed

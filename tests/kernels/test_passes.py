@@ -116,7 +116,7 @@ def random_tails(rows: int, channels: int) -> tuple[SeriesTail, Array]:
     shipped[2][0, 0] = 0  # an exponential tail
     exposure = np.where(rng.random(rows) < 0.2, rng.integers(0, EXPOSURES, rows), 0)
     impact = 50 * rng.random((4, EXPOSURES, SCALES, channels), np.float32)
-    return Tail(*shipped).of(past, exposure, impact), normal(*size)
+    return SeriesTail(Tail(*shipped), past, exposure, impact), normal(*size)
 
 
 @compiled

@@ -10,10 +10,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from lab.training.reference import join_meshes
 from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, reference_file, save
 from model.decision.meta_model import MetaModel
 from model.drift.populations import BINS, POPULATIONS
-from model.drift.reference import TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.scoring.calibration import Tail
@@ -197,7 +197,7 @@ def test_weights_that_are_refused_give_way_to_the_shipped_ones_and_say_so(tmp_pa
 def test_a_training_reference_comes_back_and_changes_no_weights(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     shares = [rng.dirichlet(np.ones(BINS), len(POPULATIONS)).astype(np.float32) for _ in range(4)]
-    reference = TrainingReference.of_meshes(shares)
+    reference = join_meshes(shares)
     save(replace(checkpoint(), reference=reference), tmp_path / "with.safetensors")
     save(checkpoint(), tmp_path / "without.safetensors")
     back, without = load(tmp_path / "with.safetensors"), load(tmp_path / "without.safetensors")

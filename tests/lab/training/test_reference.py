@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from lab.training.meshes import TrainingMeshes, simulated_runs
-from lab.training.reference import reference_of, summarise_run
+from lab.training.reference import join_meshes, reference_of, summarise_run
 from model.checkpoint import load
 from model.drift.measures import population_stability_index
 from model.drift.populations import BINS, POPULATIONS
-from model.drift.reference import TrainingReference
 from tests.model.model_cases import network
 
 
@@ -29,7 +28,7 @@ def test_a_run_without_normal_traffic_has_no_part() -> None:
     (run,) = simulated_runs(TrainingMeshes(count=1, snapshots=20, seed=5))
     shares = summarise_run(network(norms=False), run)
     assert not shares.any()
-    assert np.isnan(TrainingReference.of_meshes([shares]).limits).all()
+    assert np.isnan(join_meshes([shares]).limits).all()
 
 
 def test_the_shipped_weights_have_a_reference() -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from model.decision.meta_model import COUNTERPARTS, detect_inputs, rank_exchange, rank_inputs
+from lab.training.meta_dataset import COUNTERPARTS, rank_exchange
+from model.decision.meta_model import detect_inputs, rank_inputs
 from model.incidents.memory import IncidentMemory
 from model.incidents.threshold import Track
 from tests.builders import START

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.training.reference import join_meshes
 from model.drift.call_sample import BLOCK_SECONDS, SLOTS
 from model.drift.measures import LIMITS, MEASURES, ROWS, Kind, Measure, Reference
 from model.drift.populations import BINS, POPULATIONS, ValueCounts
-from model.drift.reference import TrainingReference
 from model.drift.sketch import DriftSketch, drifting
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE
 from model.scoring.calibration import Tail
@@ -182,7 +182,7 @@ def test_a_short_block_is_not_judged(known: MeshState) -> None:
 def test_a_mesh_unlike_all_training_meshes_drifts_from_training(known: MeshState) -> None:
     shares = np.zeros((len(POPULATIONS), BINS), np.float32)
     shares[:, 0] = 1.0
-    reference = TrainingReference.of_meshes([shares] * 4)
+    reference = join_meshes([shares] * 4)
     trained = replace(TRAINED, reference=reference)
     rng = np.random.default_rng(1)
     after = follow((mesh_at(i, rng) for i in range(8 * DAY, 10 * DAY)), known, trained)
