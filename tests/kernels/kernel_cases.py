@@ -126,14 +126,14 @@ def perceptron_inputs(
 
 def arguments_of(op: str, counts: list[int] | None = None, *, small: bool = False) -> tuple[Tensor, ...]:
     """Return random float64 arguments of an op, without the number at its end."""
-    counts = SHAPES["ordinary"] if counts is None else counts
     sizes = {"heads": 2, "channels": 3, "times": 2} if small else {}
+    if op == "join_sides":
+        return join_inputs(9 if counts is None else len(counts), 4, 5 if small else 40)
+    if op == "perceptron":
+        return perceptron_inputs(50, 3, 5, 4) if counts is None else perceptron_inputs(sum(counts), 3, len(counts), 4)
+    counts = SHAPES["ordinary"] if counts is None else counts
     if op == "project_and_attend":
         return projected_inputs(counts, **sizes)
-    if op == "join_sides":
-        return join_inputs(9, 4, 5 if small else 40)
-    if op == "perceptron":
-        return perceptron_inputs(9 if small else 50, 3, 5, 4)
     attended = attend_inputs(counts, **sizes)
     if op == "attend":
         return attended
@@ -160,7 +160,7 @@ def with_double_strides(tensor: Tensor) -> Tensor:
     return view
 
 
-def attend_slowly(
+def attend_openly(
     query: Tensor,
     key: Tensor,
     trajectory: Tensor,
@@ -171,22 +171,15 @@ def attend_slowly(
     edges: Tensor,
     negative_slope: float,
 ) -> tuple[Tensor, Tensor]:
-    """Follow the docstring of ``kernels.attend`` literally: one node, one head, one slot at a time."""
+    """Follow the docstring of ``kernels.attend`` in differentiable torch, one node at a time."""
     heads, channels = attention.shape
-    values = torch.zeros(len(query), heads, channels, dtype=query.dtype)
-    trajectories = torch.zeros(len(query), heads, trajectory.shape[1], dtype=query.dtype)
+    values, trajectories = [query[:0]], [query.new_zeros(0, heads, trajectory.shape[1])]
     for i in range(len(query)):
-        slots = range(int(indptr[i]), int(indptr[i + 1]))
-        for h in range(heads):
-            columns = slice(h * channels, (h + 1) * channels)
-            logits = []
-            for s in slots:
-                u = query[i] + key[indices[s]] + trajectory_weight @ trajectory[edges[s]]
-                leaky = [x if x > 0 else negative_slope * x for x in u[columns].tolist()]
-                logits.append(math.fsum(a * x for a, x in zip(attention[h].tolist(), leaky, strict=True)))
-            exps = [math.exp(x - max(logits)) for x in logits]
-            for s, exp in zip(slots, exps, strict=True):
-                alpha = exp / math.fsum(exps)
-                values[i, h] += alpha * key[indices[s], columns]
-                trajectories[i, h] += alpha * trajectory[edges[s]]
-    return values.flatten(1), trajectories
+        slots = slice(int(indptr[i]), int(indptr[i + 1]))
+        neighbour, time = key[indices[slots]], trajectory[edges[slots]]
+        u = (query[i] + neighbour + time @ trajectory_weight.t()).view(-1, heads, channels)
+        logits = (torch.nn.functional.leaky_relu(u, negative_slope) * attention).sum(2)
+        alpha = logits.softmax(0)
+        values.append((alpha.unsqueeze(2) * neighbour.view(-1, heads, channels)).sum(0).view(1, -1))
+        trajectories.append((alpha.t() @ time).unsqueeze(0))
+    return torch.cat(values), torch.cat(trajectories)

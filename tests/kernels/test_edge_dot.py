@@ -51,14 +51,6 @@ def test_against_the_slow_loop(edges: int, dtype: torch.dtype, device: str) -> N
     assert_near(actual, expected / 8)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("edges", [0, 20])
-def test_gradients(edges: int, device: str) -> None:
-    source, target, i, j = cast(pairs(edges, size=3), torch.float64, device)
-    leaves = source.requires_grad_(), target.requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: kernels.edge_dot(a, b, i, j), leaves, nondet_tol=1e-12)
-
-
 def test_gradients_across_blocks_of_edges() -> None:
     source, target, i, j = pairs(4000)
     leaves = source.requires_grad_(), target.requires_grad_()

@@ -1,4 +1,4 @@
-"""What holds for every op: strides, bits, second derivatives, errors. ``test_layers.py`` has their values."""
+"""What holds for every op: strides, bits, derivatives, errors. ``test_layers.py`` has their values."""
 
 import inspect
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import kernels
-from tests.kernels.kernel_cases import DEVICES, arguments_of, assert_near, cast, with_double_strides
+from tests.kernels.kernel_cases import DEVICES, SHAPES, arguments_of, assert_near, cast, with_double_strides
 
 OPS = ["attend", "project_and_attend", "join_sides", "perceptron", "edge_dot"]
 each_op = pytest.mark.parametrize("op", OPS)
@@ -48,6 +48,15 @@ def test_same_input_same_bits(op: str, compute: Callable[..., tuple[Tensor, ...]
     assert all(torch.equal(one, other) for one, other in zip(inputs, kept, strict=True))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("graph", ["ordinary", "isolated nodes at both ends", "empty graph"])
+@each_op
+def test_gradients(op: str, graph: str, device: str) -> None:
+    inputs = cast(arguments_of(op, SHAPES[graph], small=True), torch.float64, device)
+    leaves = tuple(t.requires_grad_() if t.is_floating_point() else t for t in inputs)
+    assert torch.autograd.gradcheck(getattr(kernels, op), leaves, nondet_tol=1e-12)
+
+
 @each_op
 def test_second_derivatives(op: str) -> None:
     inputs = arguments_of(op, small=True)
@@ -57,12 +66,7 @@ def test_second_derivatives(op: str) -> None:
 
 # op, argument, its wrong value, text that the message must contain
 WRONG = {
-    "query narrow": (
-        "attend",
-        "query",
-        lambda t: t[:, 1:],
-        r"query: expected size 32 .*H\*C of att.*\[7, 31\]",
-    ),
+    "query narrow": ("attend", "query", lambda t: t[:, 1:], r"query: expected size 32 .*H\*C of att.*\[7, 31\]"),
     "key too narrow": ("attend", "key", lambda t: t[:, 1:], r"key: expected size 32"),
     "key of another type": ("attend", "key", lambda t: t.float(), r"key: expected torch.float64 as query has"),
     "half precision": ("attend", "query", lambda t: t.half(), r"query: expected float32 or float64, got torch.float16"),
@@ -74,12 +78,7 @@ WRONG = {
     "indptr int32": ("attend", "indptr", lambda t: t.int(), r"indptr: expected int64, got torch.int32"),
     "indptr not from 0": ("attend", "indptr", lambda t: t + 1, r"indptr: expected offsets from 0 to 18"),
     "indptr not to E": ("attend", "indptr", lambda t: t.clamp(max=17), r"indptr: expected offsets from 0 to 18"),
-    "indptr falls": (
-        "attend",
-        "indptr",
-        lambda t: t[[0, 2, 1, 3, 4, 5, 6, 7]],
-        "indptr: .*never fall, got 4 before 1",
-    ),
+    "indptr falls": ("attend", "indptr", lambda t: t[[0, 2, 1, 3, 4, 5, 6, 7]], "indptr: .*never fall, got 4 before 1"),
     "indices as columns": ("attend", "indices", lambda t: t[:, None], r"indices: expected one dimension"),
     "indices outside": (
         "attend",

@@ -17,13 +17,11 @@ from tests.kernels.kernel_cases import (
     DEVICES,
     SHAPES,
     AttendInputs,
+    arguments_of,
     assert_near,
     attend_inputs,
     cast,
     differentiable,
-    join_inputs,
-    perceptron_inputs,
-    projected_inputs,
 )
 
 INDUCTOR = [
@@ -33,21 +31,12 @@ INDUCTOR = [
 GRAPHS = ("no node", "one node alone", "empty graph", "isolated nodes at both ends", "ordinary")
 
 
+NUMBERS = {"attend": (0.2,), "project_and_attend": (0.2,), "join_sides": (1e-5,)}
+
+
 def samples(op: str, graph: str, dtype: torch.dtype) -> tuple[object, ...]:
     """Return arguments of ``torch.ops.tagae.<op>`` for one of the shared graphs."""
-    inputs = cast(attend_inputs(SHAPES[graph], heads=2, channels=3, times=2), dtype)
-    query, key, _, _, _, indptr, indices, _ = inputs
-    targets = torch.repeat_interleave(torch.arange(len(query)), indptr.diff())
-    projected = cast(projected_inputs(SHAPES[graph], heads=2, channels=3, times=2), dtype)
-    joined = cast(join_inputs(len(query), 4, 6), dtype)
-    layers = cast(perceptron_inputs(len(indices), 3, len(query), 2), dtype)
-    return {
-        "attend": (*inputs, 0.2),
-        "project_and_attend": (*projected, 0.2),
-        "join_sides": (*joined, 1e-5),
-        "perceptron": layers,
-        "edge_dot": (query, key, targets, indices),
-    }[op]
+    return *cast(arguments_of(op, SHAPES[graph], small=True), dtype), *NUMBERS.get(op, ())
 
 
 def requiring_grad(arguments: tuple[object, ...]) -> tuple[object, ...]:
