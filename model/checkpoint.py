@@ -101,7 +101,13 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
             document = json.loads((file.metadata() or {})[DOCUMENT])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
         SCHEMA.require(FeatureSchema.from_json(document["schema"]), f"weights {path}")
-        kind = network_class(_allowed(document.get("network"), network, path))
+        named = document.get("network")
+        if named is not None and named != network:
+            raise IncompatibleWeights(
+                f"weights {path}: expected the class {network or 'that is built in'}, got {named!r}; if you trust it, "
+                "set model.network to its name"
+            )
+        kind = network_class(named)
         built = kind(kind.Config(**document["config"]))
         built.load_state_dict(_with_prefix(tensors, "network."))
         meta = MetaModel()
@@ -163,16 +169,6 @@ def _reference(path: Path, digest: str, tensors: dict[str, torch.Tensor]) -> Tra
         if (file := next((one for one in files if one.is_file()), None)) is not None:
             tensors = load_file(file)
     return TrainingReference.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
-
-
-def _allowed(named: str | None, network: str | None, path: Path) -> str | None:
-    """Return the class that a checkpoint names, if it may be imported."""
-    if named is not None and named != network:
-        raise IncompatibleWeights(
-            f"weights {path}: expected the class {network or 'that is built in'}, got {named!r}; if you trust it, set "
-            "model.network to its name"
-        )
-    return named
 
 
 def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

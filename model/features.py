@@ -54,18 +54,11 @@ class Channel:
 
     def invert(self, y: NDArray[np.floating]) -> NDArray[np.float64]:
         """Convert an array back to the channel's unit; never below zero."""
-        return amount_of(y, self.offset) if self.transform == "log" else share_of(y, self.offset)
-
-
-def amount_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Convert values of channels with the transform ``log`` and these offsets back to their units; never below zero."""
-    return np.maximum(np.exp(np.minimum(y.astype(np.float64), 60.0)) - offset, 0.0)
-
-
-def share_of(y: NDArray[np.floating], offset: NDArray[np.float64] | float) -> NDArray[np.float64]:
-    """Convert values of channels with the transform ``logit`` and these offsets back to shares, 0 to 1."""
-    ratio = np.exp(np.clip(y.astype(np.float64), -60.0, 60.0))
-    return np.clip((ratio * (1 + offset) - offset) / (1 + ratio), 0.0, 1.0)
+        exact, offset = y.astype(np.float64), self.offset
+        if self.transform == "log":
+            return np.maximum(np.exp(np.minimum(exact, 60.0)) - offset, 0.0)
+        odds = np.exp(np.clip(exact, -60.0, 60.0))
+        return np.clip((odds * (1 + offset) - offset) / (1 + odds), 0.0, 1.0)
 
 
 def rate_of(transformed: NDArray[np.floating]) -> Array:

@@ -42,7 +42,7 @@ from model.scoring.reconstruction import (
     reconstruction_loss,
     sample_services,
 )
-from model.scoring.score import PartitionScore, PartitionTask, score, sum_rows, whole_mesh
+from model.scoring.score import PartitionScore, PartitionTask, score, whole_mesh
 from model.scoring.surprises import MeshScores, Surprises, assemble_scores, surprises
 from model.snapshot import IntArray, MeshSnapshot, Owner, ServicePolicy, number_namespaces
 from model.state.drift import Trained, observe_drift
@@ -335,16 +335,7 @@ def score_whole(network: MeshNetwork, prepared: PreparedSnapshot) -> tuple[Parti
     returned = _returned(prepared)
     (found,) = score(network, [replace(whole, boundary=np.arange(len(whole.nodes)))])
     return tuple(
-        PartitionScore(
-            index,
-            found.node_expected[part.core],
-            found.edge_expected[part.owned_edges],
-            found.structure[part.owned_edges],
-            found.root_cause_logit[part.core],
-            found.embeddings[part.core[returned[part.core]]],
-            sum_rows(found.embeddings[part.core]),
-        )
-        for index, part in enumerate(cut.parts)
+        found.part_of(index, part.core, part.owned_edges, returned[part.core]) for index, part in enumerate(cut.parts)
     )
 
 

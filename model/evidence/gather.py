@@ -29,7 +29,7 @@ from model.evidence.kinds import (
     EvidenceKind,
     led_by_resources,
     page_score,
-    without_resources,
+    symptoms,
 )
 from model.evidence.level_shifts import apply_level_shifts, apply_notice_shifts
 from model.evidence.resources import Trend, cpu_use, find_filling, shortage, trends
@@ -203,7 +203,8 @@ def _scores(mesh: ScoredMesh, kinds: Array, short: Array, policy: AlertPolicy) -
     notice = np.where(work.regular, 0, notice)
     notice[work.overdue] = EVENT_SURPRISE
     excused = work.regular & led_by_resources(shifted)
-    page = np.where(excused, np.minimum(page_score(without_resources(shifted)), page), page)
+    other_symptoms = largest_of_rows(symptoms(shifted)[:, :-1])
+    page = np.where(excused, np.minimum(other_symptoms, page), page)
     return Scores(
         page,
         largest_of_rows(shifted[:, AFFECTED]) * mesh.scores.scored,

@@ -74,10 +74,3 @@ def led_by_resources(kinds: Array) -> BoolArray:
     """Return in which rows ``[N]`` no symptom is stronger than resources."""
     strong = symptoms(kinds)
     return (strong[:, -1] > 0) & (strong[:, -1] >= largest_of_rows(strong))
-
-
-def without_resources(kinds: Array) -> Array:
-    """Return the evidence ``[N, K]`` as if resources were as usual."""
-    kinds = kinds.copy()
-    kinds[:, EvidenceKind.RESOURCES] = 0
-    return kinds

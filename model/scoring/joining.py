@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.network.contract import MeshNetwork
-from model.scoring.score import PartitionScore, PartitionTask, RowIds, score, sum_rows
+from model.scoring.score import PartitionScore, PartitionTask, RowIds, score
 from model.snapshot import BoolArray, IntArray
 
 
@@ -91,21 +91,8 @@ def join(parts: Sequence[PartitionTask]) -> Joined:
 
 def split(found: PartitionScore, joined: Joined, parts: Sequence[PartitionTask]) -> list[PartitionScore]:
     """The scores of the parts, from the scores of their joined graph."""
-    scores = []
-    for part, core, owned in zip(parts, joined.core, joined.owned, strict=True):
-        embeddings = found.embeddings[core]
-        scores.append(
-            PartitionScore(
-                part.part,
-                found.node_expected[core],
-                found.edge_expected[owned],
-                found.structure[owned],
-                found.root_cause_logit[core],
-                embeddings[part.boundary],
-                sum_rows(embeddings),
-            )
-        )
-    return scores
+    rows = zip(parts, joined.core, joined.owned, strict=True)
+    return [found.part_of(part.part, core, owned, part.boundary) for part, core, owned in rows]
 
 
 def _by_snapshot(tasks: Sequence[PartitionTask]) -> list[list[int]]:

@@ -93,6 +93,26 @@ class PartitionScore:
     embeddings: Array
     embedding_sum: Array
 
+    def part_of(
+        self, part: int, core: IntArray | slice, owned: IntArray | slice, boundary: IntArray | BoolArray
+    ) -> "PartitionScore":
+        """Return the score of one of the parts that were scored together, with ``embeddings`` of all services.
+
+        Args:
+            core, owned: rows of its core services and owned calls.
+            boundary: which of the core services return their embeddings.
+        """
+        embeddings = self.embeddings[core]
+        return PartitionScore(
+            part,
+            self.node_expected[core],
+            self.edge_expected[owned],
+            self.structure[owned],
+            self.root_cause_logit[core],
+            embeddings[boundary],
+            sum_rows(embeddings),
+        )
+
 
 def node_inputs(observation: Observation) -> Array:
     """Return ``[N, NODE_INPUTS]``. Deviations are asinh of sigmas, so that gross ones differ without dwarfing the
@@ -145,23 +165,12 @@ def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[Partitio
     with torch.inference_mode():
         decoding = network(graph)
         expected = torch.sinh(decoding.node_expected), torch.sinh(decoding.edge_expected)
-        node_expected, edge_expected, structure, logit, embeddings = to_arrays(
-            [*expected, decoding.structure, decoding.root_cause_logit, decoding.embeddings]
-        )
+        arrays = to_arrays([*expected, decoding.structure, decoding.root_cause_logit, decoding.embeddings])
+    together = PartitionScore(0, *arrays, np.zeros(0, np.float32))
     scores, node, edge = [], 0, 0
     for task in tasks:
         core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)
-        scores.append(
-            PartitionScore(
-                task.part,
-                node_expected[core],
-                edge_expected[owned],
-                structure[owned],
-                logit[core],
-                embeddings[node + task.boundary],
-                sum_rows(embeddings[core]),
-            )
-        )
+        scores.append(together.part_of(task.part, core, owned, task.boundary))
         node, edge = node + len(task.nodes), edge + len(task.edges)
     return scores
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, OWN_TIME, RATE, Array, ChannelValues, channel_values
 from model.ordering import stable_order
-from model.snapshot import BoolArray, IntArray, MeshSnapshot, number_namespaces
+from model.snapshot import IntArray, MeshSnapshot, number_namespaces
 from model.state.filters import SEEN, SLOW_CENTRE, new_filters
 from model.state.history import new_history
 from model.state.mesh_state import MeshState
@@ -112,7 +112,8 @@ def start_rows(state: MeshState, values: ChannelValues, neighbours: int) -> Mesh
     if new_nodes and known_nodes:
         _start_from_neighbours(node_filters, known_nodes, state.edge_index)
     traffic = np.where(edge_filters[SEEN, :, RATE] > 0, edge_filters[SLOW_CENTRE, :, RATE], values.edge[:, RATE])
-    foreign = _crosses_namespaces(state.node_ids, state.edge_index)
+    namespace = number_namespaces(state.node_ids)[state.edge_index]
+    foreign = namespace[0] != namespace[1]
     return replace(
         state,
         node_filters=node_filters,
@@ -137,12 +138,6 @@ def _start_from_neighbours(filters: Array, known: int, edge_index: IntArray) -> 
     mean = total[linked] / links[linked, None, None]
     filters[:, known + linked] = mean.swapaxes(0, 1)
     filters[SEEN, known:] = 0
-
-
-def _crosses_namespaces(node_ids: tuple[str, ...], edge_index: IntArray) -> BoolArray:
-    """Return which calls go from one namespace to another."""
-    namespace = number_namespaces(node_ids)
-    return namespace[edge_index[0]] != namespace[edge_index[1]]
 
 
 def align_channels(

@@ -22,7 +22,6 @@ from model.drift.populations import ARE_CALLS, CHANNELS, ValueCounts, count_valu
 from model.drift.reference import TrainingReference
 from model.drift.sketch import DriftSketch
 from model.features import Array
-from model.snapshot import IntArray
 from model.state.change_impact import UNEXPOSED
 from model.state.filters import EXCEED_COUNT, SEEN, TAIL_MEMORY
 from model.state.mesh_state import MeshState, Observation
@@ -75,17 +74,13 @@ def observe_drift(state: MeshState, observation: Observation, at: datetime, trai
 def count_snapshot(state: MeshState, observation: Observation) -> ValueCounts:
     """Count the values of a snapshot; ``state`` is the one after it."""
     nodes, edges = observation.node_present, observation.edge_present
+    source, destination = state.edge_index[:, edges]
+    degrees = np.stack([np.bincount(end, minlength=len(nodes)) for end in (destination, source)], axis=1)
     return count_values(
         (observation.node.value[nodes], observation.node.observed[nodes]),
         (observation.edge.value[edges], observation.edge.observed[edges]),
-        _degrees(state.edge_index[:, edges], len(state.node_ids))[nodes],
+        degrees[nodes],
     )
-
-
-def _degrees(ends: IntArray, services: int) -> IntArray:
-    """Return the numbers of callers and of callees of each service, ``[N, 2]``."""
-    source, destination = ends
-    return np.stack([np.bincount(side, minlength=services) for side in (destination, source)], axis=1)
 
 
 def limits_of(reference: TrainingReference | None) -> Array:

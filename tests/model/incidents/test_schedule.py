@@ -8,7 +8,7 @@ import pytest
 
 from model.decision.notices import overdue_reason
 from model.decision.verdict_building import build_verdict
-from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind, led_by_resources, without_resources
+from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind, led_by_resources
 from model.incidents.kind import incident_kind
 from model.incidents.memory import IncidentMemory
 from model.incidents.schedule import (
@@ -220,8 +220,6 @@ def test_resources_are_excused_and_other_symptoms_are_not() -> None:
     kinds[1, EvidenceKind.LATENCY] = 9
     assert led_by_resources(kinds).tolist() == [True, False, True]
     assert not led_by_resources(np.zeros_like(kinds)).any()
-    assert without_resources(kinds)[1].tolist() == [9.0, *[0.0] * (len(EvidenceKind) - 1)]
-    assert kinds[0, EvidenceKind.RESOURCES] == 12
 
 
 def test_a_schedule_of_no_bursts_has_no_period() -> None:
