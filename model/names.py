@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from string import ascii_letters, digits
 
 import numpy as np
 
@@ -193,14 +194,8 @@ def _is_good_part(text: str, *, is_name: bool) -> bool:
 
 
 _WORD, _INNER, _BOUNDARY = 1, 2, 3  # kinds of bytes; 0: not plain
-_KINDS = bytearray(256)
-for _kind, _characters in (
-    (_WORD, b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"),
-    (_INNER, b".:-"),
-    (_BOUNDARY, b"/\n"),
-):
-    for _character_code in _characters:
-        _KINDS[_character_code] = _kind
+_CHARACTERS = {_WORD: f"{ascii_letters}{digits}_", _INNER: ".:-", _BOUNDARY: "/\n"}
+_KINDS = bytes(next((kind for kind, of in _CHARACTERS.items() if chr(byte) in of), 0) for byte in range(256))
 
 
 def are_plain(ids: Sequence[str]) -> bool:

@@ -311,6 +311,7 @@ class MeshSnapshot:
                 place=("edges", edge),
             )
         ids = tuple(self.node_ids[i] for i in node_rows)
+        row = {name: i for i, name in enumerate(ids)} if self.signals else {}
         return MeshSnapshot(
             node_ids=ids,
             edge_index=index,
@@ -321,7 +322,9 @@ class MeshSnapshot:
             observed_at=self.observed_at,
             changes=self.changes,
             policies=self.policies,
-            signals=signals_of(self.signals, ids),
+            signals=tuple(
+                sorted((one for one in self.signals if one.service in row), key=lambda one: row[one.service])
+            ),
         )
 
     def to_pyg(self) -> "Data":
@@ -391,14 +394,6 @@ def mark_services(node_ids: Sequence[str], wanted: Collection[str]) -> BoolArray
     marked = np.zeros(len(node_ids), bool)
     marked[list(find_rows(node_ids, wanted).values())] = True
     return marked
-
-
-def signals_of(signals: Sequence[Signal], node_ids: Sequence[str]) -> tuple[Signal, ...]:
-    """Return the signals of these services, in their order."""
-    if not signals:
-        return ()
-    row = {name: i for i, name in enumerate(node_ids)}
-    return tuple(sorted((one for one in signals if one.service in row), key=lambda one: row[one.service]))
 
 
 def namespace_of(node_id: str) -> str:

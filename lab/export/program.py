@@ -85,7 +85,7 @@ def _any_inputs() -> tuple[Tensor, ...]:
 
 
 def _neighbourhoods(listener: Tensor, speaker: Tensor, attended: Tensor, nodes: Tensor) -> Neighbourhoods:
-    """The same as :meth:`Neighbourhoods.of`, in operators that can be traced."""
+    """The same as :func:`~model.state.topology.sort_neighbours`, in operators that can be traced."""
     edges = torch.nonzero(attended).squeeze(1)
     of = listener[edges]
     position = torch.arange(edges.shape[0], device=edges.device)

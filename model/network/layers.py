@@ -1,8 +1,7 @@
 """Graph attention over callers and callees with a temporal embedding on every call."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kernels import ops
-from model.state.topology import SortedNeighbours, sort_neighbours
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -30,9 +28,9 @@ def to_arrays(tensors: Sequence[Tensor]) -> list[NDArray[Any]]:
     return [np.array(copy.numpy()) for copy in copies]
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbourhoods:
-    """The neighbours that each of N nodes attends to in one direction, as CSR.
+class Neighbourhoods(NamedTuple):
+    """The neighbours that each of N nodes attends to in one direction, as CSR; of arrays, it is a
+    :class:`~model.state.topology.SortedNeighbours`.
 
     Attributes:
         indptr: int64 ``[N + 1]``.
@@ -43,21 +41,6 @@ class Neighbourhoods:
     indptr: Tensor
     indices: Tensor
     edges: Tensor
-
-    @classmethod
-    def of(cls, listener: Tensor, speaker: Tensor, attended: Tensor, num_nodes: int) -> Self:
-        """Build from the ends of E calls ``[E]`` and the mask of the attended ones, all on a CPU."""
-        return cls.of_sorted(sort_neighbours(listener.numpy(), speaker.numpy(), attended.numpy(), num_nodes))
-
-    @classmethod
-    def of_sorted(cls, found: SortedNeighbours) -> Self:
-        """Build from sorted neighbours, without copies."""
-        return cls(*map(torch.from_numpy, (found.indptr, found.indices, found.edges)))
-
-    def to(self, device: torch.device) -> Self:
-        """Return the same neighbours on ``device``."""
-        indptr, indices, edges = (to_device(t, device) for t in (self.indptr, self.indices, self.edges))
-        return replace(self, indptr=indptr, indices=indices, edges=edges)
 
 
 class Attention(nn.Module):

@@ -204,7 +204,7 @@ def batch_tasks(tasks: Sequence[PartitionTask], device: torch.device) -> MeshGra
         to_tensor([t.nodes for t in tasks]),
         to_tensor([t.edges for t in tasks]),
         to_tensor([index]),
-        *(Neighbourhoods.of_sorted(side).to(device) for side in sides),
+        *(Neighbourhoods(*(to_device(torch.from_numpy(one), device) for one in side)) for side in sides),
     )
 
 

@@ -6,7 +6,7 @@ known to be of a mesh by its arrays themselves, not by their contents: states ne
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,7 @@ from model.ordering import descending_order, stable_order
 from model.snapshot import BoolArray, IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class SortedNeighbours:
+class SortedNeighbours(NamedTuple):
     """The neighbours that each of N services attends to in one direction, as CSR.
 
     Attributes:

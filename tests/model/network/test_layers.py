@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from model.network.layers import Attention, MeshLayer, Neighbourhoods
+from model.state.topology import sort_neighbours
 
 NODES, CALLS, INPUTS, OUTPUTS, HEADS, TRAJECTORY = 12, 40, 6, 8, 2, 3
 
@@ -13,6 +14,13 @@ def random_calls(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(pairs // (NODES - 1)), torch.from_numpy(pairs % (NODES - 1))
 
 
+def neighbourhoods_of(
+    listener: torch.Tensor, speaker: torch.Tensor, attended: torch.Tensor, nodes: int
+) -> Neighbourhoods:
+    found = sort_neighbours(listener.numpy(), speaker.numpy(), attended.numpy(), nodes)
+    return Neighbourhoods(*map(torch.from_numpy, found))
+
+
 def attention(seed: int = 0) -> Attention:
     torch.manual_seed(seed)
     return Attention(INPUTS, OUTPUTS, HEADS, TRAJECTORY, 0.2)
@@ -20,7 +28,7 @@ def attention(seed: int = 0) -> Attention:
 
 def test_neighbourhoods_are_the_sampled_calls_by_service() -> None:
     listener, speaker = torch.tensor([2, 0, 2, 1]), torch.tensor([0, 1, 1, 2])
-    neighbourhoods = Neighbourhoods.of(listener, speaker, torch.tensor([True, True, True, False]), 4)
+    neighbourhoods = neighbourhoods_of(listener, speaker, torch.tensor([True, True, True, False]), 4)
     assert neighbourhoods.indptr.tolist() == [0, 1, 1, 3, 3]
     assert neighbourhoods.indices.tolist() == [1, 0, 1]
     assert neighbourhoods.edges.tolist() == [1, 0, 2]
@@ -41,7 +49,7 @@ def test_without_trajectories_attention_is_gatv2() -> None:
         oracle.bias.zero_()
     x, trajectories = torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
     source, target = random_calls()
-    callers = Neighbourhoods.of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
+    callers = neighbourhoods_of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
     with torch.inference_mode():
         output = ours(x, trajectories, callers)
         expected = oracle(x, torch.stack([source, target]))
@@ -51,7 +59,7 @@ def test_without_trajectories_attention_is_gatv2() -> None:
 
 def test_a_service_without_neighbours_gets_zeros() -> None:
     source, target = random_calls()
-    callers = Neighbourhoods.of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
+    callers = neighbourhoods_of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
     output = attention()(torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY), callers)
     assert (output[-1] == 0).all()
 
@@ -60,7 +68,7 @@ def test_a_call_that_is_not_sampled_has_no_effect() -> None:
     source, target = random_calls()
     attended = torch.ones(CALLS, dtype=torch.bool)
     attended[7] = False
-    callers = Neighbourhoods.of(target, source, attended, NODES)
+    callers = neighbourhoods_of(target, source, attended, NODES)
     module, x, trajectories = attention(), torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
     other = trajectories.clone()
     other[7] += 10
@@ -76,8 +84,8 @@ def test_a_layer_keeps_the_sides_apart() -> None:
     x, trajectories = torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
     source, target = random_calls()
     every = torch.ones(CALLS, dtype=torch.bool)
-    callers = Neighbourhoods.of(target, source, every, NODES)
-    callees = Neighbourhoods.of(source, target, every, NODES)
+    callers = neighbourhoods_of(target, source, every, NODES)
+    callees = neighbourhoods_of(source, target, every, NODES)
     one, from_callers, from_callees = layer(x, trajectories, callers, callees)
     turned, _, _ = layer(x, trajectories, callees, callers)
     assert one.shape == from_callers.shape == from_callees.shape == (NODES, OUTPUTS)
