@@ -12,7 +12,7 @@ backwards adds with atomics in no fixed order unless ``torch.use_deterministic_a
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -30,7 +30,7 @@ def _op(body: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(body)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        arguments: tuple[object, ...] = args
+        arguments: tuple[Any, ...] = args
         if kwargs or len(args) != count:  # only then, since binding takes longer than some ops
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
