@@ -165,8 +165,11 @@ def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[Partitio
     with torch.inference_mode():
         decoding = network(graph)
         expected = torch.sinh(decoding.node_expected), torch.sinh(decoding.edge_expected)
-        arrays = to_arrays([*expected, decoding.structure, decoding.root_cause_logit, decoding.embeddings])
-    together = PartitionScore(0, *arrays, np.zeros(0, np.float32))
+        node_expected, edge_expected, structure, logit, embeddings = to_arrays(
+            [*expected, decoding.structure, decoding.root_cause_logit, decoding.embeddings]
+        )
+    none = np.zeros(0, np.float32)
+    together = PartitionScore(0, node_expected, edge_expected, structure, logit, embeddings, none)
     scores, node, edge = [], 0, 0
     for task in tasks:
         core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)
