@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.evidence.common_cause import OF_CALLER, Shared, symptom_of
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
@@ -60,7 +61,7 @@ SERIES = (
     *(c.name for c in NODE_CHANNELS), *(EDGE_CHANNELS[c].name for c in SYMPTOMS), VANISHED, LOST, NEW, MOVED, DROPPED,
     *SHARED_SERIES.values(),
 )  # fmt: skip
-OWN = len(NODE_CHANNELS)
+OWN, CALLS = len(NODE_CHANNELS), len(SYMPTOMS)  # the first of them: of services, and of calls into them
 CONTEXT = {RATE: 0.5, MEMORY: 0.5, CONNECTIONS: 0.5, CPU: 0.6, CPU_PER_REQUEST: 0.6}  # weights
 RESOURCES = [CPU, CPU_PER_REQUEST, MEMORY]
 MIN_SURPRISE, MIN, MIN_SHARE = 1.0, 0.3, 0.2  # surprise, worth, share of the strongest
@@ -120,7 +121,8 @@ class _Table:
     def empty(cls, candidates: int) -> Self:
         """Return a table in which nothing is unusual."""
         shape = candidates, len(SERIES)
-        return cls(*np.zeros((4, *shape), np.float32), np.full(shape, -1))
+        surprise, worth, now, usual = np.zeros((4, *shape), np.float32)
+        return cls(surprise, worth, now, usual, np.full(shape, -1))
 
     def add(
         self,
@@ -128,7 +130,7 @@ class _Table:
         column: int,
         surprise: Array | float,
         worth: Array | float,
-        values: tuple[Array | float, Array | float],
+        values: tuple[NDArray[np.floating] | float, NDArray[np.floating] | float],
         call: IntArray | int = -1,
     ) -> None:
         """Write one series of some candidates, in place. If a row occurs repeatedly, the last one counts."""
