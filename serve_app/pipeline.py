@@ -517,7 +517,7 @@ def commit(mesh: Mesh, memory: IncidentMemory, *, counted: bool) -> Mesh:
             above_notice={},
             above_traffic={},
             open=(),
-            alerted_scores=before.alerted_scores,
+            incident_scores=before.incident_scores,
             past=before.past,
             schedule=before.schedule,
             active_mutes=ActiveMutes(),

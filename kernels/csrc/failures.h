@@ -7,6 +7,7 @@
 namespace TAGAE_ISA {
 
 constexpr int TOGETHER = 4;  // snapshots
+constexpr int GROUPS = tagae::LAST / TOGETHER;
 
 enum Usual { USUAL_FAILED, USUAL_MADE, RESTED };
 
@@ -74,7 +75,7 @@ class FailureCounts {
     void compare(int64_t r) {
         const double before = usual(USUAL_FAILED, r), made_before = usual(USUAL_MADE, r);
         const bool is_unsure = is_few(r) && made_before > 0.0, in_question = is_in_question(r);
-        double found[tagae::SCALES], failures = 0, together = 0, apart = 0, requests = 0, since = 0, failing = 0, taken = 0, taken_failed = 0;
+        double found[tagae::SCALES], failures = 0, together[GROUPS] = {}, requests = 0, since = 0, failing = 0, taken = 0, taken_failed = 0;
         for (int t = 0, s = 0; t < tagae::LAST; ++t) {
             const double lost = failed(t, r), sent = made(t, r), last = double(k_.enough) - requests;
             const double take = last > sent ? sent : (last > 0.0 ? last : 0.0);
@@ -84,11 +85,7 @@ class FailureCounts {
             if (lost > 0.0) failing = requests - since;  // requests from the first to the last failure
             taken += take;
             if (sent > 0.0) taken_failed += lost * take / sent;
-            together += lost;
-            if ((t + 1) % TOGETHER == 0) {
-                apart += together < double(k_.at_once) ? together : double(k_.at_once);
-                together = 0.0;
-            }
+            together[t / TOGETHER] += lost;
             if (t + 1 == (1 << (2 * s))) found[s++] = sigmas(failures, requests, before, made_before);
         }
         const double going_on = continues(failures, failing, since);
@@ -100,9 +97,21 @@ class FailureCounts {
         if (is_unsure && level(tagae::SCALES - 1, r) >= k_.lasting) f_.known[at] = 1;
         const double share = failures / (requests > 1e-9 ? requests : 1e-9);
         const double normal = before / (made_before > 1e-9 ? made_before : 1e-9);
-        if (!is_lasting(r) || requests >= double(tagae::LAST * k_.enough) || share - normal < double(k_.material)) return;
-        const double rare = decades(sigmas(apart, requests, before, made_before));
+        if (!is_lasting(r) || requests >= double(tagae::LAST * k_.counted) || share - normal < double(k_.material)) return;
+        const double rare = decades(sigmas(apart(together), requests, before, made_before));
         if (rare >= double(k_.certain)) f_.surprise[r] = float((rare < double(k_.most) ? rare : double(k_.most)) * going_on);
+    }
+
+    // The failures that count: of each group as many as of the second smallest one, but at least `at_once`.
+    double apart(const double (&together)[GROUPS]) const {
+        double least = together[0], second = 1e300, sum = 0.0;
+        for (int g = 1; g < GROUPS; ++g) {
+            second = together[g] < least ? least : (together[g] < second ? together[g] : second);
+            least = together[g] < least ? together[g] : least;
+        }
+        const double most = second > double(k_.at_once) ? second : double(k_.at_once);
+        for (const double failed : together) sum += failed < most ? failed : most;
+        return sum;
     }
 
     static double sigmas(double failed, double made, double before, double made_before) {

@@ -83,7 +83,7 @@ def build_verdict(
     mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
     unmuted_score = max(float(decisive[~muted].max(initial=0.0)), of_traffic.score)
     is_anomalous = any(i.is_alert for i in memory.open)
-    memory = memory.add_score(unmuted_score, when.observed_at, alerted=is_anomalous, keep=policy.history)
+    memory = memory.add_score(unmuted_score, when.observed_at, normal=not memory.open, keep=policy.history)
     if memory.open:
         memory = memory.record_open(evidence.names, _excess(evidence, memory, policy, when), when.observed_at)
     coverage = evidence.services / evidence.total if evidence.total else 1.0

@@ -16,6 +16,7 @@ from model.state.mesh_state import MeshState, Observation
 
 ERRORS = EDGE_CHANNELS[ERROR]  # the same channel for services and calls
 HARMFUL = 1.1  # of the threshold: the page score of a short resource that harms its users in full
+MOST_HARM = 0.85  # from which it harms in full: measured, harm differs from one snapshot to the next
 HARMLESS_SHARE = 0.5  # of the surprise of a resource that measurably harms no request
 MIN = 2.0  # surprise of a resource, from which its harm is looked for
 SLOWER = {P50: (np.log(1.15), np.log(1.4)), P99: (np.log(1.3), np.log(2.0))}  # logarithms of the ratio: from, in full
@@ -44,7 +45,7 @@ def weigh_resources(
     harm, measured = _harm(state, observation, rows, kinds[rows, EvidenceKind.CALLERS], floors)
     share = np.where(measured, HARMLESS_SHARE + (1 - HARMLESS_SHARE) * harm, 1)
     weighed = resources.copy()
-    enough = HARMFUL * threshold * harm / RESOURCES  # for that page score
+    enough = HARMFUL * threshold * np.minimum(harm / MOST_HARM, 1) / RESOURCES  # for that page score
     weighed[rows] = np.maximum(resources[rows] * share, enough * is_short[rows])
     return weighed
 

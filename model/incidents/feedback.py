@@ -114,7 +114,7 @@ def preference(feedback: Iterable[Feedback], names: Sequence[str], groups: Seque
 def normal_scores(
     scores: Sequence[float],
     times: Sequence[float],
-    alerted_scores: Sequence[tuple[float, float]],
+    incident_scores: Sequence[tuple[float, float]],
     past: Iterable[PastIncident],
     feedback: Iterable[Feedback],
 ) -> Times:
@@ -122,11 +122,11 @@ def normal_scores(
 
     Args:
         scores, times: without alerts, and when (Unix, s).
-        alerted_scores: time and score of snapshots with an alert.
+        incident_scores: time and score of snapshots with an open incident.
         past: incidents that raised alerts.
         feedback: on them.
     """
-    quiet, alerted = np.array([times, scores], np.float64), np.array(alerted_scores, np.float64).reshape(-1, 2).T
+    quiet, alerted = np.array([times, scores], np.float64), np.array(incident_scores, np.float64).reshape(-1, 2).T
     denied = [one for one in feedback if not one.was_incident]
     ids = {one.incident for one in denied}
     normal = ~_is_within((one for one in feedback if one.missed), quiet[0])

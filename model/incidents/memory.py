@@ -31,7 +31,7 @@ class IncidentMemory:
 
     Attributes:
         scores, times: mesh scores without alerts, and when (Unix, s), oldest first.
-        alerted_scores: time and mesh score of snapshots with an alert, oldest first.
+        incident_scores: time and mesh score of snapshots with an open incident, oldest first.
         threshold: of the newest snapshot, and its time (Unix, s); None before the first one.
         tracks: page scores of the services that were unusual in one of the last snapshots.
         above_notice: services above the level of notices in one of the last n snapshots.
@@ -53,7 +53,7 @@ class IncidentMemory:
 
     scores: tuple[float, ...] = ()
     times: tuple[float, ...] = ()
-    alerted_scores: tuple[tuple[float, float], ...] = ()
+    incident_scores: tuple[tuple[float, float], ...] = ()
     threshold: tuple[float, float] | None = None
     tracks: Tracks = field(default_factory=dict)
     above_notice: Streaks = field(default_factory=dict)
@@ -182,7 +182,7 @@ class IncidentMemory:
         return replace(self, open=tuple(with_changes(incident, dated) for incident in self.open))
 
     def normal_scores(self, until: float = np.inf) -> NDArray[np.float64]:
-        """Return the mesh scores ``[T]`` of normal operation: without an alert, feedback considered.
+        """Return the mesh scores ``[T]`` of normal operation: without an incident, feedback considered.
 
         Args:
             until: Unix, s. What is building up now may be an alert soon, and must not raise its own threshold.
@@ -190,7 +190,7 @@ class IncidentMemory:
         count = bisect_right(self.times, until)
         if not self.feedback:
             return np.array(self.scores[:count])
-        return normal_scores(self.scores[:count], self.times[:count], self.alerted_scores, self.past, self.feedback)
+        return normal_scores(self.scores[:count], self.times[:count], self.incident_scores, self.past, self.feedback)
 
     def ended_lately(self, now: datetime) -> tuple[OpenIncident, ...]:
         """Return the alerts that ended so short a time ago that the same fault would be the same incident."""
@@ -208,10 +208,10 @@ class IncidentMemory:
         is_settled = self.threshold and self.times and self.threshold[1] - self.times[0] >= SETTLES_SECONDS
         return self.threshold if is_settled else None
 
-    def add_score(self, score: float, at: datetime, *, alerted: bool, keep: int) -> "IncidentMemory":
-        """Add a mesh score. At most ``keep`` scores are kept without an alert, and as many with one."""
-        if alerted:
-            return replace(self, alerted_scores=(*self.alerted_scores, (at.timestamp(), score))[-keep:])
+    def add_score(self, score: float, at: datetime, *, normal: bool, keep: int) -> "IncidentMemory":
+        """Add a mesh score. At most ``keep`` scores of normal operation are kept, and as many with an open incident."""
+        if not normal:
+            return replace(self, incident_scores=(*self.incident_scores, (at.timestamp(), score))[-keep:])
         return replace(self, scores=(*self.scores, score)[-keep:], times=(*self.times, at.timestamp())[-keep:])
 
     def record_open(self, names: Sequence[str], excess: Array, now: datetime) -> "IncidentMemory":

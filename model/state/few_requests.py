@@ -6,7 +6,9 @@ the same service or call. The test is exact however few the requests are, and it
 
 The last minutes together may leave no doubt where no single snapshot does. Then they are evidence by themselves, until
 too many requests have succeeded since the last failure. Failures that come together often have one cause that is soon
-over, so of 4 snapshots two of them count at most.
+over: of each 4 snapshots, two failures count, or as many as in all but one of the other such times. So only failures
+that go on for three minutes count in full, as they do where 4% of 60 requests a snapshot fail, which the filters find
+unusual but not improbable.
 """
 
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ COUNTED = 10 * ENOUGH  # requests of a snapshot; the filters describe the failur
 MIN_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
 SEVERAL = 1.5  # failures; a single one is not evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
-TOGETHER, AT_ONCE = 4, 2.0  # snapshots, and how many of their failures count
+TOGETHER, AT_ONCE = 4, 2.0  # snapshots, and how many of their failures count if most others have fewer
 CERTAIN, MAX = 5.0, 8.0  # decades: less is left to the filters, and more is not given
 MATERIAL = 0.02  # more of the requests
 _TINY = 1e-9
@@ -160,8 +162,9 @@ def _compare(
     deviation.value[rows[known], ERROR] = CHANNEL.forward(share[known].astype(np.float32))
     deviation.observed[rows[is_unsure & (levels[-1] >= LASTING)], ERROR] = True
     more = failures[-1] / np.maximum(lately[-1], _TINY) - before / np.maximum(made_before, _TINY)
-    matters = lasts & (lately[-1] < LAST * ENOUGH) & (more >= MATERIAL)
-    apart = np.minimum(failed.reshape(-1, TOGETHER, len(rows)).sum(axis=1), AT_ONCE).sum(axis=0)
+    matters = lasts & (lately[-1] < LAST * COUNTED) & (more >= MATERIAL)
+    together = failed.reshape(-1, TOGETHER, len(rows)).sum(axis=1)
+    apart = np.minimum(together, np.maximum(np.sort(together, axis=0)[1], AT_ONCE)).sum(axis=0)
     rare = _decades(compare_counts(apart, lately[-1], before, made_before))
     surprise[rows] = np.where(matters & (rare >= CERTAIN), np.minimum(rare, MAX) * going_on, 0)
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 
 LAYOUT = 1  # version of the stored form; it rises when fields are added, removed or renamed
-NUMBERS = frozenset({"scores", "times", "alerted_scores"})  # long tuples of numbers, stored as arrays
+NUMBERS = frozenset({"scores", "times", "incident_scores"})  # long tuples of numbers, stored as arrays
 HEADER_SIZE_BYTES = 8  # of the header's length, before the header
 DTYPES = {
     np.dtype(of): name
@@ -60,12 +60,12 @@ def pack_step(memory: IncidentMemory, snapshots: int) -> bytes:
         memory,
         scores=memory.scores[-snapshots:],
         times=memory.times[-snapshots:],
-        alerted_scores=memory.alerted_scores[-snapshots:],
+        incident_scores=memory.incident_scores[-snapshots:],
         reconstruction=replace(whole, past=whole.past[:, -snapshots:]),
     )
     arrays: Arrays = {}
     document = _take_apart(recent, "", arrays)
-    counts = len(memory.scores), len(memory.alerted_scores), whole.snapshots
+    counts = len(memory.scores), len(memory.incident_scores), whole.snapshots
     return _join_arrays(document | {"counts": counts, "layout": LAYOUT}, arrays)
 
 
@@ -153,13 +153,13 @@ def _are_arrays(values: tuple[Any, ...]) -> bool:
 def _add_earlier_scores(memory: IncidentMemory, full: IncidentMemory, quiet: int, alerted: int) -> IncidentMemory:
     """Return the memory with this many scores without and with an alert, the earliest of them from the full state."""
     since = bisect_left(full.times, memory.times[0]) if memory.times else 0
-    moments = [at for at, _ in full.alerted_scores]
-    alerted_since = bisect_left(moments, memory.alerted_scores[0][0]) if memory.alerted_scores else 0
+    moments = [at for at, _ in full.incident_scores]
+    alerted_since = bisect_left(moments, memory.incident_scores[0][0]) if memory.incident_scores else 0
     return replace(
         memory,
         scores=_last((*full.scores[:since], *memory.scores), quiet),
         times=_last((*full.times[:since], *memory.times), quiet),
-        alerted_scores=_last((*full.alerted_scores[:alerted_since], *memory.alerted_scores), alerted),
+        incident_scores=_last((*full.incident_scores[:alerted_since], *memory.incident_scores), alerted),
     )
 
 

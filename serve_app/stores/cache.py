@@ -173,7 +173,7 @@ def size_bytes(mesh: Mesh) -> int:
     of_window = sum(s.node_features.nbytes + s.edge_features.nbytes for s in state.window)
     shared = {id(s.edge_index): s.edge_index.nbytes for s in state.window} | {id(x): x.nbytes for x in of_state}
     names = {id(s.node_ids): len(s.node_ids) for s in state.window} | {id(state.node_ids): len(state.node_ids)}
-    scores = len(state.memory.scores) + len(state.memory.alerted_scores)
+    scores = len(state.memory.scores) + len(state.memory.incident_scores)
     return (
         sum(shared.values())
         + of_window * 5 // 4  # whether a value was observed takes one byte beside its four

@@ -140,11 +140,20 @@ def test_a_change_at_its_services_is_attached_to_the_incident_and_stays() -> Non
     assert changes == [(NearbyChange(mine, at(0)),)] * 6, "from the second snapshot on, when the incident opens"
 
 
+def test_a_notice_teaches_the_threshold_nothing() -> None:
+    scene = evidence(4.0)
+    short = replace(scene, notice=np.array([LEVEL + 1], np.float32))
+    verdicts, memory = judge(scene, scene, *[short] * 4)
+    assert [bool(v.notices) for v in verdicts] == [False] * 4 + [True] * 2
+    assert len(memory.scores) == 4
+    assert [score for _, score in memory.incident_scores] == [4.0] * 2
+
+
 def test_the_scores_of_snapshots_with_an_alert_are_kept_apart() -> None:
     verdicts, memory = judge(*[evidence(float(x)) for x in (1, 2, 3)], *[evidence(9.0)] * 3)
     assert [v.mesh_score for v in verdicts] == [0.0, 0.0, 2.0, 3.0, 9.0, 9.0], "now, and in the snapshot before"
     assert memory.scores == (0.0, 0.0, 2.0, 3.0)
-    assert [score for _, score in memory.alerted_scores] == [9.0, 9.0]
+    assert [score for _, score in memory.incident_scores] == [9.0, 9.0]
     assert {v.threshold for v in verdicts} == {LEVEL}
     assert memory.threshold == (LEVEL, at(5).timestamp())
 

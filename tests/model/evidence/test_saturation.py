@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from model.evidence.kinds import RESOURCES, EvidenceKind
 from model.evidence.materiality import Floors
-from model.evidence.saturation import HARMFUL, HARMLESS_SHARE, MIN, MIN_SHARE, weigh_resources
+from model.evidence.saturation import HARMFUL, HARMLESS_SHARE, MIN, MIN_SHARE, MOST_HARM, weigh_resources
 from model.features import CPU, ERROR, P50, P99
 from model.state.mesh_state import MeshState, Observation
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch
@@ -103,7 +103,8 @@ def test_the_surprise_of_a_resource_that_is_not_short_is_not_raised_by_harm() ->
 def test_symptoms_of_the_callers_are_harm() -> None:
     assert weigh(full(), callers=4.5) == pytest.approx(ENOUGH)
     assert weigh(full(), callers=1.5) == pytest.approx(FOUND * HARMLESS_SHARE)
-    assert weigh(full(), callers=3.0) == pytest.approx(0.5 * ENOUGH)
+    assert weigh(full(), callers=3.0) == pytest.approx(0.5 / MOST_HARM * ENOUGH)
+    assert weigh(full(), callers=3.75) == pytest.approx(ENOUGH), "harm that differs between snapshots"
 
 
 def test_one_slow_snapshot_is_no_harm() -> None:

@@ -31,7 +31,7 @@ OPEN = PastIncident("i-2", at(16), at(20), NAMES[2:], {"shop/pay": (0.0, 1.8, 0.
 MEMORY = IncidentMemory(
     scores=tuple(float(i) for i in range(1, 9)),
     times=tuple(at(i).timestamp() for i in (0, 1, 2, 3, 10, 11, 12, 13)),
-    alerted_scores=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
+    incident_scores=tuple((at(i).timestamp(), 50.0 + i) for i in (5, 6, 7, 8, 9, 16, 17, 18, 19, 20)),
     tracks={"shop/pay": Track((6.0, 7.0, 6.0), at(15), at(15)), "shop/cart": CART},
     open=(open_incident(*NAMES[2:], id="i-2", since=at(16), severity=Severity.MAJOR),),
     past=(PAGED, OPEN),
@@ -145,15 +145,15 @@ def test_normal_scores_include_those_of_false_alarms_and_exclude_missed_incident
 def test_a_limited_number_of_scores_is_kept_with_their_times() -> None:
     memory = IncidentMemory()
     for i in range(5):
-        memory = memory.add_score(float(i), at(i), alerted=i % 2 == 1, keep=2)
+        memory = memory.add_score(float(i), at(i), normal=i % 2 == 0, keep=2)
     assert (memory.scores, memory.times) == ((2.0, 4.0), (at(2).timestamp(), at(4).timestamp()))
-    assert memory.alerted_scores == ((at(1).timestamp(), 1.0), (at(3).timestamp(), 3.0))
+    assert memory.incident_scores == ((at(1).timestamp(), 1.0), (at(3).timestamp(), 3.0))
 
 
 def test_normal_scores_up_to_a_time() -> None:
     memory = IncidentMemory()
     for i in range(8):
-        memory = memory.add_score(float(i), at(i), alerted=False, keep=20)
+        memory = memory.add_score(float(i), at(i), normal=True, keep=20)
     assert memory.normal_scores(at(4).timestamp()).tolist() == [0, 1, 2, 3, 4]
     assert memory.normal_scores().tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
 

@@ -134,10 +134,11 @@ def test_channels_that_are_not_about_requests_are_denied_at_once() -> None:
     assert last.level.max() < 1
 
 
-def surprise_after(failed: Sequence[int]) -> tuple[float, float, MeshState]:
-    """Return the surprise of a service with 3 requests a snapshot and these failures at the end, and of its calls."""
-    quiet = [snapshot_of(i, [0], [3], [0.1]) for i in range(QUIET)]
-    failing = [snapshot_of(QUIET + i, [k], [3], [0.1]) for i, k in enumerate(failed)]
+def surprise_after(failed: Sequence[int], made: int = 3) -> tuple[float, float, MeshState]:
+    """Return the surprise of a service with so many requests a snapshot and these failures at the end, and of its
+    calls."""
+    quiet = [snapshot_of(i, [0], [made], [0.1]) for i in range(QUIET)]
+    failing = [snapshot_of(QUIET + i, [k], [made], [0.1]) for i, k in enumerate(failed)]
     observation, state = watch([*quiet, *failing])
     nodes, calls = observation.node_failures, observation.edge_failures
     assert observation.node.seen[1, RATE] == QUIET - 1 + len(failed)
@@ -157,6 +158,13 @@ def test_they_are_over_when_as_many_requests_succeed() -> None:
 @pytest.mark.parametrize("failed", [[1, 0, 1], [3, 3, 0], [3, 3, 3, 3], [3, 0, 0, 0, 0, 3]])
 def test_some_failures_or_a_burst_are_not(failed: list[int]) -> None:
     assert surprise_after(failed)[:2] == (0, 0)
+
+
+@pytest.mark.parametrize(("made", "each"), [(30, 1), (60, 2), (60, 5), (150, 5)])
+def test_a_few_hundredths_of_more_requests_are_certain_after_three_minutes(made: int, each: int) -> None:
+    assert surprise_after([each] * 8, made)[:2] == (0, 0), "as much as a rollout"
+    nodes, calls, _ = surprise_after([each] * 13, made)
+    assert nodes == calls >= CERTAIN
 
 
 def test_what_is_usual_has_nothing_of_a_pause_nor_of_the_snapshots_around_it() -> None:

@@ -51,7 +51,7 @@ LEAKING = Suspect(
 MEMORY = IncidentMemory(
     scores=(0.5, 1.25, 3.0000001),
     times=(START.timestamp(), START.timestamp() + 15.25, START.timestamp() + 30),
-    alerted_scores=((START.timestamp() + 45, 7.5),),
+    incident_scores=((START.timestamp() + 45, 7.5),),
     threshold=(6.25, at(2).timestamp()),
     tracks={"shop/cart": Track((7.25, 0.0, 6.5), START, at(1)), "shop/store": Track((3.5,), at(2))},
     above_notice={"shop/store": (0b1, at(3))},
@@ -276,7 +276,7 @@ def remember(memory: IncidentMemory, alerts: Sequence[bool], first: int = 0, kee
     """Add a score for each of these, with an alert or without; the times begin with the first number."""
     for number, alerted in enumerate(alerts, first):
         at_time = START + timedelta(seconds=15 * number)
-        memory = memory.add_score(float(number), at_time, alerted=alerted, keep=keep)
+        memory = memory.add_score(float(number), at_time, normal=not alerted, keep=keep)
     return memory
 
 
