@@ -16,7 +16,7 @@ only where this needs no extra write; overwriting all of it took a fifth of each
 
 Deleted or replaced files raise ``StoreGone`` on reads and writes, until the same files are back or the process
 restarts. A process can keep writing to a deleted file; its data is lost when the process ends. So each call compares
-device and inode of each path with those of the open files: three calls of ``os.stat``, about 4 µs. The one exception
+device and inode of each path with the ones that were opened: three calls of ``os.stat``, about 4 µs. The one exception
 is a damaged file that another process has set aside: its replacement is opened.
 """
 
@@ -38,7 +38,7 @@ from serve_app.stores.sqlite_space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, File
 
 FILE_NAME, LOCK_NAME, MARKER_NAME = "state.sqlite", "lock", "last-run"
 SUFFIXES = ("", "-wal", "-shm")  # database, write-ahead log, and the log's index, which processes share
-LAYOUT = 6  # PRAGMA user_version; up to 5, each kind of row had a table of its own
+LAYOUT = 7  # PRAGMA user_version; up to 6, verdicts were stored in another form
 # A row of some MB stays out of the index, whose pages therefore have many keys.
 _TABLES = (
     "CREATE TABLE rows (space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL)",
