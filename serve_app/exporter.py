@@ -1,7 +1,7 @@
 """The metrics endpoint: counters of this process, gauges of meshes, and the state of collectors."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -12,7 +12,6 @@ from model.verdict import Status
 from serve_app.collect.loop import CollectorState
 from serve_app.metrics import METRICS, MeshGauges, Metric
 
-Family = TypeVar("Family", Counter, Gauge, Histogram)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -27,23 +26,27 @@ class PrometheusInstruments:
         disable_created_metrics()  # type: ignore[no-untyped-call] # no additional series for each counter
         self._registry = CollectorRegistry(auto_describe=False)
         self._constant = constant
-        self._counters = {m.name: self._counter(m) for m in METRICS if m.is_counter}
-        self._gauges = {m.name: self._gauge(m) for m in METRICS if m.gauge}
-        self._histograms = {m.name: self._histogram(m) for m in METRICS if m.buckets}
+        self._families = {metric.name: self._family(metric) for metric in METRICS}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
-        self._series(self._counters[metric.name], labels).inc(amount)
+        self._series(metric, labels).inc(amount)
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
-        self._series(self._histograms[metric.name], labels).observe(value)
+        self._series(metric, labels).observe(value)
 
     def set(self, metric: Metric, value: float, **labels: str) -> None:
-        self._series(self._gauges[metric.name], labels).set(value)
+        self._series(metric, labels).set(value)
 
-    def _series(self, family: Family, labels: Mapping[str, str]) -> Family:
-        """The series of a family with these labels."""
-        every = {**self._constant, **labels}
+    def _series(self, metric: Metric, labels: Mapping[str, str]) -> Any:
+        """The series of a metric with these labels."""
+        family, every = self._families[metric.name], {**self._constant, **labels}
         return family.labels(**every) if every else family
+
+    def _family(self, metric: Metric) -> Any:
+        about = metric.name, metric.description, (*self._constant, *metric.labels)
+        if metric.buckets:
+            return Histogram(*about, registry=self._registry, buckets=metric.buckets)
+        return (Gauge if metric.gauge else Counter)(*about, registry=self._registry)
 
     def registry(
         self, meshes: Callable[[], Iterable["MeshGauges"]], collected: Callable[[], Iterable[CollectorState]]
@@ -58,16 +61,6 @@ class PrometheusInstruments:
     def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[CollectorState] = ()) -> bytes:
         """All metrics in Prometheus' text format (``CONTENT_TYPE``)."""
         return generate_latest(self.registry(lambda: meshes, lambda: collected))
-
-    def _counter(self, metric: Metric) -> Counter:
-        return Counter(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
-
-    def _gauge(self, metric: Metric) -> Gauge:
-        return Gauge(metric.name, metric.description, (*self._constant, *metric.labels), registry=self._registry)
-
-    def _histogram(self, metric: Metric) -> Histogram:
-        labels = (*self._constant, *metric.labels)
-        return Histogram(metric.name, metric.description, labels, registry=self._registry, buckets=metric.buckets)
 
 
 class _MeshCollector(Collector):

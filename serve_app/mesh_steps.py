@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -28,15 +27,14 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
 )
-from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.cache import CachedMesh
-from serve_app.stores.record import Record, pack_drift
-from serve_app.stores.repository import MeshRepository
+from serve_app.stores.record import Record, drift_gauges
+from serve_app.stores.repository import Change, Incident, MeshRepository
 
 T = TypeVar("T")
 
@@ -101,10 +99,10 @@ class MeshSteps:
         """
 
         async def step() -> PushResult:
-            known = self._meshes.look_up(push.mesh)
+            known = self._meshes.cached.look_up(push.mesh)
             after, result = await runner.run_all(lambda: self._push(push, known, options, runner))
             if after is not None:
-                self._meshes.cache(push.mesh, after)
+                self._meshes.cached.put(push.mesh, after)
             return result
 
         return await self._step(push.mesh, step)
@@ -115,7 +113,7 @@ class MeshSteps:
         Raises:
             ServeError: the store could not be written. The next push does it then.
         """
-        entry = self._meshes.get_cached(mesh)
+        entry = self._meshes.cached.get(mesh)
         if entry is not None and self._meshes.is_compaction_due(entry, options.window_size):
             await self._compact(mesh)
             await asyncio.to_thread(self._meshes.store.tidy)
@@ -127,12 +125,11 @@ class MeshSteps:
             UnknownMesh: the mesh has no verdict.
         """
 
-        async def step() -> T:
-            known, result = await asyncio.to_thread(self._meshes.change_state, mesh, change)
-            self._meshes.cache(mesh, known)
-            return result
+        def of_state(state: MeshState, before: Incident) -> tuple[MeshState, Incident, T]:
+            after, result = change(state)
+            return after, before, result
 
-        return await self._step(mesh, step)
+        return await self._change(mesh, None, of_state)
 
     async def add_feedback(
         self, mesh: str, document: FeedbackDocument | MissedDocument, by: str
@@ -144,18 +141,23 @@ class MeshSteps:
             InvalidDocument: it names a service that the mesh does not have.
             TooMuchFeedback: the mesh has the maximum.
         """
-        try:
+        if isinstance(document, MissedDocument):
             return encode_feedback(
                 await self.change(mesh, lambda state: add_feedback(state, document, MAX_FEEDBACK, by))
             )
-        except UnknownIncident:
-            if isinstance(document, MissedDocument):
-                raise
-            record = partial(record_feedback, document=document, by=by)
-            changed = await self._change_incident(mesh, document.incident, record)
-            if changed is None or changed.feedback is None:
-                raise
-            return changed.feedback
+
+        def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, KeptFeedbackDocument]:
+            try:
+                after, kept = add_feedback(state, document, MAX_FEEDBACK, by)
+            except UnknownIncident:
+                if before is None or before.until is None:
+                    raise
+                after, recorded = record_feedback(state, before, document, by)
+                assert recorded.feedback is not None
+                return after, recorded, recorded.feedback
+            return after, before, encode_feedback(kept)
+
+        return await self._change(mesh, document.incident, change)
 
     async def withdraw_feedback(self, mesh: str, incident: str) -> None:
         """Withdraw the feedback on an incident, from the state or from the archive.
@@ -163,20 +165,16 @@ class MeshSteps:
         Raises:
             UnknownMesh, UnknownIncident: there is none, or it has no feedback.
         """
-        try:
-            await self.change(mesh, lambda state: withdraw_feedback(state, incident))
-        except UnknownIncident as error:
-            unknown = error
 
-            def change(
-                state: MeshState, before: ArchivedIncidentDocument
-            ) -> tuple[MeshState, ArchivedIncidentDocument]:
-                if before.feedback is None:
-                    raise unknown from None
-                return state, before.model_copy(update={"feedback": None})
+        def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, None]:
+            try:
+                return withdraw_feedback(state, incident)[0], before, None
+            except UnknownIncident:
+                if before is None or before.until is None or before.feedback is None:
+                    raise
+                return state, before.model_copy(update={"feedback": None}), None
 
-            if await self._change_incident(mesh, incident, change) is None:
-                raise
+        await self._change(mesh, incident, change)
 
     async def accept_incident(
         self, mesh: str, incident: str, document: AcceptanceDocument, by: str
@@ -189,20 +187,15 @@ class MeshSteps:
             UnknownIncident: no open incident has this id.
         """
 
-        def change(state: MeshState, before: ArchivedIncidentDocument) -> tuple[MeshState, ArchivedIncidentDocument]:
-            if before.accepted is not None:
-                return state, before
+        def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, KeptAcceptanceDocument]:
+            if before is not None and before.accepted is not None:
+                return state, before, before.accepted
             after, kept = accept_incident(state, incident, document, by)
-            return after, before.model_copy(update={"accepted": kept})
+            if before is not None and before.until is None:
+                before = before.model_copy(update={"accepted": kept})
+            return after, before, kept
 
-        def find(state: MeshState, before: ArchivedIncidentDocument) -> tuple[MeshState, ArchivedIncidentDocument]:
-            return state, before
-
-        changed = await self._change_incident(mesh, incident, change, is_open=True)
-        changed = changed or await self._change_incident(mesh, incident, find)
-        if changed is not None and changed.accepted is not None:
-            return changed.accepted
-        return await self.change(mesh, lambda state: accept_incident(state, incident, document, by))  # no archive
+        return await self._change(mesh, incident, change)
 
     async def add_mute(self, mesh: str, document: MuteDocument, by: str) -> KeptMuteDocument:
         """Store a mute of a user, which applies from the next snapshot of its time on.
@@ -229,7 +222,7 @@ class MeshSteps:
 
     async def _compact(self, mesh: str) -> None:
         """Store the state of a mesh in memory in full. Pushes go on meanwhile."""
-        entry = self._meshes.get_cached(mesh)
+        entry = self._meshes.cached.get(mesh)
         if entry is None or mesh in self._compacting:
             return
         self._compacting.add(mesh)
@@ -238,26 +231,17 @@ class MeshSteps:
         finally:
             self._compacting.discard(mesh)
         async with self.lock(mesh):
-            now = self._meshes.get_cached(mesh)
+            now = self._meshes.cached.get(mesh)
             if full is not None and now is not None and now.full == entry.full:
-                self._meshes.cache(mesh, replace(now, full=full))
+                self._meshes.cached.put(mesh, replace(now, full=full))
 
-    async def _change_incident(
-        self,
-        mesh: str,
-        incident: str,
-        change: Callable[[MeshState, ArchivedIncidentDocument], tuple[MeshState, ArchivedIncidentDocument]],
-        *,
-        is_open: bool = False,
-    ) -> ArchivedIncidentDocument | None:
-        """Change an incident of the archive that has ended, or is open; None: there is none."""
+    async def _change(self, mesh: str, incident: str | None, change: Change[T]) -> T:
+        """Change a state and an incident of the archive (None: no incident), and return the result."""
 
-        async def step() -> ArchivedIncidentDocument | None:
-            found = await asyncio.to_thread(self._meshes.change_incident, mesh, incident, change, is_open=is_open)
-            if found is None:
-                return None
-            self._meshes.cache(mesh, found[0])
-            return found[1]
+        async def step() -> T:
+            known, result = await asyncio.to_thread(self._meshes.change, mesh, incident, change)
+            self._meshes.cached.put(mesh, known)
+            return result
 
         return await self._step(mesh, step)
 
@@ -267,7 +251,7 @@ class MeshSteps:
                 return await step()
             # Another writer was first, or a damaged state was set aside: what is in memory is out of date.
             except (StoreConflict, CorruptState):
-                self._meshes.evict(mesh)
+                self._meshes.cached.drop(mesh)
                 return await step()
 
     async def _push(
@@ -325,30 +309,17 @@ class MeshSteps:
         """Write the mesh after the step; ``known`` is the one before it, ``document`` the JSON of the verdict."""
         if not push.counted:
             return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
-        drift, keep = pack_drift(advanced.mesh.state.drift), options.window_size
         record = Record(
             snapshot.num_nodes,
             document,
-            drift=drift,
             deviations=deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack(),
             seconds=seconds,
             made_at=time.time(),
             interval=advanced.mesh.state.interval_seconds,
+            drift=drift_gauges(advanced.mesh.state.drift),
         )
-        after = replace(known, mesh=advanced.mesh)
-        incidents = self._meshes.update_archive(push.mesh, verdict, record, after, keep)
-        history = self._meshes.update_history(push.mesh, record, after, keep)
-        return self._meshes.append(
-            push.mesh,
-            known,
-            advanced.mesh,
-            snapshot,
-            push.packed,
-            record,
-            keep=keep,
-            incidents=incidents,
-            history=history,
-        )
+        keep = options.window_size
+        return self._meshes.append(push.mesh, known, advanced.mesh, snapshot, push.packed, verdict, record, keep=keep)
 
 
 def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:

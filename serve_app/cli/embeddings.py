@@ -39,9 +39,9 @@ def export(
     """
     from serve_app.api.client import Client
     from serve_app.errors import UnknownMesh
-    from serve_app.recordings.embedding_files import EmbeddingFiles
+    from serve_app.recordings.embedding_files import write_embeddings
 
-    files = EmbeddingFiles(to)
+    to.mkdir(parents=True, exist_ok=True)
     services = meshes = 0
     with Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
         for name in mesh or [one.mesh for one in client.meshes() if one.sequence]:
@@ -51,6 +51,6 @@ def export(
                 if mesh:
                     raise
                 continue  # deleted since the list was made
-            files.write(found)
+            write_embeddings(to, found)
             meshes, services = meshes + 1, services + len(found.services)
     print_note(f"wrote {services} services of {meshes} meshes to {to}")

@@ -47,14 +47,15 @@ def record(
     from serve_app.collect.loop import MeshCollector, PollSchedule
     from serve_app.collect.opening import open_source
     from serve_app.errors import Overloaded
-    from serve_app.recordings.segments import Bounds, Recorder
+    from serve_app.recordings.segments import Recorder
     from serve_app.settings import load
 
     loaded = load(config, overrides(settings))
     chosen, (name, selected) = loaded.collector, select_mesh(loaded, prometheus, mesh)
     schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MAX_MISSED)
     source = open_source(selected, chosen)
-    with Recorder(folder, chosen.interval_seconds, Bounds(segment, int(gigabytes * 2**30))) as recorder:
+    bounds = {"segment_snapshots": segment, "max_bytes": int(gigabytes * 2**30)}
+    with Recorder(folder, chosen.interval_seconds, **bounds) as recorder:
         began = recorder.until
 
         async def push(snapshot: "MeshSnapshot") -> None:

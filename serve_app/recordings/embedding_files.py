@@ -9,34 +9,29 @@ import pyarrow.parquet as pq
 from serve_app.api.codec.arrow_embeddings import Embeddings, embedding_table
 
 
-class EmbeddingFiles:
-    """Writes the embeddings of meshes to a folder, as ``MESH.parquet``. Each file is replaced as a whole.
+def write_embeddings(folder: Path, embeddings: Embeddings) -> None:
+    """Replace the file of a mesh, ``MESH.parquet``, as a whole.
+
+    Columns: mesh, observed_at, model, status, mesh_score, service, deviation, embedding.
 
     Args:
         folder: made if it does not exist.
     """
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-
-    def write(self, embeddings: Embeddings) -> None:
-        """Replace the file of a mesh. Columns: mesh, observed_at, model, status, mesh_score, service, deviation,
-        embedding."""
-        table = embedding_table(embeddings)
-        about = {
-            "mesh": pa.scalar(embeddings.mesh),
-            "observed_at": pa.scalar(embeddings.observed_at, pa.timestamp("us", "UTC")),
-            "model": pa.scalar(embeddings.model),
-            "status": pa.scalar(embeddings.status),
-            "mesh_score": pa.scalar(embeddings.mesh_score),
-        }
-        columns = {name: pa.repeat(value, table.num_rows) for name, value in about.items()}
-        whole = pa.table(columns | {name: table[name] for name in table.column_names})
-        target = self.folder / f"{embeddings.mesh}.parquet"
-        part = target.with_suffix(".part")
-        try:
-            pq.write_table(whole, part)
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = embedding_table(embeddings)
+    about = {
+        "mesh": pa.scalar(embeddings.mesh),
+        "observed_at": pa.scalar(embeddings.observed_at, pa.timestamp("us", "UTC")),
+        "model": pa.scalar(embeddings.model),
+        "status": pa.scalar(embeddings.status),
+        "mesh_score": pa.scalar(embeddings.mesh_score),
+    }
+    columns = {name: pa.repeat(value, table.num_rows) for name, value in about.items()}
+    whole = pa.table(columns | {name: table[name] for name in table.column_names})
+    target = folder / f"{embeddings.mesh}.parquet"
+    part = target.with_suffix(".part")
+    try:
+        pq.write_table(whole, part)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)

@@ -5,7 +5,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from heapq import merge
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +65,31 @@ class RecordingReader:
         """
         self.unmeasured_calls = self.dropped_calls = 0
         changes, announced = self.changes(), 0
-        calls = _Follower(self.path / "edges.parquet", (*EDGE_KEYS, "requests_per_second"), EDGE_METRICS)
-        signals = _Follower(self.path / "signals.parquet", SIGNAL_COLUMNS[1:])
-        for time, nodes in _instants(self.path / "nodes.parquet", NODE_KEYS, NODE_METRICS):
+        files = (
+            self._rows("nodes", NODE_KEYS, NODE_METRICS),
+            self._rows("edges", (*EDGE_KEYS, "requests_per_second"), EDGE_METRICS),
+            self._rows("signals", SIGNAL_COLUMNS[1:]),
+        )
+        for time, of_time in groupby(merge(*files, key=itemgetter(0)), key=itemgetter(0)):
+            found = {name: rows for _, name, rows in of_time}
+            if "nodes" not in found:
+                self.dropped_calls += found["edges"].num_rows if "edges" in found else 0
+                continue
             now, first = _datetime(time), announced
             while announced < len(changes) and changes[announced][0] <= now:
                 announced += 1
             its_changes = [change for _, change in changes[first:announced]]
-            present, its_signals = calls.at(time), self._signals(now, signals.at(time))
-            self.dropped_calls = calls.skipped
-            yield self._snapshot(now, nodes, present, its_changes, its_signals)
-        self.dropped_calls = calls.skip_all()
+            its_signals = self._signals(now, found.get("signals"))
+            yield self._snapshot(now, found["nodes"], found.get("edges"), its_changes, its_signals)
+
+    def _rows(
+        self, name: str, required: Sequence[str], metrics: Sequence[str] = ()
+    ) -> Iterator[tuple[int, str, pa.Table]]:
+        """Each instant of a file (µs since 1970) with its name and rows, oldest first; none if it does not exist."""
+        path = self.path / f"{name}.parquet"
+        if path.exists():
+            for time, rows in _instants(path, required, metrics):
+                yield time, name, rows
 
     def incidents(self) -> list[LabelledIncident]:
         """The labelled incidents, sorted by start; empty if the recording has none."""
@@ -229,39 +245,6 @@ def _instants(path: Path, required: Sequence[str], metrics: Sequence[str] = ()) 
             row += len(times)
         if held:
             yield before, pa.Table.from_batches(held)
-
-
-class _Follower:
-    """Reads a file along the instants of another one. A missing file has no rows.
-
-    Attributes:
-        skipped: rows of instants that the other file does not have.
-    """
-
-    def __init__(self, path: Path, required: Sequence[str], metrics: Sequence[str] = ()) -> None:
-        self.skipped = 0
-        self._rows = _instants(path, required, metrics) if path.exists() else iter(())
-        self._next = next(self._rows, None)
-
-    def at(self, time: int) -> pa.Table | None:
-        """The rows of the next instant of the other file; None: there are none."""
-        while self._next is not None and self._next[0] < time:
-            self._skip()
-        if self._next is None or self._next[0] != time:
-            return None
-        found, self._next = self._next[1], next(self._rows, None)
-        return found
-
-    def skip_all(self) -> int:
-        """Skip what is left. Returns how many rows were skipped in all."""
-        while self._next is not None:
-            self._skip()
-        return self.skipped
-
-    def _skip(self) -> None:
-        assert self._next is not None
-        self.skipped += self._next[1].num_rows
-        self._next = next(self._rows, None)
 
 
 def _check_order(path: Path, before: int, after: int, row: int) -> None:

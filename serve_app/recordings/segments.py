@@ -8,7 +8,6 @@ more than the allowed space.
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,19 +19,6 @@ from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.writer import RecordingWriter
 
 NAME = "%Y%m%dT%H%M%S.%fZ"  # name of a segment: the time of its first snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits on the size of segments.
-
-    Attributes:
-        segment_snapshots: snapshots in one segment.
-        most_bytes: size of all complete segments; beyond it the oldest are deleted. The newest always stays.
-    """
-
-    segment_snapshots: int = 240
-    most_bytes: int = 10 * 2**30
 
 
 class SegmentReader:
@@ -67,16 +53,19 @@ class Recorder:
     Args:
         folder: folder of the segments.
         interval_seconds: expected time between two snapshots, s.
-        bounds: limits on the size of segments.
+        segment_snapshots: snapshots in one segment.
+        max_bytes: size of all complete segments; beyond it the oldest are deleted. The newest always stays.
 
     Attributes:
         written: snapshots written by this recorder.
     """
 
-    def __init__(self, folder: Path, interval_seconds: float, bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, folder: Path, interval_seconds: float, *, segment_snapshots: int = 240, max_bytes: int = 10 * 2**30
+    ) -> None:
         self.folder = folder
         self.written = 0
-        self._bounds = bounds or Bounds()
+        self._segment_snapshots, self._max_bytes = segment_snapshots, max_bytes
         self._interval_seconds = interval_seconds
         self._open = ExitStack()
         self._writer: RecordingWriter | None = None
@@ -112,7 +101,7 @@ class Recorder:
         self._writer.write(snapshot)
         self._in_segment += 1
         self.written += 1
-        if self._in_segment >= self._bounds.segment_snapshots:
+        if self._in_segment >= self._segment_snapshots:
             self._complete()
 
     def _complete(self) -> None:
@@ -120,7 +109,7 @@ class Recorder:
         self._writer, self._in_segment = None, 0
         kept = segments(self.folder)
         sizes = [_size(segment) for segment in kept]
-        while len(kept) > 1 and sum(sizes) > self._bounds.most_bytes:
+        while len(kept) > 1 and sum(sizes) > self._max_bytes:
             shutil.rmtree(kept.pop(0))
             sizes.pop(0)
 

@@ -52,6 +52,19 @@ class KeptSnapshot(NamedTuple):
         pairs = match(window, records)
         return [cls(snapshot, record.deviations, json.loads(record.document)) for snapshot, record in pairs]
 
+    @property
+    def at(self) -> datetime:
+        """Time of the snapshot."""
+        return self.snapshot.observed_at
+
+    def find(self, incident: str) -> dict[str, Any] | None:
+        """An incident in the verdict; None: it was not open."""
+        return next((one for one in self.verdict["incidents"] if one["id"] == incident), None)
+
+    def has_lost(self, incident: str) -> bool:
+        """Whether the verdict closed an incident because nothing was seen of it for too long."""
+        return incident in self.verdict.get("lost", ())
+
 
 @dataclass(frozen=True, slots=True)
 class Details:
@@ -131,145 +144,130 @@ def archive(
         sequence: of the newest snapshot.
         before: what the archive had of it; None: nothing.
     """
-    window = [_SnapshotAndVerdict.of(one, incident) for one in scored]
-    if all(one.incident is None for one in window):
-        is_lost = any(one.is_lost for one in window)
-        return None if before is None else _end(before, sequence, window[-1].at, ended_unseen=is_lost)
-    old, opened_at, accepted = Details(0, 0, (), ()), None, None
+    if not any(one.find(incident) for one in scored):
+        is_lost = any(one.has_lost(incident) for one in scored)
+        return None if before is None else _end(before, sequence, scored[-1].at, ended_unseen=is_lost)
+    old, known = Details(0, 0, (), ()), None
     if before is not None:
-        known = unpack_document(before.document)
-        old, opened_at, accepted = Details.unpack(before.details), known.opened_at, known.accepted
-    earlier = [_SnapshotAndVerdict.of(one, incident) for one in old.read()]
-    seen = [*(one for one in earlier if one.at < window[0].at), *window]
-    rows = [i for i, one in enumerate(seen) if one.incident is not None]
-    worst = max((seen[i] for i in rows), key=lambda one: (not one.is_recovering, one.score))
-    after = _end_time(seen, rows[-1])
-    ended_unseen = after is not None and seen[rows[-1] + 1].is_lost
-    document = _document(worst, seen[rows[-1]], opened_at or seen[rows[0]].at, after).model_copy(
-        update={"accepted": accepted, "ended_unseen": ended_unseen, "replayed": seen[rows[-1]].is_replayed}
+        old, known = Details.unpack(before.details), unpack_document(before.document)
+    seen = [*(one for one in old.read() if one.at < scored[0].at), *scored]
+    course = {i: mine for i, one in enumerate(seen) if (mine := one.find(incident)) is not None}
+    first, last = min(course), max(course)
+    # While an incident is over except for a pause, its headline says so.
+    strongest = max(course, key=lambda i: (not course[i].get("recovering"), course[i]["score"]))
+    worst, at_worst = seen[strongest], course[strongest]
+    following = seen[last + 1] if last + 1 < len(seen) else None
+    ended_unseen, until = False, None
+    if following is not None:
+        ended_unseen = following.has_lost(incident)
+        was_paused = following.at - seen[last].at > PAUSE
+        until = seen[last].at if ended_unseen or was_paused else following.at
+    document = ArchivedIncidentDocument.model_validate(
+        {
+            **at_worst,
+            # What it collected up to the last snapshot with it.
+            **{name: course[last].get(name, []) for name in ("severity", "changes", "events", "error_budgets")},
+            "recovering": until is None and course[last].get("recovering", False),
+            "trend": course[last].get("trend") if until is None else None,
+            "opened_at": seen[first].at if known is None else known.opened_at or seen[first].at,
+            "strongest_at": worst.at,
+            "until": until,
+            "ended_unseen": ended_unseen,
+            "replayed": bool(seen[last].verdict.get("replayed")),
+            "accepted": None if known is None else known.accepted,
+        }
     )
-    size, gone = (worst.snapshot.num_nodes, worst.snapshot.num_edges), _list_gone(worst)
-    if worst.at < window[0].at:
-        size, gone = (old.services, old.calls), old.gone
-    moments = _Part(worst, seen).cut(seen[max(0, rows[0] - BEFORE) : rows[-1] + 2])
+    details = replace(old, moments=())
+    if worst.at >= scored[0].at:
+        named = {*_suspects_of(at_worst), *at_worst["affected"]}
+        gone = tuple(sorted(named.difference(worst.snapshot.node_ids)))
+        details = Details(worst.snapshot.num_nodes, worst.snapshot.num_edges, gone, ())
+    moments = _cut(incident, seen[max(0, first - BEFORE) : last + 2], _Part.of(worst, at_worst, seen), worst)
     return ArchivedIncident(
         incident,
         document.since,
-        after,
+        until,
         sequence,
         SEVERITIES.index(document.severity),
         document.kind,
         likely_suspects(document.suspects),
         tuple(dict.fromkeys([*(one.service for one in document.suspects), *document.affected])),
         pack_document(document),
-        _fit(Details(*size, gone, ()), moments, worst),
+        _fit(details, moments, worst),
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SnapshotAndVerdict:
-    """A snapshot with its verdict.
+def _suspects_of(incident: Mapping[str, Any]) -> list[str]:
+    return [one["service"] for one in incident["suspects"]]
 
-    Attributes:
-        name: id of the incident.
-        at: its time.
-        snapshot: of the mesh, or of the part in the archive.
-        deviations: packed.
-        verdict: as a plain object.
-        incident: in the verdict; None: it was not open.
-        is_lost: whether the verdict closed it because nothing was seen of it for too long.
-    """
 
-    name: str
-    at: datetime
-    snapshot: MeshSnapshot
-    deviations: bytes
-    verdict: dict[str, Any]
-    incident: dict[str, Any] | None
-    is_lost: bool
+def _shorten(incident: str, one: KeptSnapshot, *, whole: bool) -> bytes:
+    """The verdict with this incident alone; if not ``whole``, only with its course."""
+    mine = one.find(incident)
+    if mine is not None and not whole:
+        texts = {"headline": "", "next_step": ""}
+        mine = {**mine, "suspects": [], "affected": [], "changes": [], "events": [], **texts}
+    more = {"muted": [], "silence": None, "watching": [], "lost": [incident] if one.has_lost(incident) else []}
+    found = (
+        {"suspects": mine["suspects"], "incidents": [mine]} if mine is not None else {"suspects": [], "incidents": []}
+    )
+    return json.dumps({**one.verdict, **found, **more}).encode()
+
+
+class _Part(NamedTuple):
+    """The part of a mesh around an incident: the services that it is about, and these with their neighbours."""
+
+    touched: frozenset[str]
+    names: frozenset[str]
 
     @classmethod
-    def of(cls, scored: KeptSnapshot, incident: str) -> Self:
-        found = next((one for one in scored.verdict["incidents"] if one["id"] == incident), None)
-        lost = scored.verdict.get("lost", ())
-        return cls(incident, scored.snapshot.observed_at, *scored, found, incident in lost)
+    def of(cls, worst: KeptSnapshot, incident: Mapping[str, Any], seen: Sequence[KeptSnapshot]) -> Self:
+        """The part around an incident, as it was at its highest score.
 
-    @property
-    def score(self) -> float:
-        return self.incident["score"] if self.incident else 0.0
-
-    @property
-    def is_replayed(self) -> bool:
-        return bool(self.verdict.get("replayed"))
-
-    @property
-    def is_recovering(self) -> bool:
-        """Whether the incident was over except for a pause, so that its headline says so."""
-        return bool(self.incident and self.incident.get("recovering"))
-
-    @property
-    def suspects(self) -> list[str]:
-        return [one["service"] for one in self.incident["suspects"]] if self.incident else []
-
-    def shorten(self, *, whole: bool) -> bytes:
-        """The verdict with this incident alone; if not ``whole``, only with its course."""
-        incident = self.incident
-        if incident is not None and not whole:
-            texts = {"headline": "", "next_step": ""}
-            incident = {**incident, "suspects": [], "affected": [], "changes": [], "events": [], **texts}
-        mine = [] if incident is None else [incident]
-        suspects = incident["suspects"] if incident is not None else []
-        more = {"muted": [], "silence": None, "watching": [], "lost": [self.name] if self.is_lost else []}
-        return json.dumps({**self.verdict, "suspects": suspects, "incidents": mine, **more}).encode()
-
-
-class _Part:
-    """The part of a mesh around an incident.
-
-    Args:
-        worst: its highest score.
-        seen: snapshots of the incident, ``worst`` among them.
-    """
-
-    def __init__(self, worst: _SnapshotAndVerdict, seen: Sequence[_SnapshotAndVerdict]) -> None:
-        self._worst = worst
-        self._touched = _touched_services(worst)
-        first = next(iter(worst.suspects), None)
+        Args:
+            worst: the snapshot with the highest score.
+            incident: in its verdict.
+            seen: snapshots of the incident, ``worst`` among them.
+        """
+        touched, first = _touched_services(worst, incident), next(iter(_suspects_of(incident)), None)
         earlier = (one.snapshot for one in reversed(seen) if one.at <= worst.at)
         with_first = next((snapshot for snapshot in earlier if first in snapshot.node_ids), worst.snapshot)
-        self._names = self._touched | _neighbours([worst.snapshot, with_first], self._touched, first)
+        return cls(touched, touched | _neighbours([worst.snapshot, with_first], touched, first))
 
-    def cut(self, seen: Iterable[_SnapshotAndVerdict]) -> list[tuple[_SnapshotAndVerdict, StoredSnapshot]]:
-        """Return snapshots, each with its share of this part; those that have none are left out."""
-        found: list[tuple[_SnapshotAndVerdict, StoredSnapshot]] = []
-        row: dict[str, int] = {}
-        of: tuple[str, ...] = ()  # whose rows those are; most snapshots share their names
-        for one in seen:
-            if one.snapshot.node_ids is not of:
-                of, row = one.snapshot.node_ids, find_rows(one.snapshot.node_ids, self._names, row)
-            if row:
-                found.append((one, self._cut(one, row)))
-        return found
 
-    def _cut(self, one: _SnapshotAndVerdict, row: Mapping[str, int]) -> StoredSnapshot:
-        """Return the share of a snapshot in which the services of this part have these rows."""
-        snapshot = one.snapshot
-        calls = _calls_of(snapshot, [row[name] for name in self._touched & row.keys()])
-        inside = np.zeros(snapshot.num_nodes, bool)
-        inside[list(row.values())] = True
-        calls = calls[inside[snapshot.edge_index[:, calls]].all(axis=0)]
-        if len(calls) > MAX_CALLS:
-            requests = snapshot.edge_features[calls, EdgeMetric.REQUESTS_PER_SECOND]
-            calls = np.sort(calls[np.argsort(-requests, kind="stable")[:MAX_CALLS]])
-        services, whole = np.sort(list(row.values())), one is self._worst
-        part = snapshot.take(services, calls)
-        changes = tuple(change for change in snapshot.changes if change.service in self._names)
-        part = replace(part, changes=changes, policies=())
-        return StoredSnapshot(
-            pack_snapshot(part if whole else _round(part)),
-            Deviations.take_packed(one.deviations, snapshot, services, calls),
-            one.shorten(whole=whole),
-        )
+Moment = tuple[KeptSnapshot, StoredSnapshot]  # of the whole mesh, and of the part that is stored
+
+
+def _cut(incident: str, seen: Iterable[KeptSnapshot], part: _Part, worst: KeptSnapshot) -> list[Moment]:
+    """Return snapshots, each with its share of a part; those that have none are left out."""
+    found: list[Moment] = []
+    row: dict[str, int] = {}
+    of: tuple[str, ...] = ()  # whose rows those are; most snapshots share their names
+    for one in seen:
+        if one.snapshot.node_ids is not of:
+            of, row = one.snapshot.node_ids, find_rows(one.snapshot.node_ids, part.names, row)
+        if row:
+            cut, deviations = _share(one, part, row)
+            is_worst = one is worst
+            packed = pack_snapshot(cut if is_worst else _round(cut))
+            found.append((one, StoredSnapshot(packed, deviations, _shorten(incident, one, whole=is_worst))))
+    return found
+
+
+def _share(one: KeptSnapshot, part: _Part, row: Mapping[str, int]) -> tuple[MeshSnapshot, bytes]:
+    """Return the share of a snapshot in which the services of a part have these rows, and its deviations."""
+    snapshot = one.snapshot
+    calls = _calls_of(snapshot, [row[name] for name in part.touched & row.keys()])
+    inside = np.zeros(snapshot.num_nodes, bool)
+    inside[list(row.values())] = True
+    calls = calls[inside[snapshot.edge_index[:, calls]].all(axis=0)]
+    if len(calls) > MAX_CALLS:
+        requests = snapshot.edge_features[calls, EdgeMetric.REQUESTS_PER_SECOND]
+        calls = np.sort(calls[np.argsort(-requests, kind="stable")[:MAX_CALLS]])
+    services = np.flatnonzero(inside)
+    changes = tuple(change for change in snapshot.changes if change.service in part.names)
+    cut = replace(snapshot.take(services, calls), changes=changes, policies=())
+    return cut, Deviations.take_packed(one.deviations, snapshot, services, calls)
 
 
 def _calls_of(snapshot: MeshSnapshot, services: Sequence[int]) -> IntArray:
@@ -287,16 +285,15 @@ def _round(snapshot: MeshSnapshot) -> MeshSnapshot:
     return replace(snapshot, node_features=nodes, edge_features=edges)
 
 
-def _touched_services(worst: _SnapshotAndVerdict) -> frozenset[str]:
+def _touched_services(worst: KeptSnapshot, incident: Mapping[str, Any]) -> frozenset[str]:
     """The services that an incident is about: suspects, the ends of calls in reasons, the most unusual affected
     ones."""
-    assert worst.incident is not None
-    leading = worst.incident["suspects"][:MAX_SUSPECTS]
+    leading = incident["suspects"][:MAX_SUSPECTS]
     ends = [reason.get(end) for one in leading for reason in one["reasons"] for end in ("source", "destination")]
     scores = np.nan_to_num(Deviations.unpack(worst.deviations, worst.snapshot).services)
-    row = find_rows(worst.snapshot.node_ids, set(worst.incident["affected"]))
-    affected = sorted(worst.incident["affected"], key=lambda name: -scores[row[name]] if name in row else 0.0)
-    names = dict.fromkeys([*worst.suspects[:MAX_SUSPECTS], *filter(None, ends), *affected])
+    row = find_rows(worst.snapshot.node_ids, set(incident["affected"]))
+    affected = sorted(incident["affected"], key=lambda name: -scores[row[name]] if name in row else 0.0)
+    names = dict.fromkeys([*_suspects_of(incident)[:MAX_SUSPECTS], *filter(None, ends), *affected])
     return frozenset(list(names)[:MAX_TOUCHED])
 
 
@@ -316,35 +313,6 @@ def _neighbours(snapshots: Iterable[MeshSnapshot], touched: frozenset[str], firs
     return frozenset(sorted(order, key=lambda name: (order[name], name))[:MAX_NEIGHBOURS])
 
 
-def _list_gone(worst: _SnapshotAndVerdict) -> tuple[str, ...]:
-    """The services of an incident that its strongest snapshot does not have."""
-    assert worst.incident is not None
-    return tuple(sorted({*worst.suspects, *worst.incident["affected"]}.difference(worst.snapshot.node_ids)))
-
-
-def _document(
-    worst: _SnapshotAndVerdict, last: _SnapshotAndVerdict, opened_at: datetime, until: datetime | None
-) -> ArchivedIncidentDocument:
-    """The incident at its highest score, with what it collected up to the last snapshot with it."""
-    assert worst.incident is not None
-    assert last.incident is not None
-    collected = {name: last.incident.get(name, []) for name in ("severity", "changes", "events", "error_budgets")}
-    times = {"opened_at": opened_at, "strongest_at": worst.at, "until": until}
-    is_open = until is None
-    course = {"recovering": is_open and last.incident.get("recovering", False)}
-    course["trend"] = last.incident.get("trend") if is_open else None
-    return ArchivedIncidentDocument.model_validate({**worst.incident, **collected, **times, **course})
-
-
-def _end_time(seen: Sequence[_SnapshotAndVerdict], last: int) -> datetime | None:
-    """The time of the first snapshot without an incident; if snapshots paused before it, or nothing was seen of it, of
-    the last one with it. None if the incident is open."""
-    if last + 1 == len(seen):
-        return None
-    following = seen[last + 1]
-    return seen[last].at if following.is_lost or following.at - seen[last].at > PAUSE else following.at
-
-
 def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen: bool) -> ArchivedIncident:
     """An incident of which the window has nothing left: it ends now."""
     update = {"until": at, "recovering": False, "trend": None, "ended_unseen": ended_unseen}
@@ -352,9 +320,7 @@ def _end(before: ArchivedIncident, sequence: int, at: datetime, *, ended_unseen:
     return replace(before, until=at, sequence=sequence, document=pack_document(ended))
 
 
-def _fit(
-    details: Details, moments: Sequence[tuple[_SnapshotAndVerdict, StoredSnapshot]], worst: _SnapshotAndVerdict
-) -> bytes:
+def _fit(details: Details, moments: Sequence[Moment], worst: KeptSnapshot) -> bytes:
     """Pack details with as many of the moments as the limits allow."""
     most = MAX_MOMENTS
     while True:
@@ -364,9 +330,7 @@ def _fit(
         most //= 2
 
 
-def _thin_out(
-    moments: Sequence[tuple[_SnapshotAndVerdict, StoredSnapshot]], worst: _SnapshotAndVerdict, most: int
-) -> list[StoredSnapshot]:
+def _thin_out(moments: Sequence[Moment], worst: KeptSnapshot, most: int) -> list[StoredSnapshot]:
     """The first moment of each of ``most`` equal spans of time, and the one at the highest score."""
     if len(moments) <= most:
         return [stored for _, stored in moments]

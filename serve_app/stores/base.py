@@ -146,14 +146,6 @@ class StoredState:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredVerdict:
-    """The verdict of one counted snapshot and the digest of that snapshot's content."""
-
-    digest: str
-    verdict: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class NewSnapshot:
     """A counted snapshot for the store, with the state and the verdict that it led to.
 
@@ -179,16 +171,6 @@ class NewSnapshot:
     incidents: tuple[ArchivedIncident, ...] = ()
     is_step: bool = False
     history: HistoryUpdate = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class MeshSummary:
-    """One stored mesh in a list; ``verdict`` is the newest verdict, opaque."""
-
-    mesh: str
-    sequence: int
-    observed_at: datetime | None
-    verdict: bytes
 
 
 ROLLOUT = "rollout"  # the document that says which mesh uses which model

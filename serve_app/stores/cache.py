@@ -1,8 +1,7 @@
 """The meshes that a session holds in memory, up to a budget. The store is authoritative; losing an entry costs a read.
 
-Which meshes stay: each has a value, the time that memory saves per second and byte. That is the time to load it,
-times how often it is used, divided by its size. A mesh is used once per interval of its
-snapshots; one whose snapshots stop is worth less the longer it waits (:func:`keep_value`).
+Which meshes stay: those that are small for how often they are used. A mesh is used once per interval of its snapshots;
+one whose snapshots stop is worth less the longer it waits.
 
 Meshes that push in turn, more than fit, are the usual case. Dropping the least recently used one would then always drop
 the one whose turn is next, so that every snapshot had to wait for the store. Here, meshes of equal value do not
@@ -24,10 +23,6 @@ NAME_BYTES = 80  # of one service's name: string header, characters, and slot in
 ARRAY_BYTES = 128  # of an array beside its values
 SNAPSHOT_BYTES = 512  # of a snapshot beside its arrays: object, time, digest
 SCORE_BYTES = 64  # of a past mesh score with its time: two numbers and their slots
-# Time to load a mesh from a local store: for each snapshot of its window, and for its bytes. Full windows of meshes of
-# 60, 500 and 2,000 services take 11, 24 and 67 ms. Of other stores only the ratios matter.
-LOAD_SECONDS_PER_SNAPSHOT = 7e-5
-LOAD_SECONDS_PER_BYTE = 2e-9
 PATIENCE_INTERVALS = 3.0  # for which a mesh without a new snapshot is expected to send one
 MARGIN = 1.1  # by which a mesh must be worth more to displace another; smaller differences come and go
 
@@ -142,28 +137,15 @@ class MeshCache:
                 self._bytes -= held.size
 
     def _find_worst(self, newcomer: str | None, now: float) -> str:
-        """The mesh of the least value; of equal ones, the one that came last."""
+        """The mesh that takes the most bytes for how often it is used; of equal ones, the one that came last."""
 
         def rank(name: str) -> tuple[float, float]:
-            held, margin = self._entries[name], 1.0 if name == newcomer else MARGIN
-            value = margin * keep_value(held.entry.mesh.state, held.size, now - held.used)
-            return value, -held.entered
+            held = self._entries[name]
+            interval, idle = max(held.entry.mesh.state.interval_seconds, 1.0), now - held.used
+            wait = interval if idle <= PATIENCE_INTERVALS * interval else idle
+            return held.size * wait * (MARGIN if name == newcomer else 1.0), held.entered
 
-        return min(self._entries, key=rank)
-
-
-def keep_value(state: MeshState, size: int, idle_seconds: float) -> float:
-    """Time that keeping a mesh in memory saves, per second and byte.
-
-    Args:
-        state: of the mesh.
-        size: its bytes.
-        idle_seconds: since its last use.
-    """
-    interval = max(state.interval_seconds, 1.0)
-    wait = interval if idle_seconds <= PATIENCE_INTERVALS * interval else idle_seconds
-    loading = LOAD_SECONDS_PER_SNAPSHOT * (1 + len(state.window)) + LOAD_SECONDS_PER_BYTE * size
-    return loading / (max(size, 1) * wait)
+        return max(self._entries, key=rank)
 
 
 def size_bytes(mesh: Mesh) -> int:

@@ -4,21 +4,19 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 
 import msgspec
-import numpy as np
 
 from model.drift.measures import MEASURES
 from model.drift.sketch import DriftSketch, drifting
 from model.snapshot import MeshSnapshot
 from model.verdict import IncidentKind, Severity, Status
 from serve_app.api.codec import unpack_snapshot
+from serve_app.errors import CorruptState
 from serve_app.metrics import DriftGauges, MeshGauges
-from serve_app.stores.base import MeshSummary
+from serve_app.stores.base import StoredMesh
 
-TIMES = 3  # of a record
-MAX = 9999  # hundredths of a limit
+MAX_RATIO = 99.99  # of a measure of drift to its limit
 
 
 class Head(msgspec.Struct):
@@ -33,8 +31,7 @@ class Head(msgspec.Struct):
 _read_head = msgspec.json.Decoder(Head).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """A verdict as it was sent.
 
     Attributes:
@@ -44,7 +41,7 @@ class Record:
         seconds: from snapshot to verdict, without decoding and storing; None if not measured.
         made_at: when the verdict was made, Unix time; None if unknown. A snapshot's own time may be simulated.
         interval: measured time between snapshots, s; None if unknown.
-        drift: of the mesh, see :func:`pack_drift`; empty if unknown.
+        drift: of the mesh; None before the first block.
     """
 
     services: int
@@ -53,7 +50,7 @@ class Record:
     seconds: float | None = None
     made_at: float | None = None
     interval: float | None = None
-    drift: bytes = b""
+    drift: DriftGauges | None = None
 
     @property
     def head(self) -> Head:
@@ -61,52 +58,34 @@ class Record:
         return _read_head(self.document)
 
     def pack(self) -> bytes:
-        """A line with numbers, a line with the document (its JSON has no line breaks), then the deviations.
-
-        The numbers are the services, the microseconds that it took, when it was made, and the time between snapshots,
-        also in microseconds; then the drift. What is unknown is a dash, or left out at the end.
-        """
-        times = [self.seconds, self.made_at, self.interval]
-        while times and times[-1] is None and not self.drift:
-            times.pop()
-        known = b"".join(b" -" if time is None else b" %d" % round(time * 1e6) for time in times)
-        drift = b" " + self.drift if self.drift else b""
-        return b"%d%b%b\n%b\n%b" % (self.services, known, drift, self.document, self.deviations)
+        """The stored form: MessagePack."""
+        return msgspec.msgpack.encode(self)
 
     @classmethod
     def unpack(cls, packed: bytes) -> "Record":
-        """Read what :meth:`pack` wrote, also in versions that stored fewer numbers."""
-        numbers, _, rest = packed.partition(b"\n")
-        document, _, deviations = rest.partition(b"\n")
-        services, *others = numbers.split()
-        times = (None if time == b"-" else int(time) / 1e6 for time in [*others, *[b"-"] * TIMES][:TIMES])
-        seconds, made_at, interval = times
-        return cls(int(services), document, deviations, seconds, made_at, interval, b" ".join(others[TIMES:]))
+        """Inverse of :meth:`pack`.
+
+        Raises:
+            CorruptState: another version stored it in another form.
+        """
+        try:
+            return _read(packed)
+        except msgspec.MsgspecError as error:
+            raise CorruptState(
+                f"stored verdict: expected the form of this version of tagae, got another ({error}); delete the mesh, "
+                "or use the version that wrote it"
+            ) from error
 
 
-def pack_drift(sketch: DriftSketch) -> bytes:
-    """How many measures drift, and each distance in hundredths of its limit, for a :class:`Record`.
+_read = msgspec.msgpack.Decoder(Record).decode
 
-    They are whole numbers or dashes, which earlier versions skip. Empty before the first block.
-    """
+
+def drift_gauges(sketch: DriftSketch) -> DriftGauges | None:
+    """How many measures drift, and the distance of each relative to its limit; None before the first block."""
     if sketch.judged < 0:
-        return b""
-    return _drift_numbers(len(drifting(sketch)), sketch.ratios.tobytes())
-
-
-@lru_cache(maxsize=256)
-def _drift_numbers(drifts: int, ratios: bytes) -> bytes:
-    """The same numbers are stored with each verdict of six hours."""
-    hundredths = np.frombuffer(ratios, np.float32).astype(np.float64) * 100
-    return b" ".join([b"%d" % drifts, *(b"-" if np.isnan(one) else b"%d" % min(round(one), MAX) for one in hundredths)])
-
-
-def _drift(numbers: bytes) -> DriftGauges | None:
-    """Read what :func:`pack_drift` wrote; None if there is nothing, or another version wrote it."""
-    drifts, *ratios = numbers.split() or (b"0",)
-    if len(ratios) != len(MEASURES):
         return None
-    return DriftGauges(int(drifts), tuple(None if one == b"-" else int(one) / 100 for one in ratios))
+    ratios = (None if one != one else round(min(one, MAX_RATIO), 2) for one in sketch.ratios.tolist())
+    return DriftGauges(len(drifting(sketch)), tuple(ratios))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +112,7 @@ def unpack_window(packed: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Me
         yield number, before
 
 
-def gauges(stored: MeshSummary) -> MeshGauges:
+def gauges(stored: StoredMesh) -> MeshGauges:
     """The gauges of a stored mesh. Before its first live verdict it is warming up."""
     if not stored.verdict:
         return MeshGauges(stored.mesh, 0, stored.sequence, stored.observed_at, Status.WARMING_UP.value)
@@ -165,7 +144,7 @@ def gauges(stored: MeshSummary) -> MeshGauges:
         coverage=verdict.get("coverage", 1.0),
         interval_seconds=record.interval,
         unseen=unseen,
-        drift=_drift(record.drift),
+        drift=record.drift if record.drift and len(record.drift.ratios) == len(MEASURES) else None,
         reconstruction_loss=whole.get("loss"),
         loss_threshold=whole.get("loss_threshold"),
         embedding_displacement=whole.get("drift"),

@@ -9,13 +9,12 @@ that it was applied if it finds the first row of the write, which no other has.
 Lost data: the store has an id. A process remembers it. When something is missing, the process compares the id, and
 raises ``StoreGone`` if the server was emptied or replaced. It would otherwise start every mesh from the beginning.
 
-The number of meshes is limited in a second step, because the list of meshes is on another node of a Cluster: a name is
-reserved first, as a row of the space of the service. Reservations that no write followed are dropped when the store is
-full.
+The list of meshes is on another node of a Cluster: rows of the space of the service. A mesh is entered before its first
+write, and counts only once it has a head. The limit on meshes is checked before that, so sessions that create meshes at
+the same time may exceed it by one each.
 """
 
 import logging
-import time
 import uuid
 from collections.abc import Iterator
 from itertools import chain
@@ -28,8 +27,7 @@ from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Ro
 from serve_app.stores.redis_server import Client, RedisServer, Script
 
 MIN_VERSION = (6, 2)  # of Redis; every Valkey is newer
-_ID, _MESH = "id", "mesh/"  # rows of SERVICE: the id of the store, and its meshes, with when and why they were entered
-_RESERVED_SECONDS = 300.0  # longer than any write
+_ID, _MESH = "id", "mesh/"  # rows of SERVICE: the id of the store, and its meshes, each with a name of its entry
 _RETRY_SECONDS = 5.0
 _DONE = 1
 log = logging.getLogger(__name__)
@@ -103,43 +101,23 @@ class RedisRows:
         if space == SERVICE:
             return self._apply_known(change)
         if change.begins:
-            self._reserve(space, max_meshes)
+            meshes = [] if max_meshes is None else [name for name, _, _ in self.survey()]
+            if max_meshes is not None and len(meshes) >= max_meshes and space not in meshes:
+                raise NoRoom
+            self._enter(space)
         entry = self._entry(space) if change.ends else None
         is_done = bool(self._apply(space, change) == _DONE)
         if not is_done:
             self._check_identity()
-        elif change.begins:  # the entry may have been dropped if this process was paused for long
-            self._reserve(space, None)
+        elif change.begins:  # another process may have deleted the mesh with its entry in between
+            self._enter(space)
         elif entry is not None:
             self._release(space, entry)
         return is_done
 
-    def _reserve(self, mesh: str, max_meshes: int | None) -> None:
-        """Enter a mesh in the list of meshes.
-
-        Raises:
-            NoRoom: there is none.
-        """
-        entry = f"{time.time():.0f} {uuid.uuid4().hex}".encode()
-        change = Change(puts=[(_MESH + mesh, entry)])
-        if not self._apply_known(change, max_meshes):
-            if self._release_unused():
-                self._reserve(mesh, max_meshes)
-            else:
-                raise NoRoom
-
-    def _release_unused(self) -> bool:
-        """Take meshes off the list that were reserved so long ago that their first write must have failed. Returns
-        whether there were any."""
-        stored = {name for name, _, _ in self.survey()}
-        unused = [
-            (key.removeprefix(_MESH), entry)
-            for key, entry in self.read(SERVICE, under(_MESH))[0]
-            if key.removeprefix(_MESH) not in stored and time.time() - _time_of(entry) > _RESERVED_SECONDS
-        ]
-        for name, entry in unused:
-            self._release(name, entry)
-        return bool(unused)
+    def _enter(self, mesh: str) -> None:
+        """Enter a mesh in the list of meshes."""
+        self._apply_known(Change(puts=[(_MESH + mesh, uuid.uuid4().hex.encode())]))
 
     def _entry(self, mesh: str) -> bytes | None:
         (found,) = self.read(SERVICE, only(_MESH + mesh))
@@ -149,15 +127,15 @@ class RedisRows:
         """Take a mesh off the list, unless it was created again: then it has another entry."""
         self._apply(SERVICE, Change({_MESH + mesh: entry}, drops=[_MESH + mesh]))
 
-    def _apply_known(self, change: Change, max_meshes: int | None = None) -> bool:
+    def _apply_known(self, change: Change) -> bool:
         """Apply a change to the space of the service, if it is the one that this process has seen."""
         known = Change({_ID: self._id, **change.expects}, change.drops, change.puts, change.trims)
-        outcome = self._apply(SERVICE, known, max_meshes)
+        outcome = self._apply(SERVICE, known)
         if outcome != _DONE:
             self._check_identity()
         return bool(outcome == _DONE)
 
-    def _apply(self, space: str, change: Change, max_meshes: int | None = None) -> Any:
+    def _apply(self, space: str, change: Change) -> Any:
         expects = [
             part for key, begin in change.expects.items() for part in (key, "" if begin is None else "1", begin or b"")
         ]
@@ -165,7 +143,6 @@ class RedisRows:
         trims = [part for trim in change.trims for part in trim]
         arguments = [
             int(change.ends),
-            *(("", "") if max_meshes is None else (_MESH, max_meshes)),
             *(part for some in (expects, change.drops, puts, trims) for part in (len(some), *some)),
         ]
         keys = self._keys(space)
@@ -234,8 +211,3 @@ class RedisRows:
 
     def _keys(self, space: str) -> list[str]:
         return [f"{self._prefix}:{{{space}}}:{name}" for name in ("rows", "keys")]
-
-
-def _time_of(entry: bytes) -> float:
-    text = entry.partition(b" ")[0]
-    return float(text) if text.isdigit() else 0.0

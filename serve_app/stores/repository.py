@@ -1,14 +1,12 @@
 """Access to stored meshes through a cache. The store is authoritative."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakValueDictionary
-
-import pyarrow as pa
 
 from model.errors import IncompatibleWeights
 from model.snapshot import MeshSnapshot
@@ -29,13 +27,7 @@ from serve_app.errors import (
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
 from serve_app.stores.archive import KeptSnapshot, archive, due, pack_document, unpack_document
-from serve_app.stores.base import (
-    ArchivedIncident,
-    ChunkKey,
-    HistoryUpdate,
-    NewSnapshot,
-    StoredMesh,
-)
+from serve_app.stores.base import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
 from serve_app.stores.history_files import read_files
@@ -44,6 +36,8 @@ from serve_app.stores.rows import time_of
 from serve_app.stores.state_store import StateStore
 
 T = TypeVar("T")
+Incident = ArchivedIncidentDocument | None
+Change = Callable[[MeshState, Incident], tuple[MeshState, Incident, T]]  # both after it, and a result
 NO_UPDATE: HistoryUpdate = {}
 ONE_STEP = timedelta(microseconds=1)  # between two times
 # Steps between two full states. After half of them, a full state is due, which no verdict waits for. If there is none
@@ -60,39 +54,29 @@ class MeshRepository:
 
     Args:
         store: shared by all sessions.
-        cache: of this session.
+        cached: the meshes that this session has in memory.
         replay: brings a state up to date, see :func:`~serve_app.pipeline.replayer`.
         instruments: measure reads of the store.
         history: what the history of each mesh keeps; None: no history is written.
 
     Attributes:
-        store: for what needs no state: incidents, history.
+        store, cached: as given, for what needs no state.
     """
 
     def __init__(
         self,
         store: StateStore,
-        cache: MeshCache,
+        cached: MeshCache,
         replay: Replay,
         instruments: Instruments | None = None,
         history: HistoryLimit | None = None,
     ) -> None:
-        self.store = store
-        self._cache = cache
+        self.store, self.cached = store, cached
         self._replay = replay
         self._instruments = instruments
         self._history = history
-        self._unfinished: dict[str, dict[datetime, ScoredRow]] = {}  # rows of the block of each mesh
         self._guard = Lock()
         self._reads: WeakValueDictionary[str, Lock] = WeakValueDictionary()
-
-    def get_cached(self, mesh: str) -> CachedMesh | None:
-        """A mesh from the cache, or None. Does not wait for the store."""
-        return self._cache.get(mesh)
-
-    def look_up(self, mesh: str) -> CachedMesh | None:
-        """As :meth:`get_cached`, for a snapshot of the mesh: it counts as a hit or a miss."""
-        return self._cache.look_up(mesh)
 
     def get(self, mesh: str) -> CachedMesh:
         """A mesh from the cache, else from the store; revision 0 if nothing is stored.
@@ -100,39 +84,21 @@ class MeshRepository:
         Reading a large mesh can take longer than the deadline of a snapshot. So it stays in memory if there is room,
         and a repeated snapshot finds it there, or waits for the read that is under way.
         """
-        found = self._cache.get(mesh)
+        found = self.cached.get(mesh)
         if found is not None:
             return found
         with self._read_lock(mesh):
-            found = self._cache.get(mesh)
+            found = self.cached.get(mesh)
             if found is None:
                 found = self._load(mesh)
                 if found.revision:
-                    self._cache.offer(mesh, found)
+                    self.cached.offer(mesh, found)
             return found
 
     def _read_lock(self, mesh: str) -> Lock:
         """The lock of those who read a mesh from the store; it lives as long as someone holds or awaits it."""
         with self._guard:
             return self._reads.setdefault(mesh, Lock())
-
-    @property
-    def memory(self) -> tuple[int, int]:
-        """How many meshes are in memory, and their bytes."""
-        return len(self._cache), self._cache.bytes
-
-    def cache(self, mesh: str, entry: CachedMesh) -> None:
-        """Put a mesh that was just written into the cache. Call it from the event loop, as :meth:`evict`."""
-        self._cache.put(mesh, entry)
-
-    def evict(self, mesh: str) -> None:
-        """Drop an outdated entry of the cache. The store is not changed."""
-        self._cache.drop(mesh)
-        self._unfinished.pop(mesh, None)
-
-    def has(self, mesh: str) -> bool:
-        """Whether anything is stored under this name."""
-        return self.store.load(mesh) is not None
 
     def check(self) -> None:
         """Read once, to raise any error of the store such as ``StoreGone``."""
@@ -153,7 +119,7 @@ class MeshRepository:
 
     def refresh(self, stored: StoredMesh) -> CachedMesh:
         """The cached mesh if it has this revision, else the mesh from the store."""
-        entry = self._cache.get(stored.mesh)
+        entry = self.cached.get(stored.mesh)
         if entry is None or entry.revision != stored.revision:
             entry = self._load(stored.mesh)
         return entry
@@ -162,7 +128,7 @@ class MeshRepository:
         """The mesh as the store has it now; empty if another session deleted it or made room."""
         stored = self.store.load(mesh)
         if stored is None:
-            self.evict(mesh)
+            self.cached.drop(mesh)
             return CachedMesh(Mesh(), 0)
         return self.refresh(stored)
 
@@ -186,7 +152,7 @@ class MeshRepository:
         if kept is None:
             self.load_stored(mesh)  # raises if the mesh is unknown
             raise unknown_instant(mesh, at)
-        return Record.unpack(kept.verdict)
+        return Record.unpack(kept[1])
 
     def load_snapshot(self, mesh: str, at: datetime | None = None) -> StoredSnapshot:
         """The snapshot of this time (None: the newest) with its verdict.
@@ -220,27 +186,29 @@ class MeshRepository:
                 f"{snapshot.observed_at.isoformat()}; send snapshots in order",
                 pointer="/observed_at",
             )
-        if judged.digest != snapshot.digest:
+        digest, verdict = judged
+        if digest != snapshot.digest:
             raise SameTimeOtherContent(
                 f"mesh {mesh!r}: {snapshot.observed_at.isoformat()} was scored with other content; the newest snapshot "
                 f"is of {newest}; send each instant once",
                 pointer="/observed_at",
             )
-        return Record.unpack(judged.verdict).document
+        return Record.unpack(verdict).document
 
-    def replace(self, mesh: str, entry: CachedMesh) -> CachedMesh:
-        """Store a state without counting a snapshot.
+    def replace(self, mesh: str, entry: CachedMesh, incidents: tuple[ArchivedIncident, ...] = ()) -> CachedMesh:
+        """Store a state without counting a snapshot, and incidents of the archive with it.
 
         Args:
             entry: the new state, and the revision that it was computed from.
 
         Returns:
-            The entry with its new revision, for :meth:`cache`.
+            The entry with its new revision, for the cache.
 
         Raises:
             StoreConflict: the store has another revision.
         """
-        revision = self.store.replace(mesh, pack_state(entry.mesh.state), revision=entry.revision)
+        packed = pack_state(entry.mesh.state)
+        revision = self.store.replace(mesh, packed, revision=entry.revision, incidents=incidents)
         return _with_full_state(entry.mesh, revision)
 
     def is_compaction_due(self, entry: CachedMesh, keep: int) -> bool:
@@ -252,7 +220,7 @@ class MeshRepository:
         """Store the state of an entry in full in place of its steps, if it is stored as steps.
 
         Returns:
-            For :meth:`cache`: what ``full`` of the mesh is now. None: nothing was written.
+            What ``full`` of the mesh in the cache is now. None: nothing was written.
         """
         state, full = entry.mesh.state, entry.full
         if full is None or full.sequence == state.sequence:
@@ -263,56 +231,31 @@ class MeshRepository:
         )
         return now if written else None
 
-    def change_state(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> tuple[CachedMesh, T]:
-        """Apply a change to a state and store it. If the change returns the same state, nothing is written.
-
-        Returns:
-            The entry for :meth:`cache`, and the second result of the change.
-
-        Raises:
-            UnknownMesh: the mesh has no verdict.
-            StoreConflict: another session wrote in between.
-        """
-        entry = self.refresh(self.load_stored(mesh))
-        state, result = change(entry.mesh.state)
-        if state is not entry.mesh.state:
-            entry = self.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)))
-        return entry, result
-
-    def change_incident(
-        self,
-        mesh: str,
-        incident: str,
-        change: Callable[[MeshState, ArchivedIncidentDocument], tuple[MeshState, ArchivedIncidentDocument]],
-        *,
-        is_open: bool = False,
-    ) -> tuple[CachedMesh, ArchivedIncidentDocument] | None:
-        """Change an ended incident of the archive together with the state, in one write; if both stay the same, nothing
-        is written.
+    def change(self, mesh: str, incident: str | None, change: Change[T]) -> tuple[CachedMesh, T]:
+        """Apply a change to a state and to an incident of the archive, and store both in one write. If both stay the
+        same, nothing is written.
 
         Args:
-            incident: id.
-            change: returns the new state and the new incident.
-            is_open: change an open incident instead.
+            incident: id; None: the change is about no incident.
+            change: gets the state, and the incident if the archive has it.
 
         Returns:
-            The entry for :meth:`cache`, and the incident. None: the archive has no such incident with this id.
+            The entry for the cache, and the result of the change.
 
         Raises:
             UnknownMesh: the mesh has no verdict.
             StoreConflict: another session wrote in between.
         """
         entry = self.refresh(self.load_stored(mesh))
-        archived = self.store.incident(mesh, incident)
-        if archived is None or (archived.until is None) is not is_open:
-            return None
-        before = unpack_document(archived.document)
-        state, document = change(entry.mesh.state, before)
-        if state is entry.mesh.state and document == before:
-            return entry, document
-        written = (replace(archived, document=pack_document(document)),)
-        revision = self.store.replace(mesh, pack_state(state), revision=entry.revision, incidents=written)
-        return _with_full_state(replace(entry.mesh, state=state), revision), document
+        archived = None if incident is None else self.store.incident(mesh, incident)
+        before = None if archived is None else unpack_document(archived.document)
+        state, after, result = change(entry.mesh.state, before)
+        written: tuple[ArchivedIncident, ...] = ()
+        if archived is not None and after is not None and after != before:
+            written = (replace(archived, document=pack_document(after)),)
+        if state is not entry.mesh.state or written:
+            entry = self.replace(mesh, replace(entry, mesh=replace(entry.mesh, state=state)), written)
+        return entry, result
 
     def append(
         self,
@@ -321,23 +264,22 @@ class MeshRepository:
         after: Mesh,
         snapshot: MeshSnapshot,
         packed: bytes,
+        verdict: VerdictDocument,
         record: Record,
         *,
         keep: int,
-        incidents: tuple[ArchivedIncident, ...] = (),
-        history: HistoryUpdate = NO_UPDATE,
     ) -> CachedMesh:
-        """Store a counted snapshot with its verdict; otherwise as :meth:`replace`.
+        """Store a counted snapshot with its verdict, and what the archive and the history get with it. It returns
+        and raises what :meth:`replace` does.
 
         Args:
             before: the mesh before the snapshot.
             after: the mesh after it.
             snapshot: decoded.
             packed: its stored form.
-            record: its verdict.
+            verdict: on the snapshot.
+            record: the stored form of the verdict.
             keep: at most this many snapshots stay.
-            incidents: to be written to the archive.
-            history: files to be written and deleted.
         """
         state, full = after.state, before.full
         if full is not None and state.sequence - full.sequence <= _most_steps(state, keep) and not _is_costly(before):
@@ -351,71 +293,45 @@ class MeshRepository:
             snapshot.digest,
             stored,
             record.pack(),
-            incidents,
+            self._archived(mesh, verdict, record, state, keep),
             is_step,
-            history,
+            self._update_history(mesh, record, state, keep),
         )
         revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
         if is_step:
             return CachedMesh(after, revision, full)
         return _with_full_state(after, revision)
 
-    def update_archive(
-        self, mesh: str, verdict: VerdictDocument, record: Record, entry: CachedMesh, window_size: int
+    def _archived(
+        self, mesh: str, verdict: VerdictDocument, record: Record, state: MeshState, keep: int
     ) -> tuple[ArchivedIncident, ...]:
-        """What the archive has to store with a snapshot.
-
-        Args:
-            verdict: on the snapshot.
-            record: the verdict as it will be stored.
-            entry: the new state, and the revision before it.
-            window_size: number of snapshots that the store keeps.
-        """
-        wanted = due(verdict, self.store.open_incidents(mesh), window_size)
+        """What the archive has to store with a snapshot, after which the mesh has this state."""
+        wanted = due(verdict, self.store.open_incidents(mesh), keep)
         if not wanted:
             return ()
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
-        records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, window_size)]
-        scored = KeptSnapshot.match(entry.mesh.state.window, [*records, record])
+        records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, keep)]
+        scored = KeptSnapshot.match(state.window, [*records, record])
         found = (archive(one, scored, verdict.sequence, self.store.incident(mesh, one)) for one in wanted)
         return tuple(one for one in found if one is not None)
 
-    def update_history(self, mesh: str, record: Record, entry: CachedMesh, window_size: int) -> HistoryUpdate:
-        """The files of the history to write and to delete with a snapshot: none, unless it begins a new block.
-
-        Args:
-            record: the verdict as it will be stored.
-            entry: the mesh after the snapshot.
-            window_size: number of snapshots that the store keeps.
-        """
-        window = entry.mesh.state.window
-        if self._history is None:
+    def _update_history(self, mesh: str, record: Record, state: MeshState, keep: int) -> HistoryUpdate:
+        """The files of the history to write and to delete with a snapshot: none, unless it begins a new block."""
+        window = state.window
+        if self._history is None or len(window) < 2:
             return NO_UPDATE
-        # Only to save reading them: what is missing here, as after a restart, is read from the store.
-        rows = self._unfinished.setdefault(mesh, {})
-        rows[window[-1].observed_at] = ScoredRow.of(window[-1], record)
-        if len(window) < 2:
-            return NO_UPDATE
-        block = block_seconds(window_size, entry.mesh.state.interval_seconds)
+        block = block_seconds(keep, state.interval_seconds)
         now, begin = unix(window[-1].observed_at), unix(window[-2].observed_at) // block * block
         if now // block * block == begin:
             return NO_UPDATE
-        self._unfinished[mesh] = {window[-1].observed_at: rows[window[-1].observed_at]}
         sizes = self.store.history_sizes(mesh)
         # The first time, as after an upgrade, all blocks of the window are written.
         since = time_of(begin * 1_000_000) - ONE_STEP if sizes else None
-        over = [one for one in window[:-1] if since is None or one.observed_at > since]
-        scored = [row for one in over if (row := rows.get(one.observed_at)) is not None and row.snapshot is one]
-        if len(scored) < len(over):
-            records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, since, window_size)]
-            scored = ScoredRow.match(over, records)
+        records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, since, keep)]
+        scored = ScoredRow.match(window[:-1], records)
         if not scored:  # another session has deleted the mesh
             return NO_UPDATE
-
-        def read(keys: Collection[ChunkKey]) -> dict[ChunkKey, pa.Table]:
-            return read_files(mesh, self.store.history(mesh, keys))
-
-        writer = HistoryWriter(self._history, sizes, read)
+        writer = HistoryWriter(self._history, sizes, lambda keys: read_files(mesh, self.store.history(mesh, keys)))
         return writer.update(scored, window[-1].observed_at, block)
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
@@ -437,10 +353,6 @@ class MeshRepository:
             )
         return archived
 
-    def load_verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
-        """JSON of the kept verdicts; otherwise as :meth:`load_records`."""
-        return [record.document for record in self.load_records(mesh, since, limit)]
-
     def load_records(self, mesh: str, since: datetime | None, limit: int) -> list[Record]:
         """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first.
 
@@ -448,13 +360,9 @@ class MeshRepository:
             UnknownMesh: nothing is stored.
         """
         kept = self.store.verdicts(mesh, since, limit)
-        if not kept and not self.has(mesh):
+        if not kept and self.store.load(mesh) is None:
             raise unknown_mesh(mesh)
         return [Record.unpack(verdict) for verdict in kept]
-
-    def was_set_aside(self, mesh: str) -> bool:
-        """Whether the store has rows of a mesh that was set aside."""
-        return self.store.was_set_aside(mesh)
 
     def gauges(self) -> list[MeshGauges]:
         """The gauges of all stored meshes. It loads no state."""

@@ -6,24 +6,14 @@ file: durability, damage, a full disk, files that disappear.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from serve_app.errors import CorruptState
 from serve_app.settings import StoreSettings
 from serve_app.stores.plugin import StorePlugin
 from serve_app.stores.primitives import HEAD, Change, NoRoom, Range, Row
 from serve_app.stores.sqlite_file import SqliteFile
 
-LAYOUT = 6  # PRAGMA user_version; up to 5, each kind of row had a table of its own
 _FEW_RANGES = 16  # that are read while other calls wait
-# A row of some MB stays out of the index, whose pages therefore have many keys.
-_TABLES = (
-    "CREATE TABLE rows (space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL)",
-    "CREATE UNIQUE INDEX rows_by_key ON rows (space, key)",
-    f"CREATE INDEX meshes ON rows (space, value) WHERE key = '{HEAD}'",
-    f"PRAGMA user_version = {LAYOUT}",
-)
 
 
 class SqliteRows:
@@ -42,9 +32,7 @@ class SqliteRows:
     """
 
     def __init__(self, directory: Path, *, run: str | None = None, busy_timeout_seconds: float = 2.0) -> None:
-        self.file = SqliteFile(
-            directory, run=run, busy_timeout_seconds=busy_timeout_seconds, prepare=prepare, rescue=rescue
-        )
+        self.file = SqliteFile(directory, run=run, busy_timeout_seconds=busy_timeout_seconds)
         self.name = str(self.file.path)
 
     def close(self) -> None:
@@ -79,7 +67,7 @@ class SqliteRows:
         def apply(db: sqlite3.Connection) -> bool:
             return _apply(db, space, change, max_meshes)
 
-        return self.file.remove(apply) if change.ends else self.file.add(apply)
+        return self.file.write(apply, frees_space=change.ends)
 
     def tidy(self) -> None:
         self.file.tidy()
@@ -127,54 +115,6 @@ def _apply(db: sqlite3.Connection, space: str, change: Change, max_meshes: int |
             "WHERE space = ? AND key >= ? AND key < ? ORDER BY key DESC LIMIT 1 OFFSET ?)",
             (*bounds, *bounds, keep),
         )
-    return True
-
-
-def prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Create the table in a new file.
-
-    Raises:
-        CorruptState: this version does not know the layout of the file.
-    """
-    db.execute("BEGIN IMMEDIATE")
-    with db:
-        (layout,) = db.execute("PRAGMA user_version").fetchone()
-        if layout == LAYOUT:
-            for index in ("rows_by_key WHERE space = ''", f"meshes WHERE key = '{HEAD}'"):  # an error if one is missing
-                db.execute(f"SELECT space, key, value FROM rows INDEXED BY {index} LIMIT 1").fetchone()
-        elif layout == 0:
-            for statement in _TABLES:
-                db.execute(statement)
-        else:
-            raise CorruptState(
-                f"state store {path}: expected layout {LAYOUT}, got {layout}; it was written by another version of "
-                "tagae: use that version or another directory"
-            )
-
-
-def rescue(old: sqlite3.Connection, new: sqlite3.Connection) -> tuple[list[str], list[str]]:
-    """Copy from a damaged file every space that can be read completely. Damaged values are found when they are read.
-
-    Returns:
-        Names of the spaces that were saved, and of those that were lost (as far as names could be read).
-    """
-    saved: list[str] = []
-    lost: list[str] = []
-    with suppress(sqlite3.DatabaseError):  # no more names can be read
-        if old.execute("PRAGMA user_version").fetchone() == (LAYOUT,):
-            for (space,) in old.execute("SELECT DISTINCT space FROM rows ORDER BY space").fetchall():
-                (saved if _copy(old, new, space) else lost).append(str(space))
-    return saved, lost
-
-
-def _copy(old: sqlite3.Connection, new: sqlite3.Connection, space: str) -> bool:
-    try:
-        new.execute("BEGIN")
-        with new:
-            for row in old.execute("SELECT space, key, value FROM rows WHERE space = ?", (space,)):
-                new.execute("INSERT INTO rows VALUES (?, ?, ?)", row)
-    except sqlite3.DatabaseError:
-        return False
     return True
 
 

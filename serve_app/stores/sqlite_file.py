@@ -9,21 +9,22 @@ time for large blobs (5.8 MB: 14 instead of 31 ms).
 Damage: if SQLite cannot read the file, or its layout is unknown, the file is renamed ``state.sqlite.corrupt-TIME``, and
 every mesh that can be read completely is copied into a new file.
 
-A full disk raises ``StoreFull``: nothing changes, reads still work, and meshes can be deleted, since ``reserve.py``
-keeps space for it. The file then shrinks as far as pushes of other meshes need space. Deleted content may stay in free
-pages of the file until they are used again (``secure_delete = FAST``: SQLite overwrites it only where this needs no
-extra write; overwriting all of it took a fifth of each write of 250 KB).
+A full disk raises ``StoreFull``: nothing changes, reads still work, and meshes can be deleted, since
+``sqlite_space.py`` keeps space for it. The file then shrinks as far as pushes of other meshes need space. Deleted
+content may stay in free pages of the file until they are used again (``secure_delete = FAST``: SQLite overwrites it
+only where this needs no extra write; overwriting all of it took a fifth of each write of 250 KB).
 
 Deleted or replaced files raise ``StoreGone`` on reads and writes, until the same files are back or the process
-restarts; ``file_identity.py`` detects this. The one exception is a damaged file that another process has set aside: its
-replacement is opened.
+restarts. A process can keep writing to a deleted file; its data is lost when the process ends. So each call compares
+device and inode of each path with the ones that were opened: three calls of ``os.stat``, about 4 µs. The one exception
+is a damaged file that another process has set aside: its replacement is opened.
 """
 
 import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -32,61 +33,66 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull, StoreGone
-from serve_app.stores.file_identity import MARKER_NAME, StoreFiles, find_files, read_last_run, write_last_run
-from serve_app.stores.sqlite_errors import is_damage, translate
-from serve_app.stores.sqlite_space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace, pages
+from serve_app.stores.primitives import HEAD
+from serve_app.stores.sqlite_space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace
 
-FILE_NAME = "state.sqlite"
-LOCK_NAME = "lock"
-log = logging.getLogger(__name__)
-T = TypeVar("T")
+FILE_NAME, LOCK_NAME, MARKER_NAME = "state.sqlite", "lock", "last-run"
+SUFFIXES = ("", "-wal", "-shm")  # database, write-ahead log, and the log's index, which processes share
+LAYOUT = 7  # PRAGMA user_version; up to 6, verdicts were stored in another form
+# A row of some MB stays out of the index, whose pages therefore have many keys.
+_TABLES = (
+    "CREATE TABLE rows (space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL)",
+    "CREATE UNIQUE INDEX rows_by_key ON rows (space, key)",
+    f"CREATE INDEX meshes ON rows (space, value) WHERE key = '{HEAD}'",
+    f"PRAGMA user_version = {LAYOUT}",
+)
+_MARKER_TEXT = (
+    "The last run of TAGAE that had a state store in this directory. If the store's files disappear during a run,\n"
+    "this file keeps replicas of the same run from creating an empty store in their place. Restart the service to\n"
+    "start with an empty store.\n"
+)
+_FULL = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+}
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}  # the last: a table is missing
 _RETRY_GONE_SECONDS = 5.0
+FileIds = tuple[tuple[int, int] | None, ...]  # device and inode of each of SUFFIXES; None: it is missing
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class DamagedFile(CorruptState):
+    """The file itself is damaged: SQLite says so, or its layout is unknown."""
 
 
 class SqliteFile:
     """The open file of a store. Threads may share it: it does one transaction at a time.
 
-    Args:
-        directory: on a disk of this node; it is created if it does not exist.
-        run: name of the service's run that this process belongs to. If the store's files are missing and a process of
-            the same run had them open, no empty store is created in their place. None: one is created.
-        busy_timeout_seconds: how long a call waits for another process's write before it raises ``Overloaded``.
-        prepare: creates the tables in a new file; raises ``CorruptState`` for a layout that it does not know.
-        rescue: copies what can be read of a damaged file into a new one, and returns the names of what was saved and
-            of what was lost.
-
-    Raises:
-        CorruptState: the file cannot be read or created because of its permissions or the disk.
-        StoreFull: no space on the disk.
-        StoreGone: this run had a store here, and its files are gone.
+    Args and errors: see :class:`~serve_app.stores.sqlite.SqliteRows`.
 
     Attributes:
         path: of the database.
+        connection: shared by all transactions.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        run: str | None,
-        busy_timeout_seconds: float,
-        prepare: Callable[[sqlite3.Connection, Path], None],
-        rescue: Callable[[sqlite3.Connection, sqlite3.Connection], tuple[list[str], list[str]]],
-    ) -> None:
+    def __init__(self, directory: Path, *, run: str | None, busy_timeout_seconds: float) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path = directory / FILE_NAME
-        self._directory, self._path_text = directory, str(self.path)
+        self.path, self._path_text = directory / FILE_NAME, str(directory / FILE_NAME)
+        self._marker = directory / MARKER_NAME
         self._run, self._busy_timeout_seconds = run, busy_timeout_seconds
-        self._prepare, self._rescue = prepare, rescue
         self._space = FileSpace(self.path, self._translate)
         self._lock = Lock()  # one transaction at a time on the shared connection
         self._gone = False
         try:
             self.connection, self._files = self._open(create=True)
         except StoreFull:  # the log and its index need some space
-            self._space.reserve.release()
+            self._space.release_reserve()
             self.connection, self._files = self._open(create=True)
-        self._space.reserve.restore()
+        self._space.restore_reserve()
 
     def close(self) -> None:
         """Close the file; it cannot be used afterwards."""
@@ -97,47 +103,33 @@ class SqliteFile:
     def read(self) -> Iterator[sqlite3.Connection]:
         """The shared connection, to read from in the block."""
         with self._lock:
-            if not self._has_its_files():
-                self._reopen_replaced()
-            with self._replacing_damage(), self._noticing_gone():
+            self._open_replacement()
+            with self._replacing_damage(), self._translating_errors():
                 yield self.connection
 
     @contextmanager
     def read_at_leisure(self) -> Iterator[sqlite3.Connection]:
         """A connection of its own for a long read. It blocks neither other readers nor a writer."""
         with self._lock:
-            if not self._has_its_files():
-                self._reopen_replaced()
-        with self._noticing_gone(), closing(self._connect()) as db:
+            self._open_replacement()
+        with self._translating_errors(), closing(self._connect()) as db:
             yield db
 
-    def add(self, change: Callable[[sqlite3.Connection], T]) -> T:
+    def write(self, change: Callable[[sqlite3.Connection], T], *, frees_space: bool) -> T:
         """Commit a change in one transaction, and return its result. On a full disk, it is retried with what an emptied
-        log frees."""
+        log frees; a change that ``frees_space``, with the reserve."""
         with self._lock:
             try:
                 result = self._commit(change)
             except StoreFull:
-                if not self._space.empty_log(self.connection):  # truncating the log may free enough space
+                if frees_space:
+                    self._space.release_reserve()
+                elif not self._space.empty_log(self.connection):
                     raise
                 result = self._commit(change)
-            self._space.reserve.restore()
-        return result
-
-    def remove(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """As :meth:`add`, for a change that frees space, even on a full disk. The file shrinks if space is short."""
-        with self._lock:
-            try:
-                result = self._commit(change)
-            except StoreFull:
-                self._space.reserve.release()
-                result = self._commit(change)
-            if not self._space.has_free_disk():
-                self._space.shrink(self.connection)
-                if pages(self.connection, "freelist_count"):  # no space for the log
-                    self._space.reserve.release()
-                    self._space.shrink(self.connection)
-            self._space.reserve.restore()
+            if frees_space:
+                self._space.free_disk(self.connection)
+            self._space.restore_reserve()
         return result
 
     def tidy(self) -> None:
@@ -168,11 +160,11 @@ class SqliteFile:
         The files are checked under the write lock, so that nothing is written to a file that was set aside, and again
         after the commit: a write to files that were deleted meanwhile is not acknowledged.
         """
-        with self._replacing_damage(), self._noticing_gone():
+        with self._replacing_damage(), self._translating_errors():
             self.connection.execute("BEGIN IMMEDIATE")
             while not self._has_its_files():
                 self.connection.execute("ROLLBACK")
-                self._reopen_replaced()
+                self._open_replacement()
                 self.connection.execute("BEGIN IMMEDIATE")
             with self.connection:
                 result = change(self.connection)
@@ -180,7 +172,9 @@ class SqliteFile:
                 raise self._report_gone()
             return result
 
-    def _open(self, *, create: bool) -> tuple[sqlite3.Connection, StoreFiles]:
+    # Opening
+
+    def _open(self, *, create: bool) -> tuple[sqlite3.Connection, FileIds]:
         """Connect to the file, and identify its files. A damaged file is replaced first.
 
         Args:
@@ -197,22 +191,16 @@ class SqliteFile:
                 self._check_first_start()
             try:
                 connection = self._create_connection()
-            except CorruptState as error:
-                if not is_damage(error):
-                    raise
+            except DamagedFile as error:
                 self._replace(error)
                 connection = self._create_connection()
             files = find_files(self._path_text)
-            try:
-                if self._run is not None:
-                    write_last_run(self._directory, self._run)
-            except OSError as error:  # a full disk; the store itself works
-                log.warning("state store %s: %s was not written: %s", self.path, MARKER_NAME, error)
+            self._mark_run()
             return connection, files
 
     def _check_first_start(self) -> None:
         """Refuse to create an empty store if another process of this run had one here."""
-        last_run = read_last_run(self._directory)
+        last_run = self._last_run()
         if last_run is None:
             return
         if last_run == self._run:
@@ -226,6 +214,21 @@ class SqliteFile:
             "starts from the beginning. If this is a mistake, stop the service and put the files back",
             self.path,
         )
+
+    def _last_run(self) -> str | None:
+        """Name of the last run that had a store in this directory; None if unknown."""
+        try:
+            return self._marker.read_text(encoding="utf-8").partition("\n")[0]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _mark_run(self) -> None:
+        """Write the name of this run into the directory."""
+        try:
+            if self._run is not None and self._last_run() != self._run:
+                self._marker.write_text(f"{self._run}\n\n{_MARKER_TEXT}", encoding="utf-8")
+        except OSError as error:  # a full disk; the store itself works
+            log.warning("state store %s: %s was not written: %s", self.path, MARKER_NAME, error)
 
     @contextmanager
     def _directory_lock(self, *, create: bool) -> Iterator[None]:
@@ -245,7 +248,7 @@ class SqliteFile:
             os.close(descriptor)
 
     def _create_connection(self) -> sqlite3.Connection:
-        with self._translating_errors():
+        try:
             db = self._connect("rwc")
             try:
                 _shape(db)
@@ -254,83 +257,96 @@ class SqliteFile:
                 db.execute("PRAGMA secure_delete = FAST")
                 db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
                 db.execute(f"PRAGMA wal_autocheckpoint = {2 * LOG_PAGES}")
-                self._prepare(db, self.path)
+                _prepare(db, self.path)
             except BaseException:
                 db.close()
                 raise
             return db
+        except sqlite3.DatabaseError as error:
+            raise self._translate(error) from error
 
-    def _replacement_path(self) -> Path:
-        """The file that will replace a damaged one. It is complete before the damaged one is renamed."""
-        return self.path.with_name(f"{FILE_NAME}.fresh")
+    # Damage
 
-    def _replace(self, why: CorruptState) -> None:
-        """Rename a damaged file, and put a file with its readable meshes in its place. The caller holds the directory's
-        lock."""
-        with closing(self._connect()) as old:
-            try:
-                old.execute("BEGIN IMMEDIATE")  # no other process may write while it is copied and renamed
-            except sqlite3.DatabaseError as error:
-                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-                    raise self._translate(error) from error
-                log.warning("state store %s: cannot be locked (%s), so no process writes to it", self.path, error)
-            self._rename(why)
+    @contextmanager
+    def _replacing_damage(self) -> Iterator[None]:
+        """Replace a file that turns out to be damaged, unless another process did so already; raise the error."""
+        try:
+            yield
+        except DamagedFile as error:
+            with self._directory_lock(create=False):
+                if self._is_in_place_or_set_aside():
+                    self._replace(error)
+            self._reopen()
+            raise
 
-    def _rename(self, why: CorruptState) -> None:
-        fresh = self._replacement_path()
-        fresh.unlink(missing_ok=True)
-        with (
-            closing(sqlite3.connect(fresh, isolation_level=None)) as new,
-            closing(sqlite3.connect(self.path, isolation_level=None)) as old,
-        ):
-            _shape(new)
-            self._prepare(new, fresh)
-            saved, lost = self._rescue(old, new)
-        aside = self.path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-        for suffix in ("-wal", "-shm", ""):  # the log belongs to its file
-            part = self.path.with_name(FILE_NAME + suffix)
-            if part.exists():
-                part.rename(f"{aside}{suffix}")
-        fresh.rename(self.path)
-        log.error(
-            "%s; the file was set aside as %s; saved meshes: %s; meshes that start learning again: %s",
-            why, aside, ", ".join(saved) or "none", ", ".join(lost) or "all others",
-        )  # fmt: skip
-
-    def _replace_damaged(self, why: CorruptState) -> None:
-        """Replace a damaged file, unless another process did so already."""
-        with self._directory_lock(create=False):
-            found = find_files(self._path_text)
-            if found == self._files:
-                self._replace(why)
-            elif not self._is_set_aside():
-                raise self._report_gone()
-        self._reopen()
-
-    def _reopen_replaced(self) -> None:
+    def _open_replacement(self) -> None:
         """Open the file that another process created in place of a damaged one.
 
         Raises:
             StoreGone: the files are missing, or something else replaced them.
         """
+        if self._has_its_files():
+            return
         with self._directory_lock(create=False):  # waits for a replacement in progress
-            found = find_files(self._path_text)
-            if found == self._files:
+            if self._is_in_place_or_set_aside():
                 return
-            if not self._is_set_aside():
-                raise self._report_gone()
         self._reopen()
 
     def _reopen(self) -> None:
         self.connection.close()
         self.connection, self._files = self._open(create=False)
 
+    def _is_in_place_or_set_aside(self) -> bool:
+        """Whether the open file is at its path. The caller holds the directory's lock.
+
+        Raises:
+            StoreGone: neither that, nor was it set aside.
+        """
+        is_in_place = find_files(self._path_text) == self._files
+        if not is_in_place and not self._is_set_aside():
+            raise self._report_gone()
+        return is_in_place
+
     def _is_set_aside(self) -> bool:
         """Whether another process of the service renamed the open file because it was damaged."""
-        return any(
-            find_files(str(aside)).database == self._files.database
-            for aside in self._directory.glob(f"{FILE_NAME}.corrupt-*")
-        )
+        aside = self.path.parent.glob(f"{FILE_NAME}.corrupt-*")
+        return any(find_files(str(one))[0] == self._files[0] for one in aside)
+
+    def _replacement_path(self) -> Path:
+        """The file that will replace a damaged one. It is complete before the damaged one is renamed."""
+        return self.path.with_name(f"{FILE_NAME}.fresh")
+
+    def _replace(self, why: DamagedFile) -> None:
+        """Rename a damaged file, and put a file with its readable meshes in its place. The caller holds the directory's
+        lock."""
+        with closing(self._connect()) as held:
+            try:
+                held.execute("BEGIN IMMEDIATE")  # no other process may write while it is copied and renamed
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                    raise self._translate(error) from error
+                log.warning("state store %s: cannot be locked (%s), so no process writes to it", self.path, error)
+            fresh = self._replacement_path()
+            fresh.unlink(missing_ok=True)
+            with (
+                closing(sqlite3.connect(fresh, isolation_level=None)) as new,
+                closing(sqlite3.connect(self.path, isolation_level=None)) as old,
+            ):
+                _shape(new)
+                _prepare(new, fresh)
+                saved, lost = _rescue(old, new)
+            aside = self.path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+            for suffix in reversed(SUFFIXES):  # the log belongs to its file
+                part = self.path.with_name(FILE_NAME + suffix)
+                if part.exists():
+                    part.rename(f"{aside}{suffix}")
+            fresh.rename(self.path)
+        log.error(
+            "%s; the file was set aside as %s; saved meshes: %s; meshes that start learning again: %s",
+            why, aside, ", ".join(saved) or "none", ", ".join(lost) or "all others",
+        )  # fmt: skip
+
+    # Disappearance
 
     def _has_its_files(self) -> bool:
         """Whether the open files are at their paths. Logs their return."""
@@ -344,7 +360,11 @@ class SqliteFile:
     def _report_gone(self) -> StoreGone:
         """The error that lists the missing files. Logs the first one, and marks the directory, so that no process of
         this run creates an empty store there."""
-        changes = self._files.describe_changes(find_files(self._path_text), FILE_NAME)
+        changes = ", ".join(
+            f"{FILE_NAME}{suffix} {'is missing' if found is None else 'is another file'}"
+            for suffix, opened, found in zip(SUFFIXES, self._files, find_files(self._path_text), strict=True)
+            if opened != found
+        )
         error = StoreGone(
             f"state store {self.path}: expected the files that were opened, but {changes or 'they changed'}; "
             "nothing can be read or stored; put the same files back (moved, not copied), or restart the service to "
@@ -354,32 +374,13 @@ class SqliteFile:
         if not self._gone:
             self._gone = True
             log.error("%s", error)
-        if self._run is not None and self._directory.is_dir() and read_last_run(self._directory) != self._run:
-            try:
-                write_last_run(self._directory, self._run)
-            except OSError as failed:
-                log.warning("state store %s: %s was not written: %s", self.path, MARKER_NAME, failed)
+        if self.path.parent.is_dir():
+            self._mark_run()
         return error
 
     @contextmanager
-    def _replacing_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except CorruptState as error:
-            if is_damage(error):
-                self._replace_damaged(error)
-            raise
-
-    @contextmanager
     def _translating_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            raise self._translate(error) from error
-
-    @contextmanager
-    def _noticing_gone(self) -> Iterator[None]:
-        """As :meth:`_translating_errors`, but a failure because the files are missing is ``StoreGone``."""
+        """Raise the store's error for one of SQLite; ``StoreGone`` if its cause is that the files are missing."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -388,10 +389,83 @@ class SqliteFile:
             raise self._translate(error) from error
 
     def _translate(self, error: sqlite3.DatabaseError) -> CorruptState | Overloaded | StoreFull:
-        return translate(error, self.path, self._busy_timeout_seconds)
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if code & 0xFF == sqlite3.SQLITE_BUSY:
+            return Overloaded(
+                f"state store {self.path}: other writers locked it for {self._busy_timeout_seconds:g} s; try again",
+                retry_after_seconds=1.0,
+            )
+        if code in _FULL:
+            return StoreFull(
+                f"state store {self.path}: expected space to write, got {error}; nothing was changed; free space on "
+                "the disk, or delete unused meshes, and send the snapshot again"
+            )
+        kind = DamagedFile if code & 0xFF in _DAMAGED else CorruptState
+        return kind(f"state store {self.path}: {error}; check the disk and the permissions")
+
+
+def find_files(path: str) -> FileIds:
+    """The files that are at the paths of a database now."""
+    found: list[tuple[int, int] | None] = []
+    for suffix in SUFFIXES:
+        try:
+            file = os.stat(path + suffix)
+        except (FileNotFoundError, NotADirectoryError):
+            found.append(None)
+        else:
+            found.append((file.st_dev, file.st_ino))
+    return tuple(found)
 
 
 def _shape(db: sqlite3.Connection) -> None:
     """Set what only a new file takes over. Without ``auto_vacuum``, it would never shrink."""
     db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Create the table in a new file.
+
+    Raises:
+        DamagedFile: this version does not know the layout of the file.
+    """
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        (layout,) = db.execute("PRAGMA user_version").fetchone()
+        if layout == LAYOUT:
+            for index in ("rows_by_key WHERE space = ''", f"meshes WHERE key = '{HEAD}'"):  # an error if one is missing
+                db.execute(f"SELECT space, key, value FROM rows INDEXED BY {index} LIMIT 1").fetchone()
+        elif layout == 0:
+            for statement in _TABLES:
+                db.execute(statement)
+        else:
+            raise DamagedFile(
+                f"state store {path}: expected layout {LAYOUT}, got {layout}; it was written by another version of "
+                "tagae: use that version or another directory"
+            )
+
+
+def _rescue(old: sqlite3.Connection, new: sqlite3.Connection) -> tuple[list[str], list[str]]:
+    """Copy from a damaged file every space that can be read completely. Damaged values are found when they are read.
+
+    Returns:
+        Names of the spaces that were saved, and of those that were lost (as far as names could be read).
+    """
+    saved: list[str] = []
+    lost: list[str] = []
+    with suppress(sqlite3.DatabaseError):  # no more names can be read
+        if old.execute("PRAGMA user_version").fetchone() == (LAYOUT,):
+            for (space,) in old.execute("SELECT DISTINCT space FROM rows ORDER BY space").fetchall():
+                (saved if _copy(old, new, space) else lost).append(str(space))
+    return saved, lost
+
+
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection, space: str) -> bool:
+    try:
+        new.execute("BEGIN")
+        with new:
+            for row in old.execute("SELECT space, key, value FROM rows WHERE space = ?", (space,)):
+                new.execute("INSERT INTO rows VALUES (?, ?, ?)", row)
+    except sqlite3.DatabaseError:
+        return False
+    return True

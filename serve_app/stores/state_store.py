@@ -28,12 +28,10 @@ from serve_app.stores.base import (
     ChunkKey,
     HistoryUpdate,
     IncidentFilter,
-    MeshSummary,
     NewSnapshot,
     StoredDocument,
     StoredMesh,
     StoredState,
-    StoredVerdict,
 )
 from serve_app.stores.incident_rows import (
     DETAILS,
@@ -100,7 +98,6 @@ class StateStore:
     def check_room(self, mesh: str) -> None:
         """Raise ``TooManyMeshes`` if ``mesh`` is new and there is no room for it. The write checks again; this saves
         the work before it."""
-        check_mesh_name(mesh)
         if self._max_meshes is None or self._position(mesh)[0]:
             return
         if len(self.database.survey()) >= self._max_meshes:
@@ -108,21 +105,13 @@ class StateStore:
 
     def load(self, mesh: str) -> StoredMesh | None:
         """The mesh with its newest verdict, or None if nothing is stored."""
-        check_mesh_name(mesh)
-        head, newest = self.database.read(mesh, only(HEAD), _NEWEST)
-        if not head:
-            return None
-        revision, sequence = _read_head(head)
-        if not newest and not sequence:
-            return StoredMesh(mesh, revision, 0, None, "", b"")
+        head, newest = self._read(mesh, only(HEAD), _NEWEST)
         with self._setting_aside_damage(mesh):
-            key, verdict = _read_newest(mesh, sequence, newest)
-        return StoredMesh(mesh, revision, sequence, key.observed_at, key.digest, verdict)
+            return _read_mesh(mesh, head, newest) if head else None
 
     def load_state(self, mesh: str) -> StoredState | None:
         """The newest state, or None if nothing is stored."""
-        check_mesh_name(mesh)
-        head, *found = self.database.read(mesh, only(HEAD), *_OF_THE_STATE)
+        head, *found = self._read(mesh, only(HEAD), *_OF_THE_STATE)
         if not head:
             return None
         with self._setting_aside_damage(mesh):
@@ -144,7 +133,6 @@ class StateStore:
         """
         if keep < 1:
             raise ValueError(f"keep: expected at least 1 snapshot, got {keep}")
-        check_mesh_name(mesh)
         if new.is_step and not revision:
             raise ValueError("is_step: expected the first state of a mesh in full, got a step")
         if new.sequence != 1 and not revision:
@@ -191,7 +179,6 @@ class StateStore:
         Raises:
             StoreConflict: the stored revision is another.
         """
-        check_mesh_name(mesh)
         now = self._draw_revision(revision)
         sequence = self._position(mesh)[1] if revision else 0
         change = Change(
@@ -227,19 +214,17 @@ class StateStore:
         )
         return self.database.write(mesh, change)
 
-    def verdict_at(self, mesh: str, observed_at: datetime) -> StoredVerdict | None:
-        """The verdict of the kept snapshot of this time, or None."""
-        check_mesh_name(mesh)
-        (found,) = self.database.read(mesh, under(f"{rows.VERDICT}{rows.time_key(observed_at)}/"))
+    def verdict_at(self, mesh: str, observed_at: datetime) -> tuple[str, bytes] | None:
+        """The content digest and the verdict of the kept snapshot of this time, or None."""
+        (found,) = self._read(mesh, under(f"{rows.VERDICT}{rows.time_key(observed_at)}/"))
         with self._setting_aside_damage(mesh):
-            return next((StoredVerdict(key.digest, one) for key, one in _read_verdicts(mesh, found)), None)
+            return next(((key.digest, one) for key, one in _read_verdicts(mesh, found)), None)
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first. Empty if nothing
         is stored."""
-        check_mesh_name(mesh)
         begin = "" if since is None else rows.time_key(since + _ONE_STEP)
-        (found,) = self.database.read(mesh, under(rows.VERDICT, since=begin, limit=limit))
+        (found,) = self._read(mesh, under(rows.VERDICT, since=begin, limit=limit))
         with self._setting_aside_damage(mesh):
             return [verdict for _, verdict in _read_verdicts(mesh, found)]
 
@@ -249,7 +234,7 @@ class StateStore:
         check_mesh_name(mesh)  # now, and not with the first ``next``
         return self._window(mesh)
 
-    def meshes(self) -> list[MeshSummary]:
+    def meshes(self) -> list[StoredMesh]:
         """All stored meshes, in order of name."""
         return [one for found in self.database.survey(_NEWEST) if (one := self._summarize(*found)) is not None]
 
@@ -259,15 +244,13 @@ class StateStore:
 
     def was_set_aside(self, mesh: str) -> bool:
         """Whether the store has rows of a mesh that was set aside."""
-        check_mesh_name(mesh)
-        (found,) = self.database.read(mesh, under(rows.ASIDE, limit=1))
+        (found,) = self._read(mesh, under(rows.ASIDE, limit=1))
         return bool(found)
 
     def set_aside(self, mesh: str, why: str, *, revision: int) -> bool:
         """Move a mesh with unusable state aside, so that it starts from the beginning. Its archive and its history
         stay. Replaces what was set aside before. Returns False if the stored revision is another."""
-        check_mesh_name(mesh)
-        head, *found = self.database.read(mesh, *_LIVE)
+        head, *found = self._read(mesh, *_LIVE)
         if _read_head(head)[0] != revision or not head:
             return False
         live = [*head, *(row for some in found for row in some)]
@@ -286,26 +269,23 @@ class StateStore:
 
     def delete(self, mesh: str) -> bool:
         """Delete a mesh with its archive and its history. Returns False if nothing was stored."""
-        check_mesh_name(mesh)
-        (head,) = self.database.read(mesh, only(HEAD))
+        (head,) = self._read(mesh, only(HEAD))
         if not head:  # what was set aside goes, too
             self.database.write(mesh, Change(expects={HEAD: None}, drops=[""]))
             return False
         while head and not self.database.write(mesh, Change(expects=dict(head), drops=[""])):
-            (head,) = self.database.read(mesh, only(HEAD))  # none: another call, or this one, has deleted it
+            (head,) = self._read(mesh, only(HEAD))  # none: another call, or this one, has deleted it
         self._ends.pop(mesh, None)
         return True
 
     def open_incidents(self, mesh: str) -> dict[str, int]:
         """The archived incidents that are open, by id, each with the sequence with which it was written."""
-        check_mesh_name(mesh)
-        (found,) = self.database.read(mesh, under(OPEN))
+        (found,) = self._read(mesh, under(OPEN))
         return {key.removeprefix(OPEN): int(value) for key, value in found}
 
     def incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
         """The archived incidents that match, the newest first, without details. Leaves out damaged ones."""
-        check_mesh_name(mesh)
-        (index,) = self.database.read(mesh, under(INDEX))
+        (index,) = self._read(mesh, under(INDEX))
         some = [one for one in read_index(index).values() if wanted.has(one)]
         some.sort(key=lambda one: (one.since, one.id), reverse=True)
         ids, of = [one.id for one in some[: wanted.limit]], {key.removeprefix(INDEX): (key, row) for key, row in index}
@@ -315,20 +295,17 @@ class StateStore:
 
     def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
         """An archived incident by its id, with details; None if there is none, or it is damaged."""
-        check_mesh_name(mesh)
-        index, *found = self.database.read(mesh, *(only(kind + incident) for kind in (INDEX, INCIDENT, DETAILS)))
+        index, *found = self._read(mesh, *(only(kind + incident) for kind in (INDEX, INCIDENT, DETAILS)))
         document, details = (rows[0] if rows else ("", b"") for rows in found)
         return read_incident(mesh, index[0], document, details) if index else None
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
         """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""
-        check_mesh_name(mesh)
-        (found,) = self.database.read(mesh, under(rows.SIZE))
+        (found,) = self._read(mesh, under(rows.SIZE))
         return {rows.read_chunk_key(key): int(size) for key, size in found}
 
     def history(self, mesh: str, keys: Collection[ChunkKey]) -> dict[ChunkKey, bytes]:
         """The content of each of these chunks that is stored. Leaves out damaged ones."""
-        check_mesh_name(mesh)
         found = {}
         for row in self._read_all(mesh, [rows.CHUNK + rows.chunk_key(key) for key in keys]):
             try:
@@ -423,17 +400,16 @@ class StateStore:
         Raises:
             CorruptState: it was.
         """
-        check_mesh_name(mesh)
         with self._setting_aside_damage(mesh):
             self._verify(mesh)
 
     def _verify(self, mesh: str) -> None:
         """Raise ``CorruptState`` if a row of a mesh is damaged or missing."""
-        head, *of_the_state = self.database.read(mesh, only(HEAD), *_OF_THE_STATE)
+        head, *of_the_state = self._read(mesh, only(HEAD), *_OF_THE_STATE)
         if not head:
             return
         state = _read_state(mesh, *_read_head(head), *of_the_state)
-        (verdicts,) = self.database.read(mesh, under(rows.VERDICT))
+        (verdicts,) = self._read(mesh, under(rows.VERDICT))
         judged = [key.sequence for key, _ in _read_verdicts(mesh, verdicts)]
         seen = [rows.number_of(row[0]) for row in self.database.scan(mesh, under(rows.SNAPSHOT)) if unsealed(mesh, row)]
         for what, numbers in (("verdicts", judged), ("snapshots", seen)):
@@ -452,11 +428,15 @@ class StateStore:
 
     def _read_all(self, mesh: str, keys: list[str]) -> Iterator[Row]:
         """The rows of these keys that are stored."""
-        return (row for found in self.database.read(mesh, *map(only, keys)) for row in found) if keys else iter(())
+        return (row for found in self._read(mesh, *map(only, keys)) for row in found) if keys else iter(())
+
+    def _read(self, mesh: str, *ranges: Range) -> list[list[Row]]:
+        check_mesh_name(mesh)
+        return self.database.read(mesh, *ranges)
 
     def _position(self, mesh: str) -> tuple[int, int]:
         """Revision and sequence of a mesh; 0 and 0 if nothing is stored."""
-        (head,) = self.database.read(mesh, only(HEAD))
+        (head,) = self._read(mesh, only(HEAD))
         return _read_head(head)
 
     def _draw_revision(self, before: int) -> int:
@@ -472,6 +452,7 @@ class StateStore:
             StoreConflict: the stored revision is another.
             TooManyMeshes: there is no room for a new mesh.
         """
+        check_mesh_name(mesh)
         try:
             is_done = self.database.write(mesh, change, max_meshes=self._max_meshes)
         except NoRoom:
@@ -508,7 +489,7 @@ class StateStore:
         drops = [OPEN + one.id for one in incidents]
         if self._archive is None or not (incidents or now >= self._ends.get(mesh, now)):
             return drops, written
-        (known,) = self.database.read(mesh, under(INDEX))
+        (known,) = self._read(mesh, under(INDEX))
         index = read_index(known)
         index |= read_index(row for row in written if row[0].startswith(INDEX))
         gone = excess(index, self._archive, now)
@@ -535,22 +516,15 @@ class StateStore:
                 mesh=mesh,
             ) from error
 
-    def _summarize(self, mesh: str, head: bytes, newest: list[Row]) -> MeshSummary | None:
-        """The summary of one mesh; None if it had to be set aside, so that the others are still listed."""
-        _, sequence = _read_head([(HEAD, head)])
-        if not newest and not sequence:
-            return MeshSummary(mesh, 0, None, b"")
+    def _summarize(self, mesh: str, head: bytes, newest: list[Row]) -> StoredMesh | None:
+        """One mesh of a list; None if it had to be set aside, so that the others are still listed."""
         try:
-            key, verdict = _read_newest(mesh, sequence, newest)
+            return _read_mesh(mesh, [(HEAD, head)], newest)
         except CorruptState:  # damaged, or written while it was read
             try:
-                stored = self.load(mesh)
+                return self.load(mesh)
             except CorruptState:  # logged when it was set aside
                 return None
-            if stored is None:
-                return None
-            return MeshSummary(mesh, stored.sequence, stored.observed_at, stored.verdict)
-        return MeshSummary(mesh, sequence, key.observed_at, verdict)
 
 
 _OF_THE_STATE = (only(rows.FULL), only(rows.STATE), under(rows.STEP))
@@ -607,12 +581,16 @@ def _read_state(
     return StoredState(revision, sequence, content, of_full, tuple(unsealed(mesh, step) for step in steps))
 
 
-def _read_newest(mesh: str, sequence: int, newest: list[Row]) -> tuple[VerdictKey, bytes]:
-    """The verdict of the newest snapshot, which has this sequence; raises ``CorruptState`` if it is damaged."""
+def _read_mesh(mesh: str, head: list[Row], newest: list[Row]) -> StoredMesh:
+    """A mesh with the verdict of its newest snapshot; raises ``CorruptState`` if it is damaged."""
+    revision, sequence = _read_head(head)
+    if not newest and not sequence:
+        return StoredMesh(mesh, revision, 0, None, "", b"")
     found = next(_read_verdicts(mesh, newest), None)
     if found is None or found[0].sequence != sequence:
         raise CorruptState(f"stored verdict {mesh}: expected the one of snapshot {sequence}, got {found and found[0]}")
-    return found
+    key, verdict = found
+    return StoredMesh(mesh, revision, sequence, key.observed_at, key.digest, verdict)
 
 
 def _read_verdicts(mesh: str, found: Iterable[Row]) -> Iterator[tuple[VerdictKey, bytes]]:

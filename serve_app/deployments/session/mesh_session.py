@@ -182,9 +182,9 @@ class MeshSession:
         except ServeError as error:
             log.warning("the store could not be checked: %s", error)
         self._instruments.set(STORE_GONE, gone)
-        meshes, size = self._meshes.memory
-        self._instruments.set(MESHES_HELD, meshes)
-        self._instruments.set(MESHES_HELD_BYTES, size + self._models.size_bytes())
+        cached = self._meshes.cached
+        self._instruments.set(MESHES_HELD, len(cached))
+        self._instruments.set(MESHES_HELD_BYTES, cached.bytes + self._models.size_bytes())
         self._instruments.set(WEIGHTS, len(self._models.versions))
         if not self._models.has_trial:
             self._shadow.forget_all()
@@ -268,7 +268,7 @@ class MeshSession:
             UnknownMesh: there is none.
         """
         async with self._steps.lock(mesh):
-            self._meshes.evict(mesh)
+            self._meshes.cached.drop(mesh)
             self._scored.pop(mesh, None)
             await asyncio.to_thread(self._meshes.delete, mesh)
             await self.doors.call("pages", "forget", mesh)

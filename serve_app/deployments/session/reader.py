@@ -57,7 +57,7 @@ class Reader:
 
     def was_set_aside(self, mesh: str) -> bool:
         """Whether the store has set the mesh aside, because its state was damaged or of another version."""
-        return self._meshes.was_set_aside(mesh)
+        return self._meshes.store.was_set_aside(mesh)
 
     def scoring(self, mesh: str) -> ScoredMesh | None:
         """How the newest snapshot of a mesh was scored; None: by no process that runs now."""
@@ -73,7 +73,7 @@ class Reader:
 
     def verdicts(self, mesh: str, since: datetime | None, limit: int) -> list[bytes]:
         """The first ``limit`` kept verdicts after ``since``, oldest first, as JSON."""
-        return self._meshes.load_verdicts(mesh, since, limit)
+        return [one.document for one in self._meshes.load_records(mesh, since, limit)]
 
     async def new_verdicts(self, mesh: str, since: datetime | None, limit: int, seconds: float) -> list[bytes]:
         """As :meth:`verdicts`, but waits up to ``seconds`` if there is none yet. Without ``since``: the newest one.

@@ -1,9 +1,9 @@
--- KEYS: the rows of a space (a hash), and their keys in order (a sorted set). ARGV: 1 if it frees space; a prefix and how
--- many rows may have it or ''; then four lists, each after the number of its texts: expected rows (key, '' or 1 for a row
--- that exists, how it begins), keys and prefixes to be deleted, rows to be written (key, value), prefixes to be trimmed
--- (prefix, number). Returns 1; 0 if a row is not as expected; -1 if there is no room.
+-- KEYS: the rows of a space (a hash), and their keys in order (a sorted set). ARGV: 1 if it frees space; then four lists,
+-- each after the number of its texts: expected rows (key, '' or 1 for a row that exists, how it begins), keys and prefixes
+-- to be deleted, rows to be written (key, value), prefixes to be trimmed (prefix, number). Returns 1; 0 if a row is not as
+-- expected.
 local ROWS, KEYS_IN_ORDER = KEYS[1], KEYS[2]
-local lists, at = {}, 4
+local lists, at = {}, 2
 for i = 1, 4 do
     lists[i] = {first = at + 1, last = at + tonumber(ARGV[at])}
     at = lists[i].last + 1
@@ -21,11 +21,6 @@ for i = expects.first, expects.last, 3 do
 end
 local function past(prefix) -- what comes after all keys with a prefix, which ends with a slash
     return '(' .. string.sub(prefix, 1, -2) .. '0'
-end
-
-if ARGV[2] ~= '' and redis.call('HEXISTS', ROWS, ARGV[puts.first]) == 0
-        and redis.call('ZLEXCOUNT', KEYS_IN_ORDER, '[' .. ARGV[2], past(ARGV[2])) >= tonumber(ARGV[3]) then
-    return -1
 end
 
 local function put(i)

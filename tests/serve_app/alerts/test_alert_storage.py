@@ -160,7 +160,7 @@ def test_a_full_store_is_read_and_written_once_there_is_room(
 
 def test_a_redis_that_lost_the_state_is_named(place: StoreSettings, store: StateStore) -> None:
     if place.kind != "redis":
-        pytest.skip("the test of a store whose files disappear is tests/serve_app/stores/test_file_identity.py")
+        pytest.skip("the test of a store whose files disappear is tests/serve_app/stores/test_file_gone.py")
     storage = AlertStorage(store)
     storage.read()
     with closing(redis.Redis.from_url(place.url or "")) as hand:

@@ -15,8 +15,9 @@ from serve_app.api.drift import advice, drift_document
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.doctor.drift import drift_findings
 from serve_app.exporter import PrometheusInstruments
-from serve_app.stores.base import MeshSummary
-from serve_app.stores.record import Record, gauges, pack_drift
+from serve_app.metrics import DriftGauges
+from serve_app.stores.base import StoredMesh
+from serve_app.stores.record import Record, drift_gauges, gauges
 from tests.model.model_cases import settled_state
 
 BLOCK = 81_900
@@ -89,13 +90,13 @@ def test_the_document_has_every_measure_with_its_limit() -> None:
     assert document.judged_until == datetime.fromtimestamp((BLOCK + 1) * BLOCK_SECONDS, UTC)
 
 
-def summary(record: Record) -> MeshSummary:
-    return MeshSummary("shop", 7, datetime(2026, 1, 1, tzinfo=UTC), record.pack())
+def summary(record: Record) -> StoredMesh:
+    return StoredMesh("shop", 9, 7, datetime(2026, 1, 1, tzinfo=UTC), "", record.pack())
 
 
 def test_the_drift_travels_with_the_verdict_to_the_metrics() -> None:
     sketch = drifted(LATENCY, CALLS)
-    record = Record(3, json.dumps(VERDICT).encode(), b"\0\n1", drift=pack_drift(sketch))
+    record = Record(3, json.dumps(VERDICT).encode(), b"\0\n1", drift=drift_gauges(sketch))
     assert Record.unpack(record.pack()) == record
     found = gauges(summary(record))
     assert found.drift is not None
@@ -106,19 +107,13 @@ def test_the_drift_travels_with_the_verdict_to_the_metrics() -> None:
     assert 'tagae_mesh_drifting{mesh="shop"} 2.0' in text
 
 
-def test_earlier_versions_skip_the_drift_of_a_record() -> None:
-    record = Record(3, b"{}", b"", 0.5, None, 15.0, pack_drift(drifted(LATENCY)))
-    line = record.pack().partition(b"\n")[0].split()
-    assert [None if one == b"-" else int(one) for one in line][:4] == [3, 500_000, None, 15_000_000]
-
-
-@pytest.mark.parametrize("drift", [b"", b"0", b"1 2 3"])
-def test_a_record_without_these_measures_has_no_gauges_of_drift(drift: bytes) -> None:
-    assert gauges(summary(Record(3, json.dumps(VERDICT).encode(), drift=drift))).drift is None
+def test_a_record_of_other_measures_has_no_gauges_of_drift() -> None:
+    for drift in (None, DriftGauges(1, (2.0, 3.0))):
+        assert gauges(summary(Record(3, json.dumps(VERDICT).encode(), drift=drift))).drift is None
 
 
 def test_a_mesh_without_a_judged_block_has_no_numbers() -> None:
-    assert pack_drift(DriftSketch()) == b""
+    assert drift_gauges(DriftSketch()) is None
 
 
 def test_the_doctor_warns_about_drift_with_the_command() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from serve_app.api.codec.arrow_embeddings import Embeddings, decode_embeddings, encode_embeddings
 from serve_app.errors import MalformedDocument
-from serve_app.recordings.embedding_files import EmbeddingFiles
+from serve_app.recordings.embedding_files import write_embeddings
 from tests.builders import START
 
 NAMES = ("shop/cart", "shop/pay", "bank/cart", "bank/ledger")
@@ -35,10 +35,9 @@ def test_another_stream_is_refused(stream: bytes) -> None:
 
 
 def test_files_of_several_meshes_are_one_table_and_are_replaced_as_a_whole(tmp_path: Path) -> None:
-    target = EmbeddingFiles(tmp_path / "new")
-    target.write(FOUND)
-    target.write(replace(FOUND, mesh="test", services=NAMES[:2], deviations=FOUND.deviations[:2], vectors=VECTORS[:2]))
-    target.write(replace(FOUND, model="c3d4"))
+    few = replace(FOUND, mesh="test", services=NAMES[:2], deviations=FOUND.deviations[:2], vectors=VECTORS[:2])
+    for one in (FOUND, few, replace(FOUND, model="c3d4")):
+        write_embeddings(tmp_path / "new", one)
     table = pq.read_table(tmp_path / "new")
     assert table.column_names[:5] == ["mesh", "observed_at", "model", "status", "mesh_score"]
     rows = {(row["mesh"], row["service"]): row for row in table.to_pylist()}

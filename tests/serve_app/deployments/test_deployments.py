@@ -25,13 +25,13 @@ from serve_app.deployments.http.routes.views import mesh_document
 from serve_app.deployments.scoring.gpu import measure_memory
 from serve_app.deployments.scoring.in_session import score_parts
 from serve_app.deployments.scoring.scorer import balance, probe, score_groups
-from serve_app.errors import NoCapacity
+from serve_app.errors import CorruptState, NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE
 from serve_app.pipeline import Mesh, Options, cut_tasks, prepare
 from serve_app.runtime.devices import choose_device
 from serve_app.settings import Settings
-from serve_app.stores.base import MeshSummary
+from serve_app.stores.base import StoredMesh
 from serve_app.stores.cache import CachedMesh, MeshCache, size_bytes
 from serve_app.stores.record import Record, gauges
 
@@ -192,17 +192,21 @@ def test_threads_read_the_cache_while_it_evicts() -> None:
     assert cache.bytes == 10 * size_bytes(entry.mesh)
 
 
-def test_a_record_is_loaded_unchanged() -> None:
-    record = Record(60, b'{"status":"normal"}', bytes(range(256)))
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(60, b'{"status":"normal"}', bytes(range(256))),
+        Record(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456, interval=15.0),
+        Record(60, b"{}", made_at=1.5),
+    ],
+)
+def test_a_record_is_loaded_unchanged(record: Record) -> None:
     assert Record.unpack(record.pack()) == record
-    made = Record(60, b"{}", b"\x00\n", seconds=0.25, made_at=1_767_225_600.123456, interval=15.0)
-    assert Record.unpack(made.pack()) == made
-    unmeasured = Record(60, b"{}", made_at=1.5)
-    assert Record.unpack(unmeasured.pack()) == unmeasured
-    assert Record.unpack(b"60 250000\n{}\n") == Record(
-        60, b"{}", seconds=0.25
-    )  # from a version whose verdicts had no time
-    assert Record.unpack(b'60\n{"status":"normal"}') == Record(60, b'{"status":"normal"}')  # as version 0.1.0 stored it
+
+
+def test_a_record_of_another_version_is_refused() -> None:
+    with pytest.raises(CorruptState, match="use the version that wrote it"):
+        Record.unpack(b'60 250000\n{"status":"normal"}\n')
 
 
 def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
@@ -217,17 +221,17 @@ def test_a_list_has_what_the_state_of_each_mesh_needs() -> None:
         "coverage": 0.75, "silence": {"services": 4}, "muted": [{"hides": ["a/x", "a/y"]}, {"hides": ["a/x"]}],
     }  # fmt: skip
     record = Record(200, json.dumps(verdict).encode(), made_at=1000.0, interval=30.0)
-    row = gauges(MeshSummary("m", 3, datetime(2026, 3, 1, tzinfo=UTC), record.pack()))
+    row = gauges(StoredMesh("m", 9, 3, datetime(2026, 3, 1, tzinfo=UTC), "", record.pack()))
     found = mesh_document(row, 1540.0, BUDGET)
     assert (found.incidents, found.recovering, found.unseen, found.notices) == (3, 1, 1, 1)
     assert (found.silent, found.hidden) == (4, 2)
     assert (found.coverage, found.mesh_score, found.threshold, found.interval_seconds) == (0.75, 5.5, 3.5, 30.0)
     assert found.alert_budget_per_day == BUDGET(200)
-    assert mesh_document(gauges(MeshSummary("m", 0, None, b"")), 9.0, BUDGET).alert_budget_per_day is None
+    assert mesh_document(gauges(StoredMesh("m", 9, 0, None, "", b"")), 9.0, BUDGET).alert_budget_per_day is None
 
 
 def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
-    row = gauges(MeshSummary("m", 0, None, b""))
+    row = gauges(StoredMesh("m", 9, 0, None, "", b""))
     assert (row.status, row.services, row.score, row.made_at) == ("warming_up", 0, None, None)
     assert mesh_document(row, 9.0, BUDGET).age_seconds is None
 
@@ -235,10 +239,10 @@ def test_a_mesh_with_a_baseline_only_is_warming_up() -> None:
 def test_a_list_has_the_age_of_a_verdict_by_the_clock_of_the_service() -> None:
     document = b'{"status":"normal","mesh_score":1.5,"threshold":null,"probability":0.1,"incidents":[]}'
     year_1970 = datetime(1970, 1, 1, tzinfo=UTC)  # of a simulated mesh
-    row = gauges(MeshSummary("m", 3, year_1970, Record(2, document, made_at=1000.0).pack()))
+    row = gauges(StoredMesh("m", 9, 3, year_1970, "", Record(2, document, made_at=1000.0).pack()))
     assert mesh_document(row, 1540.0, BUDGET).age_seconds == 540.0
     assert mesh_document(row, 999.0, BUDGET).age_seconds == 0.0, "a clock that is behind"
-    old = gauges(MeshSummary("m", 3, year_1970, Record(2, document).pack()))
+    old = gauges(StoredMesh("m", 9, 3, year_1970, "", Record(2, document).pack()))
     assert mesh_document(old, 1540.0, BUDGET).age_seconds is None, "stored by a version without ages"
 
 
@@ -249,7 +253,7 @@ def test_metrics_have_the_current_meshes() -> None:
     incidents = b'[{"severity":"minor"},{"severity":"notice"},{"severity":"notice"}]'
     document = b'{"status":"anomalous","mesh_score":7.5,"threshold":null,"probability":0.9,"incidents":%b}' % incidents
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    text = instruments.text([gauges(MeshSummary("prod", 12, at, Record(60, document).pack()))]).decode()
+    text = instruments.text([gauges(StoredMesh("prod", 9, 12, at, "", Record(60, document).pack()))]).decode()
     assert 'tagae_parts_scored_total{replica="r1",scorer="s1"} 3.0' in text
     assert 'tagae_stage_seconds_bucket{le="0.005",replica="r1",stage="lay"} 1.0' in text
     assert 'tagae_mesh_score{mesh="prod"} 7.5' in text

@@ -9,7 +9,7 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.cli import app
 from serve_app.errors import BadRecording
-from serve_app.recordings.segments import Bounds, Recorder, SegmentReader, segments
+from serve_app.recordings.segments import Recorder, SegmentReader, segments
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 
@@ -17,7 +17,7 @@ SNAPSHOTS = list(Simulator(MeshSpec(services=20, calls_per_service=3.0, seed=2),
 
 
 def test_segments_read_back_as_one_recording(tmp_path: Path) -> None:
-    with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4)) as recorder:
+    with Recorder(tmp_path, 15.0, segment_snapshots=4) as recorder:
         for snapshot in SNAPSHOTS:
             recorder.write(snapshot)
     reader = SegmentReader(tmp_path)
@@ -28,12 +28,12 @@ def test_segments_read_back_as_one_recording(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_recording_continues_after_the_last_complete_segment(tmp_path: Path) -> None:
-    broken = Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4))
+    broken = Recorder(tmp_path, 15.0, segment_snapshots=4)
     broken.__enter__()
     for snapshot in SNAPSHOTS[:6]:  # killed during its second segment
         broken.write(snapshot)
     assert len(segments(tmp_path)) == 1
-    with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=4)) as recorder:
+    with Recorder(tmp_path, 15.0, segment_snapshots=4) as recorder:
         assert recorder.until == SNAPSHOTS[3].observed_at
         for snapshot in SNAPSHOTS[4:]:
             recorder.write(snapshot)
@@ -43,7 +43,7 @@ def test_an_interrupted_recording_continues_after_the_last_complete_segment(tmp_
 def test_the_oldest_segments_are_deleted_first_and_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "README").write_text("mine")
-    with Recorder(tmp_path, 15.0, Bounds(segment_snapshots=2, most_bytes=1)) as recorder:
+    with Recorder(tmp_path, 15.0, segment_snapshots=2, max_bytes=1) as recorder:
         for snapshot in SNAPSHOTS:
             recorder.write(snapshot)
     assert [s.observed_at for s in SegmentReader(tmp_path).snapshots()] == [s.observed_at for s in SNAPSHOTS[-2:]]
@@ -58,7 +58,7 @@ def test_an_empty_folder_is_no_recording(tmp_path: Path) -> None:
 
 def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
     first, last = (SNAPSHOTS[i].observed_at.isoformat() for i in (0, -1))
-    with Recorder(tmp_path / "live", 15.0, Bounds(segment_snapshots=4)) as recorder:
+    with Recorder(tmp_path / "live", 15.0, segment_snapshots=4) as recorder:
         for snapshot in SNAPSHOTS:
             recorder.write(snapshot)
     with standin.start_server(IstioMesh(find_snapshot(SNAPSHOTS))) as server:

@@ -1,11 +1,15 @@
 """The content that tests of stores write, and how it is read back."""
 
 import random
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
 from typing import Any
 
+from serve_app.settings import StoreSettings
 from serve_app.stores.base import ArchivedIncident, ArchiveLimit, ChunkKey, IncidentFilter, NewSnapshot
+from serve_app.stores.opening import open_store
 from serve_app.stores.state_store import StateStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
@@ -103,3 +107,38 @@ def contents(store: StateStore, mesh: str = "prod") -> tuple[object, ...]:
         store.open_incidents(mesh),
         [store.incident(mesh, one) for one in found(store, mesh)],
     )
+
+
+def append_for_ever(place: StoreSettings, acknowledged: Connection) -> None:
+    """Append snapshots with an archive, steps and full states, and report each, until the process is killed."""
+    with closing(open_store(place)) as store:
+        revision = 0
+        for sequence in range(1, 1_000_000):
+            state, opened = random_bytes(sequence, 320_000), incident(sequence)
+            content: dict[str, Any] = {"state": state, "snapshot": random_bytes(-sequence, 40_000)}
+            content["incidents"] = (opened, incident(sequence - 1, until=at(sequence))) if sequence > 1 else (opened,)
+            revision = append(store, sequence, is_step=is_step(sequence), revision=revision, **content)
+            if sequence % 6 == 0:  # the last step before the next full state
+                stored = store.load_state("prod")
+                assert stored is not None
+                full = sequence - len(stored.steps), stored.state_revision
+                assert store.compact("prod", state, sequence=sequence, revision=revision, full=full)
+                store.tidy()
+            acknowledged.send(sequence)
+
+
+def check_appended(place: StoreSettings, last: int) -> None:
+    """Check that a store has everything that was reported up to ``last``, and at most one write more."""
+    with closing(open_store(place)) as store:
+        mesh = store.load("prod")
+        assert mesh is not None
+        assert mesh.sequence in (last, last + 1)  # at most one write was done but not yet acknowledged
+        stored = states(store)
+        assert max(stored) == mesh.sequence
+        assert stored == {number: random_bytes(number, 320_000) for number in stored}
+        assert snapshots(store)[-1] == random_bytes(-mesh.sequence, 40_000)
+        assert store.open_incidents("prod") == {f"incident-{mesh.sequence}": mesh.sequence}
+        kept = store.incidents("prod", IncidentFilter(limit=10**6))
+        assert [one.id for one in kept] == [f"incident-{n}" for n in range(mesh.sequence, 0, -1)]
+        assert [one.until for one in kept[1:]] == [at(n) for n in range(mesh.sequence, 1, -1)]
+        append(store, mesh.sequence + 1, revision=mesh.revision)

@@ -148,7 +148,7 @@ def test_a_push_waits_for_no_full_state(place: StoreSettings) -> None:
             if i % 12 == 8 and behind is not None:
                 full = session.meshes.compact("prod", behind)
                 assert full is not None
-                session.meshes.cache("prod", replace(session.meshes.get("prod"), full=full))
+                session.meshes.cached.put("prod", replace(session.meshes.get("prod"), full=full))
                 # Its predecessor is no longer there, or the store recognises the write, as of an answer that was lost.
                 assert session.meshes.compact("prod", behind) in (None, full)
             ours = session.meshes.get("prod")
@@ -252,7 +252,7 @@ def test_meshes_that_do_not_fit_into_memory_continue_with_the_same_bits(place: S
             assert pack_state(a) == pack_state(b)
             assert [snapshot.digest for snapshot in a.window] == [snapshot.digest for snapshot in b.window]
         again = len(snapshots) - 1
-        assert tight.meshes.memory[0] == 1
+        assert len(tight.meshes.cached) == 1
         assert f'tagae_session_lookups_total{{outcome="hit"}} {again}.0' in text  # the first mesh stays, see cache.py
         assert f'tagae_session_lookups_total{{outcome="miss"}} {2 * again + 3}.0' in text
         assert f"tagae_session_load_seconds_count {2 * again}.0" in text
@@ -289,7 +289,7 @@ def test_a_mesh_that_was_read_too_slowly_for_one_snapshot_is_in_memory_for_the_n
         push = NextSnapshot(after.mesh, pack_snapshot(snapshots[-1]))
         with pytest.raises(DeadlineExceeded):
             run_now(after.steps.push(push, options(settings, after.mesh), LateRunner(CHECKPOINT)))
-        held = after.meshes.get_cached(after.mesh)
+        held = after.meshes.cached.get(after.mesh)
         assert held is not None
         assert_equal(held, before.meshes.get(before.mesh))
         assert after.meshes.get(after.mesh) is held

@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.stores.file_identity import MARKER_NAME
-from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.sqlite_file import FILE_NAME, MARKER_NAME
 from tests.serve_app.running import Service, eventually, problem, start_service
 from tests.serve_app.stores.small_disk import mount_disk
 from tests.timing import PATIENCE_SECONDS

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from serve_app.errors import StoreFull
-from serve_app.stores.reserve import FILE_NAME, RESERVE_BYTES
-from serve_app.stores.sqlite_space import pages
+from serve_app.stores.sqlite_space import RESERVE_BYTES, RESERVE_NAME, pages
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import append
 from tests.serve_app.stores.local import file_of, local_store
@@ -66,7 +65,7 @@ def test_a_mesh_is_deleted_on_a_full_disk_and_pushes_to_others_work_again(disk: 
         for sequence in range(2, 60):  # several times the size of the log
             append(store, sequence, mesh="other", snapshot=os.urandom(100_000), keep=5)
         assert len(list(store.window("other"))) == 5
-        assert (disk / "state" / FILE_NAME).stat().st_size == RESERVE_BYTES  # it works again at the next full disk
+        assert (disk / "state" / RESERVE_NAME).stat().st_size == RESERVE_BYTES  # it works again at the next full disk
 
 
 def test_a_store_opened_on_a_full_disk_can_be_freed(disk: Path) -> None:

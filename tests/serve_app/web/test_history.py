@@ -150,14 +150,6 @@ def at_time(snapshot: MeshSnapshot, at: datetime) -> MeshSnapshot:
     )
 
 
-@pytest.mark.parametrize("seconds", [None, 0.0, 0.012345, 7.0])
-def test_a_record_is_read_back_and_older_records_have_no_seconds(seconds: float | None) -> None:
-    record = Record(40, b'{"status":"normal"}', b"\x00\n\xff\n", seconds)
-    assert Record.unpack(record.pack()) == record
-    assert Record.unpack(b'40\n{"status":"normal"}\n\x00\n\xff\n').seconds is None
-    assert Record.unpack(b'40\n{"status":"normal"}\n\x00\n\xff\n').deviations == record.deviations
-
-
 def drop_namespace(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
     """Return a snapshot without one of the namespaces."""
     rows = np.array([i for i, n in enumerate(snapshot.node_ids) if not n.startswith(f"{namespace}/")])

@@ -207,8 +207,7 @@ def test_a_false_alarm_ends_in_the_archive_too(watched_mesh: Watched, snapshots:
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
     said = FeedbackDocument(incident=incident.id, was_incident=False)
-    entry, feedback = watched_mesh.meshes.change_state(MESH, lambda state: add_feedback(state, said, 10))
-    watched_mesh.meshes.cache(MESH, entry)
+    feedback = asyncio.run(MeshSteps(watched_mesh.meshes).change(MESH, lambda state: add_feedback(state, said, 10)))
     watched_mesh.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
     (ended,) = [one for one in all_of(watched_mesh).incidents if one.id == incident.id]
     assert ended.until == snapshots[BEGIN + 6].observed_at
@@ -284,7 +283,7 @@ def forget_past(watched_mesh: Watched) -> None:
     entry = watched_mesh.meshes.get(MESH)
     state = replace(entry.mesh.state, memory=replace(entry.mesh.state.memory, past=()))
     changed = replace(entry, mesh=replace(entry.mesh, state=state))
-    watched_mesh.meshes.cache(MESH, watched_mesh.meshes.replace(MESH, changed))
+    watched_mesh.meshes.cached.put(MESH, watched_mesh.meshes.replace(MESH, changed))
 
 
 def test_feedback_on_a_forgotten_incident_is_recorded_in_the_archive(
@@ -344,7 +343,7 @@ def test_a_mesh_that_starts_again_ends_its_open_incidents(watched_mesh: Watched,
     stored = watched_mesh.store.load(MESH)
     assert stored is not None
     watched_mesh.store.set_aside(MESH, "of another version", revision=stored.revision)
-    watched_mesh.meshes.evict(MESH)
+    watched_mesh.meshes.cached.drop(MESH)
     with pytest.raises(UnknownMesh):
         all_of(watched_mesh)
     watched_mesh.see(MESH, later(snapshots[:2], 1))

@@ -1,7 +1,6 @@
 """Meshes whose snapshots are scored and stored as in a session, but without Ray."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +60,9 @@ class Watched:
             document = verdict.model_dump_json().encode()
             deviations = deviations_of(step.prepared, step.calibrated, snapshot)
             record = Record(snapshot.num_nodes, document, deviations.pack(), SECONDS)
-            after, packed = replace(known, mesh=step.mesh), pack_snapshot(snapshot)
-            incidents = self.meshes.update_archive(mesh, verdict, record, after, window)
-            history = self.meshes.update_history(mesh, record, after, window)
-            known = self.meshes.append(
-                mesh, known, step.mesh, snapshot, packed, record, keep=window, incidents=incidents, history=history
-            )
-            self.meshes.cache(mesh, known)
+            packed = pack_snapshot(snapshot)
+            known = self.meshes.append(mesh, known, step.mesh, snapshot, packed, verdict, record, keep=window)
+            self.meshes.cached.put(mesh, known)
             verdicts.append(msgspec.json.decode(document))
         self.verdicts += verdicts
         return verdicts
