@@ -18,7 +18,7 @@ from kernels import backend, backend_reason, gpu, gpu_files
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
-from serve_app.doctor.finding import Finding, Outcome
+from serve_app.collect.base import Finding, Outcome
 from serve_app.doctor.provider import check_provider
 from serve_app.doctor.receivers import check_receivers
 from serve_app.errors import BadSettings

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.rules import require_provider
-from serve_app.doctor.finding import Finding
+from serve_app.collect.base import Finding
 from serve_app.errors import BadSettings, ProviderFailed
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules

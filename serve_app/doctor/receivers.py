@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 from serve_app.alerts import receiver_trials
-from serve_app.doctor.finding import Finding
+from serve_app.collect.base import Finding
 from serve_app.errors import BadSettings
 from serve_app.settings import Settings
 

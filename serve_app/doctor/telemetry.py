@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from model.incidents.owners import Owners
 from model.names import list_first
 from model.snapshot import MeshSnapshot
-from serve_app.collect.base import Role
+from serve_app.collect.base import Finding, Outcome, Poll, Role
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, split_level
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
@@ -19,10 +19,8 @@ from serve_app.collect.prometheus.native import SUFFIX
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
-from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.collect.service_labels import OUTSIDE, POD_NAMES
 from serve_app.doctor.arrival import arrival_findings
-from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
@@ -176,7 +174,7 @@ def _has_secret(address: str) -> bool:
     return "?" in address
 
 
-def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Finding]:
+def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
     absent = [] if signals is None else _absent_exporters(poll, signals)
     covered = {role for exporter in absent for role in EXPORTERS[exporter]}
     if signals is not None and not signals:  # nothing to find
@@ -207,7 +205,7 @@ def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Findin
         )
 
 
-def _absent_exporters(poll: MeshPoll, signals: frozenset[str]) -> list[str]:
+def _absent_exporters(poll: Poll, signals: frozenset[str]) -> list[str]:
     """Exporters whose queries all have answers, without any series."""
     return [
         exporter
@@ -258,7 +256,7 @@ def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:
     )
 
 
-def _snapshot(poll: MeshPoll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
+def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
     if poll.snapshot is not None:
         at = poll.at.isoformat(timespec="seconds")
         yield Finding("snapshot", "ok", f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at}")
@@ -280,7 +278,7 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
     return Finding("teams", "warning", found, f"{remedy} of their workloads, or add patterns to `owners` of the mesh")
 
 
-def _nameless_series(poll: MeshPoll) -> Iterator[Finding]:
+def _nameless_series(poll: Poll) -> Iterator[Finding]:
     """Which queries have series without a name."""
     for role, dropped in poll.dropped.items():
         example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
@@ -291,7 +289,7 @@ def _nameless_series(poll: MeshPoll) -> Iterator[Finding]:
         )
 
 
-def _find_folded_names(poll: MeshPoll) -> Iterator[Finding]:
+def _find_folded_names(poll: Poll) -> Iterator[Finding]:
     """Names that are no services, by kind."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name, kind in poll.folded.items():
@@ -303,7 +301,7 @@ def _find_folded_names(poll: MeshPoll) -> Iterator[Finding]:
         yield Finding("names", "ok", f"{kind}: {list_first(names, NAMES_SHOWN)}; {meaning}")
 
 
-def _signals(poll: MeshPoll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:
+def _signals(poll: Poll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:
     """Which signals exist, and which queues belong to no service."""
     covered = {source for exporter in absent for source in SIGNALS_OF[exporter]}
     for source, cost in SIGNAL_COSTS.items():
@@ -316,7 +314,7 @@ def _signals(poll: MeshPoll, absent: Sequence[str], found: frozenset[str]) -> It
         yield Finding("queues", "warning", queues, "set `queues` of the mesh to the service that reads each")
 
 
-def _rules(poll: MeshPoll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
+def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
     """Recording rules, for a mesh that is large enough."""
     calls = poll.snapshot.num_edges if poll.snapshot else 0
     if poll.recorded:
@@ -327,7 +325,7 @@ def _rules(poll: MeshPoll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator
         yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 
 
-def _connection(poll: MeshPoll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
+def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
     address = mesh.prometheus_url.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
         yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
@@ -340,7 +338,7 @@ def _connection(poll: MeshPoll, mesh: MeshSettings, kinds: Sequence[str]) -> Ite
         yield Finding("source", "ok", found)
 
 
-def _remedy(poll: MeshPoll, address: str) -> str:
+def _remedy(poll: Poll, address: str) -> str:
     """The remedy if nothing can be read of a mesh, unless the problem names it."""
     if "check" in poll.why:
         return ""

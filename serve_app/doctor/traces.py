@@ -2,7 +2,7 @@
 
 import httpx
 
-from serve_app.doctor.finding import Finding
+from serve_app.collect.base import Finding
 from serve_app.errors import BadSettings
 from serve_app.net.endpoint import SecretUnreadable, read_headers, ssl_context
 from serve_app.net.http import first_line

@@ -11,11 +11,12 @@ from typing import TypeVar
 import numpy as np
 
 from model.snapshot import NODE_METRICS, MeshSnapshot
+from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.history import prometheus_with_text, write_lines
 from tests.live.series import Export
@@ -55,7 +56,7 @@ class Recorded(Prometheus):
         return super().ask(queries, at, within)
 
 
-def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> MeshPoll:
+def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> Poll:
     """Fill a real Prometheus with the counters, and poll it once: the series, or recorded ones."""
     at = datetime.fromtimestamp(time() // 15 * 15, UTC)
     first = at - timedelta(seconds=SCRAPE_SECONDS * SCRAPES)

@@ -11,13 +11,14 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import render_rules
-from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor
@@ -38,10 +39,10 @@ MADE = next(iter(Simulator(MeshSpec(services=40, calls_per_service=3.0, seed=5),
 class Polled:
     """One instant, polled in every way."""
 
-    raw: MeshPoll
-    recorded: MeshPoll
-    small: MeshPoll
-    behind: MeshPoll
+    raw: Poll
+    recorded: Poll
+    small: Poll
+    behind: Poll
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def _value(url: str, query: str) -> float:
     return float(answer.samples.values[0]) if len(answer.samples) else 0.0
 
 
-def _poll(url: str, recorded_from_calls: float, at: datetime) -> MeshPoll:
+def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
     asking = QueryOptions(INTERVAL, WINDOW, within_seconds=60.0, recorded_from_calls=recorded_from_calls)
     with closing(PrometheusSource(Prometheus(Endpoint(url)), istio(), asking)) as source:
         poll = source.poll(at)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from model.snapshot import NODE_METRICS
+from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_lines, write_lines
 from tests.live.programs import needs
@@ -105,13 +105,13 @@ class Mesh:
         with closing(MeshSource(settings, CollectorSettings.model_validate(patient), lambda: self.now)) as source:
             yield source
 
-    def poll(self, seconds: float = 0.0, collector: Mapping[str, Any] | None = None, **mesh: Any) -> MeshPoll:
-        """MeshPoll once, so long after ``NOW``."""
+    def poll(self, seconds: float = 0.0, collector: Mapping[str, Any] | None = None, **mesh: Any) -> Poll:
+        """Poll once, so long after ``NOW``."""
         with self.source(collector, **mesh) as source:
             return poll_at(source, seconds)
 
 
-def poll_at(source: MeshSource, seconds: float) -> MeshPoll:
+def poll_at(source: MeshSource, seconds: float) -> Poll:
     poll = source.poll(NOW + timedelta(seconds=seconds))
     assert not [answer.detail for answer in poll.answers.values() if answer.failed]
     return poll
@@ -129,18 +129,18 @@ def prometheus_of(folder: Path, *scraped: Scraped) -> Iterator[Mesh]:
         yield Mesh(monitor.url)
 
 
-def services(poll: MeshPoll) -> list[str]:
+def services(poll: Poll) -> list[str]:
     assert poll.snapshot is not None, poll.why
     return sorted(poll.snapshot.node_ids)
 
 
-def value(poll: MeshPoll, service: str, metric: str = "request_rate") -> float:
+def value(poll: Poll, service: str, metric: str = "request_rate") -> float:
     assert poll.snapshot is not None, poll.why
     row, column = poll.snapshot.node_ids.index(service), NODE_METRICS.index(metric)
     return float(poll.snapshot.node_features[row, column]) if poll.snapshot.node_observed[row, column] else np.nan
 
 
-def subjects(poll: MeshPoll) -> list[str]:
+def subjects(poll: Poll) -> list[str]:
     return [one.subject for one in poll.remarks]
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from serve_app.collect.base import Role
+from serve_app.collect.base import Poll, Role
 from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
@@ -26,7 +26,7 @@ from serve_app.collect.prometheus.query import (
     range_selectors,
 )
 from serve_app.collect.prometheus.signals import Queues
-from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.unread import find_other_spellings
 from serve_app.net.google import GoogleTokens
@@ -74,7 +74,7 @@ class MeshSource(PrometheusSource):
             OwnerLabels(mesh.team_labels, CONTACT_LABELS),
         )
 
-    def poll(self, at: datetime) -> MeshPoll:
+    def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
         if self.dialect is None:
             return self._detect(at)
@@ -84,7 +84,7 @@ class MeshSource(PrometheusSource):
             return super().poll(at)
         return poll
 
-    def _detect(self, at: datetime) -> MeshPoll:
+    def _detect(self, at: datetime) -> Poll:
         """The first poll of a mesh whose kind is not known yet."""
         within = self.options.within_seconds
         dialect, answers = detect_dialect(self._prometheus, at, within, self.options.match)
@@ -95,7 +95,7 @@ class MeshSource(PrometheusSource):
             match = self.options.match
             unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
             late = "" if failed or unread else find_late(self._prometheus, at, within, match)
-            return MeshPoll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
+            return Poll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
         self._detected_at = at
         self.switch(dialect)
         return super().poll(at)

@@ -2,19 +2,19 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, Signal
 from serve_app.collect.base import Poll, Role
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.cluster_state import ClusterState
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
 from serve_app.collect.prometheus.columns import ColumnCache, Columns
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, MeshRows, level_of, split_level
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import Column, DroppedSeries, Key
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 from serve_app.collect.prometheus.kubernetes import (
@@ -25,13 +25,13 @@ from serve_app.collect.prometheus.kubernetes import (
     OwnerLabels,
 )
 from serve_app.collect.prometheus.native import SUFFIX, native
-from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES, PodCoverage
+from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
 from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import LONGEST_SINCE, PODS, Queues, read_cancellations, signal_queries
 from serve_app.collect.prometheus.snapshot import assemble
-from serve_app.collect.prometheus.survey import Plan, Survey, Surveyor
+from serve_app.collect.prometheus.survey import Plan, Surveyor
 from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices
 
@@ -41,29 +41,6 @@ CHANGE_ROLES = {
 }  # for planned changes
 
 Queries = Mapping[Role, Query]
-
-
-@dataclass(frozen=True, slots=True)
-class MeshPoll(Poll):
-    """The result of polling one instant from a Prometheus, with what the doctor says about it.
-
-    Attributes:
-        answers: result of each query.
-        recorded: whether recording rules were read.
-        unmapped_queues: queues that belong to no service of the mesh.
-        survey: how the series arrive, and from where; None: unknown.
-        pods: which pods belong to which services; None: unknown.
-        dropped: series that name no service, by query.
-        folded: names in labels that are no services, with their kind: ``addresses``, ``hashes`` or ``pods``.
-    """
-
-    answers: Mapping[Role, QueryAnswer]
-    recorded: bool = False
-    unmapped_queues: tuple[str, ...] = ()
-    survey: Survey | None = None
-    pods: PodCoverage | None = None
-    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
-    folded: Mapping[str, str] = field(default_factory=dict)
 
 
 class PrometheusSource:
@@ -122,7 +99,7 @@ class PrometheusSource:
         self._begin_rows(keeps_names=is_same)
         self._surveyor.forget()
 
-    def poll(self, at: datetime) -> MeshPoll:
+    def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
         self._survey(self._surveyor.update, at)
         poll = self._poll(at)
@@ -157,7 +134,7 @@ class PrometheusSource:
             self._follow_plan()
         return changed
 
-    def _poll(self, at: datetime) -> MeshPoll:
+    def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self.options.within_seconds
         if len(self._columns) > MAX_LABEL_SETS:
             self._forget_labels()
@@ -167,7 +144,7 @@ class PrometheusSource:
         answers = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
         window, keep = self.plan.window_seconds, self.options.keep_seconds
         found, stale, masked = self._columns.poll(queries, answers, at, window, keep)
-        poll = MeshPoll(
+        poll = Poll(
             at,
             None,
             answers,
@@ -209,8 +186,9 @@ class PrometheusSource:
             unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
             why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
             why = "; ".join(filter(None, (why, unread)))
-        unusual = (one for one in remark(self._surveyor.survey, self.options) if not one.is_usual)
-        return "; ".join([why, *(str(one) for one in unusual if one.subject in ("scrapes", "lag", "match"))])
+        said = remark(self._surveyor.survey, self.options)
+        unusual = (one for one in said if one.outcome != "ok" and one.subject in ("scrapes", "lag", "match"))
+        return "; ".join([why, *map(str, unusual)])
 
     def _open(self, dialect: Dialect) -> None:
         """Prepare the queries of a dialect, for the histograms that the mesh has."""

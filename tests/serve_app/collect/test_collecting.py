@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.snapshot import MeshSnapshot, PlannedChange
-from serve_app.collect.base import Poll, Remark
+from serve_app.collect.base import Finding, Poll
 from serve_app.collect.kubernetes.watch import WatchState
 from serve_app.collect.loop import CollectorState, MeshCollector, PollSchedule, poll_phase
 from serve_app.collect.prometheus.client import QueryAnswer
@@ -340,7 +340,7 @@ def test_the_newest_instant_is_as_old_as_the_data(*, lag_ends: bool) -> None:
 
 
 def test_remarks_are_in_the_state_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    remark = Remark("clusters", "2 clusters in this Prometheus", "set match")
+    remark = Finding("clusters", "warning", "2 clusters in this Prometheus", "set match")
 
     class Remarking:
         def poll(self, at: datetime) -> Poll:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.clusters import Part, Split
 from serve_app.collect.prometheus.groups import Freshness, ScrapedPart
 from serve_app.collect.prometheus.pods import PodCoverage
@@ -15,7 +16,6 @@ from serve_app.collect.prometheus.query import Match, QueryOptions
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.arrival import arrival_findings
-from serve_app.doctor.finding import Finding
 from serve_app.settings import load
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)
