@@ -235,35 +235,6 @@ class Dialect:
         return (self.name, *(one.name for one in self.beside))
 
 
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """How a mesh is polled, by its settings.
-
-    Attributes:
-        interval_seconds: time between two snapshots.
-        window_seconds: rate window.
-        within_seconds: deadline for all queries of a snapshot together.
-        keep_seconds: how long the last values stand in for a failed query.
-        recorded_from_calls: number of recorded calls from which recording rules are read.
-        behind_seconds: age of the newest snapshot.
-        follows_scrapes: whether the window is longer where scrapes are too rare for it.
-        follows_lag: whether the newest snapshot is older where data arrive later.
-        match: matchers of the mesh's series.
-        cluster_label: label whose value is a part of each namespace; empty: none.
-    """
-
-    interval_seconds: float = 15.0
-    window_seconds: float = 60.0
-    within_seconds: float = 10.0
-    keep_seconds: float = 45.0  # three snapshots; after that, old values would hide a fault
-    recorded_from_calls: float = RECORDED_FROM_CALLS
-    behind_seconds: float = 15.0
-    follows_scrapes: bool = False
-    follows_lag: bool = False
-    match: Match = EVERYTHING
-    cluster_label: str = ""
-
-
 def by(labels: tuple[str, ...], *more: str) -> str:
     """The labels of a ``by`` clause, without constants."""
     names = (name for label in labels if not label.startswith("=") for name in label.removeprefix("?").split("|"))

@@ -7,24 +7,24 @@ from model.names import list_first
 from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, Split
 from serve_app.collect.prometheus.groups import ENOUGH_SCRAPES, SCRAPES_PER_WINDOW, Freshness, ScrapedPart
-from serve_app.collect.prometheus.query import QueryOptions
-from serve_app.collect.prometheus.survey import Survey, make_plan
+from serve_app.collect.prometheus.survey import Survey, is_set, make_plan
+from serve_app.settings import CollectorSettings
 
 MAX_NAMED = 5
 MESH, CONTAINERS = "the mesh", "containers"
 ALMOST_ALL = 0.95  # share of the services that counts as the whole mesh
 
 
-def remark(survey: Survey | None, options: QueryOptions) -> tuple[Finding, ...]:
+def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding, ...]:
     """What a survey found, usual or not; nothing without a survey."""
     if survey is None:
         return ()
-    plan, given = make_plan(options, survey), options.window_seconds
+    plan, given = make_plan(collector, survey), collector.window_seconds
     return (
         *_scrapes(survey.mesh, plan.window_seconds, given, MESH),
         *_scrapes(survey.containers, plan.container_window_seconds, given, CONTAINERS),
         *_newest(survey),
-        *_lag(survey, options),
+        *_lag(survey, collector),
         *_clusters(survey),
         _replicas(survey.replicas),
         *_unmatched(survey),
@@ -77,17 +77,17 @@ def _newest(survey: Survey) -> Iterator[Finding]:
         yield _usual("newest sample", "; ".join(ages))
 
 
-def _lag(survey: Survey, options: QueryOptions) -> Iterator[Finding]:
+def _lag(survey: Survey, collector: CollectorSettings) -> Iterator[Finding]:
     late = survey.mesh.late_seconds
     if not late:
         return
     share = "" if survey.mesh.late_share > ALMOST_ALL else f" of {survey.mesh.late_share:.0%} of the services"
     seen = f"data arrive late: the newest sample{share} is {late:.0f} s old"
-    needed = options.behind_seconds + survey.lag_seconds
+    needed = collector.behind_seconds + survey.lag_seconds
     setting = f"behind_seconds = {needed:.0f}"
     if not survey.lag_seconds:
         yield _unusual("lag", seen, "if this persists, check whether the targets are up, or raise behind_seconds")
-    elif options.follows_lag:
+    elif not is_set(collector, "behind_seconds"):
         yield _unusual("lag", f"{seen}, so the newest snapshot is {needed:.0f} s old", "alerts are delayed by as much")
     else:
         yield _unusual("lag", seen, f"set {setting}: newer snapshots are incomplete", setting)

@@ -20,13 +20,14 @@ from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     AUTOSCALERS,
+    CONTACT_LABELS,
     CONTROLLERS,
     OWNERS_OF_SERVICES,
     OwnerLabels,
 )
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
-from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
+from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Dialect, Query
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import LONGEST_SINCE, PODS, Queues, read_cancellations, signal_queries
@@ -34,6 +35,7 @@ from serve_app.collect.prometheus.snapshot import assemble
 from serve_app.collect.prometheus.survey import Plan, Surveyor
 from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.settings import CollectorSettings, MeshSettings
 
 MAX_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 CHANGE_ROLES = {
@@ -46,28 +48,26 @@ Queries = Mapping[Role, Query]
 class PrometheusSource:
     """Polls one mesh; not thread-safe.
 
-    If Prometheus evaluates the recording rules and they cover ``options.recorded_from_calls`` calls or more, the
-    recorded series are read instead of counters and buckets.
+    If Prometheus evaluates the recording rules and they cover :data:`RECORDED_FROM_CALLS` calls or more, the recorded
+    series are read instead of counters and buckets.
 
     Args:
         dialect: None: none is known yet; see :meth:`switch`.
-        owner_labels: name the owners of services; None: no owners are read.
     """
 
     def __init__(
         self,
         prometheus: Prometheus,
         dialect: Dialect | None,
-        options: QueryOptions | None = None,
-        queues: Queues | None = None,
+        mesh: MeshSettings,
+        collector: CollectorSettings,
         clock: Clock = time.time,
-        owner_labels: OwnerLabels | None = None,
     ) -> None:
-        self._prometheus = prometheus
-        self.options = options or QueryOptions()
-        self._about_cluster = _queries_of_cluster(queues or Queues(), owner_labels or OwnerLabels())
-        self._cluster = ClusterState(queues or Queues(), owner_labels or OwnerLabels())
-        self._surveyor = Surveyor(prometheus, self.options, clock)
+        self._prometheus, self._collector, self._cluster_label = prometheus, collector, mesh.cluster_label
+        queues, owner_labels = Queues(mesh.queues, mesh.queue_query), OwnerLabels(mesh.team_labels, CONTACT_LABELS)
+        self._about_cluster = _queries_of_cluster(queues, owner_labels)
+        self._cluster = ClusterState(queues, owner_labels)
+        self._surveyor = Surveyor(prometheus, mesh, collector, clock)
         self._seen = 0  # services of the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: RecordingRules | None = None
@@ -111,7 +111,7 @@ class PrometheusSource:
         poll = replace(
             poll,
             survey=self._surveyor.survey,
-            arrival=remark(self._surveyor.survey, self.options),
+            arrival=remark(self._surveyor.survey, self._collector),
             behind_seconds=self.plan.behind_seconds,
         )
         return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
@@ -135,15 +135,14 @@ class PrometheusSource:
         return changed
 
     def _poll(self, at: datetime) -> Poll:
-        until = time.monotonic() + self.options.within_seconds
+        until = time.monotonic() + self._collector.deadline_seconds
         if len(self._columns) > MAX_LABEL_SETS:
             self._forget_labels()
         self._read_rules = self._find_rules(at)
         queries, since = self._queries_to_read(), self._since(at)
         texts = {role: self._text(role, query, since) for role, query in queries.items()}
         answers = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
-        window, keep = self.plan.window_seconds, self.options.keep_seconds
-        found, stale, masked = self._columns.poll(queries, answers, at, window, keep)
+        found, stale, masked = self._columns.poll(queries, answers, at, self.plan.window_seconds)
         poll = Poll(
             at,
             None,
@@ -186,7 +185,7 @@ class PrometheusSource:
             unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
             why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
             why = "; ".join(filter(None, (why, unread)))
-        said = remark(self._surveyor.survey, self.options)
+        said = remark(self._surveyor.survey, self._collector)
         unusual = (one for one in said if one.outcome != "ok" and one.subject in ("scrapes", "lag", "match"))
         return "; ".join([why, *map(str, unusual)])
 
@@ -194,8 +193,8 @@ class PrometheusSource:
         """Prepare the queries of a dialect, for the histograms that the mesh has."""
         self._classic = dialect
         self.dialect = self._dialect = dialect = native(dialect) if self._is_native else dialect
-        if self.options.cluster_label:
-            self._dialect = name_clusters_of(dialect, self.options.cluster_label)
+        if self._cluster_label:
+            self._dialect = name_clusters_of(dialect, self._cluster_label)
         of_mesh = {"serves": self._dialect.serves, "relays": self._dialect.relays}
         self._queries = {
             **_queries_of_mesh(self._dialect),
@@ -208,7 +207,7 @@ class PrometheusSource:
         """Recording rules for the window in use."""
         self._rules = self._read_rules = None
         if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
-            self._rules = recording_rules(self._dialect, self.options.interval_seconds, self.plan.window_seconds)
+            self._rules = recording_rules(self._dialect, self._collector.interval_seconds, self.plan.window_seconds)
 
     def _follow_plan(self) -> None:
         """Poll other series, or with other windows."""
@@ -234,7 +233,7 @@ class PrometheusSource:
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
-        label = self.options.cluster_label
+        label = self._cluster_label
         places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
@@ -249,17 +248,17 @@ class PrometheusSource:
     def _since(self, at: datetime) -> float:
         """Seconds since the last successful query of events, so that each event is counted once."""
         passed = self._columns.seconds_since((KUBERNETES, PODS), at) or 0.0
-        return passed if 0 < passed <= LONGEST_SINCE else self.options.interval_seconds
+        return passed if 0 < passed <= LONGEST_SINCE else self._collector.interval_seconds
 
     def _find_rules(self, at: datetime) -> RecordingRules | None:
         """Recording rules that exist for a mesh large enough; if the query fails, as in the previous poll."""
         if self._rules is None:
             return None
         text = self._rules.calls.at(0, match=self.plan.match)
-        answer = self._prometheus.ask({"calls": text}, at, self.options.within_seconds)["calls"]
+        answer = self._prometheus.ask({"calls": text}, at, self._collector.deadline_seconds)["calls"]
         if answer.failed:
             return self._read_rules
-        return self._rules if (answer.samples.values >= self.options.recorded_from_calls).any() else None
+        return self._rules if (answer.samples.values >= RECORDED_FROM_CALLS).any() else None
 
     def _queries_to_read(self) -> Queries:
         """All queries; of recorded series if there are rules."""
@@ -277,9 +276,9 @@ class PrometheusSource:
             for (level, role), query in self._queries.items()
             if split_level(level)[0] == CALLS and role == "requests"
         }
-        before = at - timedelta(seconds=self.options.interval_seconds)
+        before = at - timedelta(seconds=self._collector.interval_seconds)
         texts = {role: query.at(KNOWN_SECONDS, match=self.plan.match) for role, query in queries.items()}
-        answers = self._prometheus.ask(texts, before, self.options.within_seconds)
+        answers = self._prometheus.ask(texts, before, self._collector.deadline_seconds)
         if any(answer.failed for answer in answers.values()):
             return KnownCalls()
         made = {role[0]: self._columns.read(role, queries[role], one.samples) for role, one in answers.items()}
@@ -329,9 +328,9 @@ class PrometheusSource:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
         texts = {role: self._text(role, query) for role, query in queries.items()}
-        before = at - timedelta(seconds=self.options.interval_seconds)
+        before = at - timedelta(seconds=self._collector.interval_seconds)
         known: dict[str, Column] = {}
-        for role, answer in self._prometheus.ask(texts, before, self.options.within_seconds).items():
+        for role, answer in self._prometheus.ask(texts, before, self._collector.deadline_seconds).items():
             if not answer.failed:
                 known |= self._columns.read(role, queries[role], answer.samples)
         self._cluster.begin(known, self.plan.container_window_seconds)

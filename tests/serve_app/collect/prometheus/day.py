@@ -27,9 +27,9 @@ from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import transition
 from serve_app.api.codec import encode_verdict
 from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.pipeline import Mesh, Options, advance
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus.cluster import CANARY, Cluster, workload_of
 from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
 
@@ -129,7 +129,8 @@ def simulate_day(
     simulator = _OperatedMesh(spec, faults, changes, snapshots)
     now: dict[float, MeshSnapshot] = {}
     prometheus = IstioMesh(now.get)
-    source = PrometheusSource(_Answering(prometheus), ISTIO, QueryOptions(interval_seconds=spec.interval_seconds))
+    collector = CollectorSettings(interval_seconds=spec.interval_seconds)
+    source = PrometheusSource(_Answering(prometheus), ISTIO, MeshSettings(prometheus="http://as-given"), collector)
     cluster = Cluster(empties)
     seen: deque[dict[str, tuple[int, int]]] = deque(maxlen=late + 1)
     checkpoint, mesh, options, mesh_alerts, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()

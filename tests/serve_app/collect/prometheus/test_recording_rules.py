@@ -13,7 +13,7 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.collect.base import Poll
-from serve_app.collect.prometheus import detect
+from serve_app.collect.prometheus import source
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
@@ -33,7 +33,7 @@ LARGE = CollectorSettings(deadline_seconds=60)
 
 @pytest.fixture(autouse=True)
 def _read_rules_from_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detect, "RECORDED_FROM_CALLS", 50)
+    monkeypatch.setattr(source, "RECORDED_FROM_CALLS", 50)
 
 
 @pytest.mark.parametrize(
