@@ -16,6 +16,7 @@ from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.groups import label_values
 from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
 from serve_app.collect.prometheus.native import SUFFIX
+from serve_app.collect.prometheus.pods import CPU, RESOURCES
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
@@ -24,6 +25,12 @@ from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
+_COSTS_OF_AMOUNTS = {  # of CPU and memory
+    "usage": "{} is not monitored; cAdvisor provides it",
+    "limits": "{} is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
+    "requests": "pods without {} limits are measured against their nodes; kube-state-metrics provides requests",
+    "allocatable": "{} of pods without limits and requests is unknown; kube-state-metrics provides it",
+}
 _COSTS: dict[str, dict[str, str]] = {  # by level and role
     SERVICES: {
         "requests": "without them there is no mesh",
@@ -44,17 +51,11 @@ _COSTS: dict[str, dict[str, str]] = {  # by level and role
         "p99": "rare slow calls are not visible",
     },
     KUBERNETES: {
-        "cpu_usage": "CPU is not monitored; cAdvisor provides it",
-        "cpu_limits": "CPU is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
-        "cpu_requests": "pods without CPU limits are measured against their nodes; kube-state-metrics provides "
-        "requests",
-        "cpu_allocatable": "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
-        "memory_usage": "memory is not monitored; cAdvisor provides it",
-        "memory_limits": "memory is measured against requests or nodes; kube-state-metrics provides limits, if pods "
-        "have any",
-        "memory_requests": "pods without memory limits are measured against their nodes; kube-state-metrics provides "
-        "requests",
-        "memory_allocatable": "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
+        **{
+            f"{resource}_{amount}": cost.format(resource.upper() if resource == CPU else resource)
+            for resource in RESOURCES
+            for amount, cost in _COSTS_OF_AMOUNTS.items()
+        },
         "owners": "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
         "parents": "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics "
         "provides them",
@@ -84,13 +85,11 @@ SIGNAL_COSTS = {
 }
 # Exporters that provide several queries. Without any of their series, each is one finding.
 CADVISOR, STATE_METRICS = "cAdvisor", "kube-state-metrics"
+_OF_CADVISOR = {f"{resource}_usage" for resource in RESOURCES}
 EXPORTERS: dict[str, frozenset[Role]] = {
-    CADVISOR: frozenset({(KUBERNETES, "cpu_usage"), (KUBERNETES, "memory_usage")}),
+    CADVISOR: frozenset((KUBERNETES, one) for one in _OF_CADVISOR),
     STATE_METRICS: frozenset(
-        role
-        for role in COSTS
-        if role[0] == KUBERNETES
-        and role[1] not in ("cpu_usage", "memory_usage", "serves", "relays", PODS, DISK, QUEUES)
+        (KUBERNETES, one) for one in _COSTS[KUBERNETES].keys() - _OF_CADVISOR - {"serves", "relays", PODS, DISK, QUEUES}
     ),
 }
 EXPORTER_COSTS = {
@@ -133,24 +132,21 @@ def check_telemetry(
     """Poll once, as the collector does; the settings have ``name`` and ``entry_points``."""
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at, entry_points)
-    source = MeshSource(mesh, collector)
-    try:
+    with closing(MeshSource(mesh, collector)) as source:
         poll = source.poll(at)
         if poll.behind_seconds > collector.behind_seconds:  # data arrive late, and the collector follows
             at -= timedelta(seconds=poll.behind_seconds - collector.behind_seconds)
             poll = source.poll(at)
         signals = _signal_sources(source, at)
         more = (*_gaps(source, at), *(() if poll.snapshot else _jobs(source, at)))
-    finally:
-        source.close()
     kinds = [name.removesuffix(SUFFIX) for name in source.dialect.names] if source.dialect else []
-    address = mesh.prometheus_url
+    address = "" if "?" in mesh.prometheus_url else mesh.prometheus_url  # its parameters may hold a secret
     findings = (
         *_connection(poll, mesh, kinds),
         *_findings(poll, signals),
         *more,
         *_snapshot(poll, kinds, mesh),
-        *arrival_findings(poll.arrival, poll.pods, name, "" if _has_secret(address) else address),
+        *arrival_findings(poll.arrival, poll.pods, name, address),
     )
     return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
 
@@ -167,11 +163,6 @@ def _check_other_source(
     found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls"
     finding = Finding(f"source {mesh.other_source}", "ok", found)
     return TelemetryReport((finding,), draw_picture(poll.snapshot, entry_points))
-
-
-def _has_secret(address: str) -> bool:
-    """Whether an address may hold a secret, in its parameters."""
-    return "?" in address
 
 
 def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
@@ -219,9 +210,9 @@ def _absent_exporters(poll: Poll, signals: frozenset[str]) -> list[str]:
 def _signal_sources(source: MeshSource, at: datetime) -> frozenset[str] | None:
     """The sources of signals that exist; None: unknown."""
     found = source.ask({name: Query(f"count({one})", ()) for name, one in SOURCES.items()}, at, beside=True)
-    return (
-        None if any(one.failed for one in found.values()) else frozenset(n for n, one in found.items() if one.samples)
-    )
+    if any(answer.failed for answer in found.values()):
+        return None
+    return frozenset(name for name, answer in found.items() if answer.samples)
 
 
 def _gaps(source: MeshSource, at: datetime) -> Iterator[Finding]:
@@ -257,11 +248,17 @@ def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:
 
 
 def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
-    if poll.snapshot is not None:
-        at = poll.at.isoformat(timespec="seconds")
-        yield Finding("snapshot", "ok", f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at}")
-        yield _teams(poll.snapshot, mesh)
-        yield from _rules(poll, kinds, mesh)
+    if (snapshot := poll.snapshot) is None:
+        return
+    at = poll.at.isoformat(timespec="seconds")
+    yield Finding("snapshot", "ok", f"{snapshot.num_nodes} services, {snapshot.num_edges} calls at {at}")
+    yield _teams(snapshot, mesh)
+    if poll.recorded:
+        yield Finding("recording rules", "ok", "read")
+    elif snapshot.num_edges >= RECORDED_FROM_CALLS and "generic" not in mesh.sources:
+        command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
+        remedy = f"load the output of `{command}` into this Prometheus: it cuts the work and the traffic to a third"
+        yield Finding("recording rules", "warning", f"missing or outdated, for {snapshot.num_edges} calls", remedy)
 
 
 def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
@@ -284,9 +281,8 @@ def _nameless_series(poll: Poll) -> Iterator[Finding]:
         example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
         missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
         found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
-        yield Finding(
-            " ".join(role), "warning", found, f"they are left out; the scrape configuration must add {missing}"
-        )
+        remedy = f"they are left out; the scrape configuration must add {missing}"
+        yield Finding(" ".join(role), "warning", found, remedy)
 
 
 def _find_folded_names(poll: Poll) -> Iterator[Finding]:
@@ -312,17 +308,6 @@ def _signals(poll: Poll, absent: Sequence[str], found: frozenset[str]) -> Iterat
     if poll.unmapped_queues:
         queues = f"{list_first(poll.unmapped_queues, QUEUES_SHOWN)}: no service of the mesh reads them"
         yield Finding("queues", "warning", queues, "set `queues` of the mesh to the service that reads each")
-
-
-def _rules(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
-    """Recording rules, for a mesh that is large enough."""
-    calls = poll.snapshot.num_edges if poll.snapshot else 0
-    if poll.recorded:
-        yield Finding("recording rules", "ok", "read")
-    elif calls >= RECORDED_FROM_CALLS and "generic" not in mesh.sources:
-        command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
-        remedy = f"load the output of `{command}` into this Prometheus: it cuts the work and the traffic to a third"
-        yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
 
 
 def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
