@@ -134,11 +134,6 @@ class LiveSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePlugin(Plugin[O]):
-    """A source that settings can choose: what a package provides as an entry point of ``tagae.sources``.
+    """A source that settings can choose: what a package provides as an entry point of ``tagae.sources``."""
 
-    Attributes:
-        open: opens the source of a mesh with its options. The settings of all collected meshes have the interval and
-            the deadline.
-    """
-
-    open: Callable[[O, CollectorSettings], LiveSource]
+    open: Callable[[O, CollectorSettings], LiveSource]  # of a mesh; all collected meshes have one interval and deadline

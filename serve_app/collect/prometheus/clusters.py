@@ -29,19 +29,12 @@ Choice = Literal["busiest", "apart", "connected", "named", "pair"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Series with one value of a label.
+    """Series with one value of a label."""
 
-    Attributes:
-        value: of the label; empty for series without it.
-        services: how many.
-        requests: 1/s.
-        newest: time of the newest sample, Unix; 0 if there is none.
-    """
-
-    value: str
-    services: int
-    requests: float
-    newest: float = 0.0
+    value: str  # empty for series without the label
+    services: int  # how many
+    requests: float  # 1/s
+    newest: float = 0.0  # Unix time of the newest sample; 0 if there is none
 
 
 @dataclass(frozen=True, slots=True)

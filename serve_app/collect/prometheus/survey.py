@@ -84,21 +84,13 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a mesh is polled: as the settings want it, and as its series need it.
+    """How a mesh is polled: as the settings want it, and as its series need it."""
 
-    Attributes:
-        match: matchers of the mesh's series.
-        others: matchers of the series of Kubernetes and of exporters.
-        window_seconds: rate window of the mesh.
-        container_window_seconds: rate window of containers, which have scrape jobs of their own.
-        behind_seconds: how old the newest snapshot should be because data arrive late; 0: as in the settings.
-    """
-
-    match: Match
-    others: Match
-    window_seconds: float
-    container_window_seconds: float
-    behind_seconds: float = 0.0
+    match: Match  # of the mesh's series
+    others: Match  # of the series of Kubernetes and of exporters
+    window_seconds: float  # of the mesh's rates
+    container_window_seconds: float  # of containers, which have scrape jobs of their own
+    behind_seconds: float = 0.0  # age of the newest snapshot because data arrive late; 0: as in the settings
 
 
 def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
