@@ -17,7 +17,6 @@ import numpy as np
 
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange, Fleet
-from lab.simulator.events.wiring import CANARY_SHARES, RETURN_TICKS, STAGE_TICKS
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import MeshRun, Simulator
 from model.checkpoint import SHIPPED, Checkpoint, load
@@ -30,12 +29,11 @@ from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer, Samp
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.settings import CollectorSettings, MeshSettings
-from tests.serve_app.collect.prometheus.cluster import CANARY, Cluster, workload_of
+from tests.serve_app.collect.prometheus.cluster import Cluster, workload_of
 from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
 
 CORDONED = 6  # snapshots for which a drained node takes no new pods
 NEAR = 16  # an alert this many snapshots after a nearby change counts as caused by it: twice a slow rollout
-CANARY_TAKES = STAGE_TICKS * len(CANARY_SHARES) + RETURN_TICKS
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,8 @@ class Day:
         return [one for one in self.opened if any(self._beside(one, at, change) for at, change in self.made)]
 
     def _beside(self, one: Opened, at: int, change: PlannedChange) -> bool:
-        lasts = NEAR + (CANARY_TAKES if change.kind == "canary" else 0)
-        near = {change.service, f"{change.service}{CANARY}", *self.neighbours.get(change.service, ())}
-        return at <= one.index <= at + lasts and not near.isdisjoint(one.services)
+        near = {change.service, *self.neighbours.get(change.service, ())}
+        return at <= one.index <= at + NEAR and not near.isdisjoint(one.services)
 
 
 class _OperatedMesh(Simulator):
