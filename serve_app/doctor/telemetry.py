@@ -16,7 +16,7 @@ from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.groups import label_values
 from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
 from serve_app.collect.prometheus.native import SUFFIX
-from serve_app.collect.prometheus.pods import CPU, RESOURCES
+from serve_app.collect.prometheus.pods import RESOURCES
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
@@ -25,12 +25,6 @@ from serve_app.doctor.arrival import arrival_findings
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
-_COSTS_OF_AMOUNTS = {  # of CPU and memory
-    "usage": "{} is not monitored; cAdvisor provides it",
-    "limits": "{} is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
-    "requests": "pods without {} limits are measured against their nodes; kube-state-metrics provides requests",
-    "allocatable": "{} of pods without limits and requests is unknown; kube-state-metrics provides it",
-}
 _COSTS: dict[str, dict[str, str]] = {  # by level and role
     SERVICES: {
         "requests": "without them there is no mesh",
@@ -51,11 +45,17 @@ _COSTS: dict[str, dict[str, str]] = {  # by level and role
         "p99": "rare slow calls are not visible",
     },
     KUBERNETES: {
-        **{
-            f"{resource}_{amount}": cost.format(resource.upper() if resource == CPU else resource)
-            for resource in RESOURCES
-            for amount, cost in _COSTS_OF_AMOUNTS.items()
-        },
+        "cpu_usage": "CPU is not monitored; cAdvisor provides it",
+        "cpu_limits": "CPU is measured against requests or nodes; kube-state-metrics provides limits, if pods have any",
+        "cpu_requests": "pods without CPU limits are measured against their nodes; kube-state-metrics provides "
+        "requests",
+        "cpu_allocatable": "CPU of pods without limits and requests is unknown; kube-state-metrics provides it",
+        "memory_usage": "memory is not monitored; cAdvisor provides it",
+        "memory_limits": "memory is measured against requests or nodes; kube-state-metrics provides limits, if pods "
+        "have any",
+        "memory_requests": "pods without memory limits are measured against their nodes; kube-state-metrics provides "
+        "requests",
+        "memory_allocatable": "memory of pods without limits and requests is unknown; kube-state-metrics provides it",
         "owners": "CPU, memory and signals of pods are not monitored; kube_pod_owner of kube-state-metrics provides it",
         "parents": "workloads of pods are guessed from the names of replica sets and jobs; kube-state-metrics "
         "provides them",

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from serve_app.collect.base import Role
 from serve_app.collect.prometheus.client import QueryAnswer, Samples
-from serve_app.collect.prometheus.combine import ENDS, KUBERNETES, split_level
+from serve_app.collect.prometheus.combine import ENDS, KUBERNETES, Levels, split_level
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
@@ -23,7 +23,6 @@ from serve_app.settings.roles import SHARES
 
 KEEP_SECONDS = 45.0  # three snapshots, for which the last values stand in; after that, they would hide a fault
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
-Columns = Mapping[str, Mapping[str, Column]]  # by level and role
 
 
 class ColumnCache:
@@ -47,7 +46,7 @@ class ColumnCache:
         answers: Mapping[Role, QueryAnswer],
         at: datetime,
         window_seconds: float,
-    ) -> tuple[Columns, dict[Role, float], tuple[Role, ...]]:
+    ) -> tuple[Levels, dict[Role, float], tuple[Role, ...]]:
         """Columns of all answers; for failed queries the last ones while they are not older than :data:`KEEP_SECONDS`.
 
         Returns:

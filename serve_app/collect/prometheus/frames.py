@@ -16,6 +16,7 @@ from serve_app.collect.service_labels import ServiceLabels
 
 Key = tuple[str, ...]
 Column = dict[Key, float]  # values of one query; not a number: a series without a usable value
+Columns = Mapping[str, Column]  # by role
 BUCKET = "le"
 OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names

@@ -9,7 +9,7 @@ Rules and the collector's queries are built from the same dialect, so they count
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from model.names import original_name
@@ -75,9 +75,7 @@ def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
             else f"sum_over_time({BAD}{which}[{window}]) / (sum_over_time({REQUESTS}{which}[{window}]) > 0)"
         )
         lines += rule_lines(f"record: {name}", ratio, labels=labels)
-    for burn in BURNS:
-        lines += _alert(*burn, objective, which, labels)
-    return lines + _unknown(which, labels)
+    return [*lines, *_alerts(objective, which, labels), *_unknown(which, labels)]
 
 
 def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> str:
@@ -136,22 +134,20 @@ def _spellings(bound: float) -> str:
     return f"{bound:g}".replace(".", "[.]").replace("+", "[+]") + "(?:[.]0+)?"
 
 
-def _alert(
-    rate: float, long: str, short: str, severity: str, objective: Objective, which: str, labels: dict[str, str]
-) -> list[str]:
-    allowed = f"{rate:g} * {1 - objective.target:.6g}"
-    expr = f"{_RATIOS[long]}{which} > {allowed}\nand {_RATIOS[short]}{which} > {allowed}"
-    text = (
-        f"{labels['service']} uses the {objective.days:g}-day error budget of its {objective.kind} "
-        f"({100 * objective.target:.6g}%) {rate:g} times faster than allowed"
-    )
-    more = f"In the last {long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
-    return rule_lines(
-        "alert: TagaeErrorBudgetBurn",
-        expr,
-        labels={**labels, "severity": severity, "window": long},
-        annotations={"summary": text, "description": more},
-    )
+def _alerts(objective: Objective, which: str, labels: dict[str, str]) -> Iterator[str]:
+    for rate, long, short, severity in BURNS:
+        allowed = f"{rate:g} * {1 - objective.target:.6g}"
+        text = (
+            f"{labels['service']} uses the {objective.days:g}-day error budget of its {objective.kind} "
+            f"({100 * objective.target:.6g}%) {rate:g} times faster than allowed"
+        )
+        more = f"In the last {long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
+        yield from rule_lines(
+            "alert: TagaeErrorBudgetBurn",
+            f"{_RATIOS[long]}{which} > {allowed}\nand {_RATIOS[short]}{which} > {allowed}",
+            labels={**labels, "severity": severity, "window": long},
+            annotations={"summary": text, "description": more},
+        )
 
 
 def _unknown(which: str, labels: dict[str, str]) -> list[str]:

@@ -155,17 +155,6 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Reporters:
-    """Which proxies report requests, the preferred one first. Several may report the same request: ``reporters.py``.
-
-    Their queries have the label ``reporter`` behind the names.
-    """
-
-    services: tuple[str, ...]
-    calls: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Gap:
     """Telemetry that a dialect cannot use because a system is not configured for it.
 
@@ -201,7 +190,8 @@ class Dialect:
         relays: callers that may pass on the requests of others: to a service that is not measured itself, and that
             others call. Those requests count once. None if there are no such proxies.
         names_workloads: whether services are named by their workload too, and need the names that ``serves`` gives.
-        reporters: None if each request is reported once.
+        reporters: which proxies report the requests of services, and which the requests of calls, the preferred one
+            first. The queries have the label ``reporter`` behind the names. Empty if each request is reported once.
         in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
             are unknown while long requests end.
         front_door: an ingress controller, which measures its own requests and its calls. Beside another dialect its
@@ -221,7 +211,7 @@ class Dialect:
     callers: Query | None = None
     relays: Query | None = None
     names_workloads: bool = False
-    reporters: Reporters | None = None
+    reporters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     in_flight_of_durations: bool = False
     front_door: bool = False
     default_namespace: str = ""

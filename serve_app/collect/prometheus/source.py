@@ -11,8 +11,8 @@ from serve_app.collect.base import Poll, Role
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.cluster_state import ClusterState
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
-from serve_app.collect.prometheus.columns import ColumnCache, Columns
-from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, MeshRows, level_of, split_level
+from serve_app.collect.prometheus.columns import ColumnCache
+from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, Levels, MeshRows, level_of, split_level
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.groups import Clock
@@ -175,7 +175,7 @@ class PrometheusSource:
             pods=self._cluster.coverage,
         )
 
-    def _explain_empty(self, error: InvalidSnapshot, found: Columns, at: datetime, until: float) -> str:
+    def _explain_empty(self, error: InvalidSnapshot, found: Levels, at: datetime, until: float) -> str:
         """Why a snapshot has no services."""
         why = str(error)
         if not any(found[level]["requests"] for level in (SERVICES, CALLS)):
@@ -267,7 +267,7 @@ class PrometheusSource:
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
         return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
-    def _calls_before(self, found: Columns, at: datetime) -> KnownCalls:
+    def _calls_before(self, found: Levels, at: datetime) -> KnownCalls:
         """The calls that were made before the first poll."""
         if self._read_rules is not None:  # whose window is fixed
             return KnownCalls()
@@ -285,7 +285,7 @@ class PrometheusSource:
         calls = self._rows.read({**found, **made})[1]
         return KnownCalls().see_calls(calls["requests"], before.timestamp())
 
-    def _assemble(self, found: Columns, at: datetime) -> MeshSnapshot:
+    def _assemble(self, found: Levels, at: datetime) -> MeshSnapshot:
         known, rows = found[KUBERNETES], self._rows
         services, calls = rows.read(found)
         calls = rows.list_known(services, calls, known.get("relays", {}), at.timestamp())
@@ -310,7 +310,7 @@ class PrometheusSource:
         self._cluster.workloads = cluster.workloads  # only now: changes are reported once, and only with a snapshot
         return snapshot
 
-    def _learn_names(self, found: Columns, at: datetime, until: float) -> None:
+    def _learn_names(self, found: Levels, at: datetime, until: float) -> None:
         """Learn which caller belongs to which service. Workloads of callers are asked for when new callers appear."""
         names, query = self._rows.names, self._dialect.callers
         if (serves := found[KUBERNETES].get("serves")) is not None:

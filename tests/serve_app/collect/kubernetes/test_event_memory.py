@@ -124,10 +124,10 @@ def an_incident(minutes: float, *services: str) -> Incident:
 
 
 def test_events_are_attached_to_incidents_of_their_services_and_nothing_else_changes() -> None:
-    told = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
+    seen = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
     before = a_verdict(an_incident(5, "shop/cart", "shop/web"), an_incident(5, "shop/search"))
-    after = add_context(before, [], told)
-    assert [one.events for one in after.incidents] == [tuple(told[:2]), ()]
+    after = add_context(before, [], seen)
+    assert [one.events for one in after.incidents] == [tuple(seen[:2]), ()]
     assert add_context(before, []) == before
     assert after.incidents[0].changes == ()
     early = an_event("shop/cart", 5 + BEFORE.total_seconds() / 60 - 0.1)
