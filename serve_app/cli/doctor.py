@@ -19,7 +19,7 @@ from serve_app.cli.console import spinner
 from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
 
 if TYPE_CHECKING:
-    from serve_app.doctor.finding import Finding
+    from serve_app.collect.base import Finding
     from serve_app.doctor.picture import MeshPicture
     from serve_app.doctor.telemetry import TelemetryReport
 

@@ -145,7 +145,7 @@ def _past_period(
 
     name, selected = select_mesh(settings, prometheus, mesh)
     step = max(period.step_seconds, settings.collector.interval_seconds)
-    return name, PastPeriod(open_past(selected, settings.collector, step), period.begin, period.end, step)
+    return name, PastPeriod(open_past(selected, settings.collector, step).read, period.begin, period.end, step)
 
 
 def _write_verdicts(verdicts: "Iterable[VerdictDocument]", lines: TextIO, sources: "Sequence[Source]") -> None:

@@ -1,55 +1,42 @@
 """The interfaces of sources of snapshots, and what the collector knows of a poll."""
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from model.snapshot import MeshSnapshot
 from serve_app.plugins import O, Plugin
 from serve_app.settings import CollectorSettings
 
+if TYPE_CHECKING:  # sources of other packages need none of these
+    from serve_app.collect.prometheus.client import QueryAnswer
+    from serve_app.collect.prometheus.frames import DroppedSeries
+    from serve_app.collect.prometheus.pods import PodCoverage
+    from serve_app.collect.prometheus.survey import Survey
+
 Role = tuple[str, str]  # of a query, or of another request of a source: what it is about, and what it asks for
 
 
-class PolledAnswer(Protocol):
-    """The result of one request."""
-
-    @property
-    def failed(self) -> str:
-        """The cause of its failure in one word; empty if it succeeded."""
-
-    @property
-    def detail(self) -> str:
-        """A description of the failure."""
-
-    @property
-    def seconds(self) -> float:
-        """Time until the result was complete."""
-
-    @property
-    def samples(self) -> Sized:
-        """What was received."""
+Outcome = Literal["ok", "warning", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """A sentence about the series of a mesh.
+class Finding:
+    """What was found in a mesh or an installation, as the doctor, the log and the page show it.
 
     Attributes:
-        subject: what it is about: ``scrapes``, ``newest sample``, ``lag``, ``clusters``, ``replicas``, ``jobs`` or
-            ``match``.
-        found: what was found.
-        remedy: what it costs and what to do; empty if nothing needs to be done.
-        setting: the line of `tagae.toml` that fixes it; empty if no setting does.
-        is_usual: whether nothing is wrong.
+        subject: what was checked.
+        outcome: a ``problem`` keeps the service from working as configured, a ``warning`` does not.
+        remedy: what it costs and what to do; empty if all is well.
+        toml: the lines of `tagae.toml` that fix it; empty if no setting does.
     """
 
     subject: str
+    outcome: Outcome
     found: str
     remedy: str = ""
-    setting: str = ""
-    is_usual: bool = False
+    toml: str = ""
 
     def __str__(self) -> str:
         return f"{self.found}; {self.remedy}" if self.remedy else self.found
@@ -60,35 +47,46 @@ class Poll:
     """The result of polling one instant.
 
     Attributes:
-        at: the instant.
         snapshot: None if services or calls are unknown and no recent values can stand in.
-        answers: result of each request.
-        stale_seconds: age of the values that stand in for a failed request.
-        masked: failed requests without recent values; their metrics are not observed in the snapshot.
+        answers: result of each query.
+        stale_seconds: age of the values that stand in for a failed query.
+        masked: failed queries without recent values; their metrics are not observed in the snapshot.
         why: why there is no snapshot; beside a snapshot, the remarks.
         ignored_annotations: descriptions of invalid annotations.
+        unmapped_queues: queues that belong to no service of the mesh.
+        recorded: whether recording rules were read.
         arrival: how the series arrive and where they come from.
         behind_seconds: how old the newest snapshot should be, because data arrive late; 0: as in the settings.
+        survey: what ``arrival`` says in words; None: unknown.
+        pods: which pods belong to which services; None: unknown.
+        dropped: series that name no service, by query.
+        folded: names in labels that are no services, with their kind: ``addresses``, ``hashes`` or ``pods``.
     """
 
     at: datetime
     snapshot: MeshSnapshot | None
-    answers: Mapping[Role, PolledAnswer]
+    answers: Mapping[Role, "QueryAnswer"]
     stale_seconds: Mapping[Role, float] = field(default_factory=dict)
     masked: tuple[Role, ...] = ()
     why: str = ""
     ignored_annotations: tuple[str, ...] = ()
-    arrival: tuple[Remark, ...] = ()
+    unmapped_queues: tuple[str, ...] = ()
+    recorded: bool = False
+    arrival: tuple[Finding, ...] = ()
     behind_seconds: float = 0.0
+    survey: "Survey | None" = None
+    pods: "PodCoverage | None" = None
+    dropped: Mapping[Role, "DroppedSeries"] = field(default_factory=dict)
+    folded: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def remarks(self) -> tuple[Remark, ...]:
-        """What is unusual about the series, for people."""
-        return tuple(one for one in self.arrival if not one.is_usual)
+    def remarks(self) -> tuple[Finding, ...]:
+        """What is unusual about the series."""
+        return tuple(one for one in self.arrival if one.outcome != "ok")
 
     @property
-    def failed(self) -> dict[Role, PolledAnswer]:
-        """The requests that failed."""
+    def failed(self) -> dict[Role, "QueryAnswer"]:
+        """The queries that failed."""
         return {role: answer for role, answer in self.answers.items() if answer.failed}
 
 
@@ -136,11 +134,6 @@ class LiveSource(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePlugin(Plugin[O]):
-    """A source that settings can choose: what a package provides as an entry point of ``tagae.sources``.
+    """A source that settings can choose: what a package provides as an entry point of ``tagae.sources``."""
 
-    Attributes:
-        open: opens the source of a mesh with its options. The settings of all collected meshes have the interval and
-            the deadline.
-    """
-
-    open: Callable[[O, CollectorSettings], LiveSource]
+    open: Callable[[O, CollectorSettings], LiveSource]  # of a mesh; all collected meshes have one interval and deadline

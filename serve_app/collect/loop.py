@@ -45,19 +45,12 @@ ReadPast = Callable[[], Awaitable[float | None]]  # returns Unix time of the new
 
 @dataclass(frozen=True, slots=True)
 class PollSchedule:
-    """When to poll a mesh.
-
-    Attributes:
-        interval_seconds: time between two instants.
-        behind_seconds: how far in the past the newest instant to poll is, so that all targets have been scraped.
-        catch_up: how many missed instants are polled at most; older ones are given up.
-        phase_seconds: offset of the instants from multiples of the interval, so that not all meshes poll at once.
-    """
+    """When to poll a mesh."""
 
     interval_seconds: float = 15.0
-    behind_seconds: float = 15.0
-    catch_up: int = 20
-    phase_seconds: float = 0.0
+    behind_seconds: float = 15.0  # of the newest instant, so that all targets have been scraped
+    catch_up: int = 20  # missed instants; older ones are given up
+    phase_seconds: float = 0.0  # of the instants, so that not all meshes poll at once
 
     def newest(self, now: float) -> float:
         """The newest instant that can be polled, Unix time."""
@@ -75,20 +68,12 @@ class PollSchedule:
         return self.newest(now) + self.interval_seconds + self.behind_seconds - now
 
 
-def poll_phase(mesh: str, interval_seconds: float) -> float:
-    """Offset of a mesh's instants within the interval, s. It depends on the name only and differs between meshes."""
-    digest = hashlib.blake2b(mesh.encode(), digest_size=4).digest()
-    return int.from_bytes(digest) / 2**32 * interval_seconds
-
-
 def poll_schedule(mesh: str, collector: CollectorSettings) -> PollSchedule:
-    """The schedule of a mesh, with its own offset within the interval."""
-    return PollSchedule(
-        collector.interval_seconds,
-        collector.behind_seconds,
-        collector.catch_up_snapshots,
-        poll_phase(mesh, collector.interval_seconds),
-    )
+    """The schedule of a mesh, with an offset within the interval that depends on its name only."""
+    digest = hashlib.blake2b(mesh.encode(), digest_size=4).digest()
+    interval = collector.interval_seconds
+    phase = int.from_bytes(digest) / 2**32 * interval
+    return PollSchedule(interval, collector.behind_seconds, collector.catch_up_snapshots, phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +91,7 @@ class CollectorState:
         incomplete: what Prometheus says about missing parts of its newest answers, which count as failed; empty if they
             are complete.
         seconds: duration of the slowest query of the newest poll.
-        problem: what went wrong in the newest poll or push; empty if nothing did.
+        problem: what went wrong in the newest poll or push.
         events: of Kubernetes; None if they are not watched.
         replayed: how much of the mesh's past has been read, from 0 to 1; None while that is not done.
     """
@@ -147,12 +132,13 @@ class CollectorState:
         for answer in poll.failed.values():
             failures[answer.failed] = failures.get(answer.failed, 0) + 1
         snapshot = poll.snapshot
+        incomplete = dict.fromkeys(one.detail for one in poll.failed.values() if one.failed == "incomplete")
         return replace(
             self,
             failures=failures,
             stale_seconds=max(poll.stale_seconds.values(), default=0.0),
             masked=tuple("/".join(role) for role in poll.masked),
-            incomplete=_missing_parts(poll),
+            incomplete="; ".join(incomplete)[:MAX_DETAIL],
             ignored_annotations=poll.ignored_annotations if snapshot else self.ignored_annotations,
             services=snapshot.num_nodes if snapshot else self.services,
             calls=snapshot.num_edges if snapshot else self.calls,
@@ -160,12 +146,6 @@ class CollectorState:
             problem="" if snapshot else poll.why,
             remarks=tuple(map(str, poll.remarks)),
         )
-
-
-def _missing_parts(poll: Poll) -> str:
-    """What a source says about missing parts of its answers; empty if they are complete."""
-    said = dict.fromkeys(one.detail for one in poll.failed.values() if one.failed == "incomplete")
-    return "; ".join(said)[:MAX_DETAIL]
 
 
 class MeshCollector:
@@ -254,9 +234,7 @@ class MeshCollector:
         return is_later
 
     async def _push_snapshot(self, snapshot: MeshSnapshot, at: float) -> bool:
-        self._pending = (
-            snapshot  # each planned change is reported in one snapshot only, so keep it until it is accepted
-        )
+        self._pending = snapshot  # its planned changes are in no other snapshot
         if not self._is_owner():  # the poll took so long
             return False
         try:

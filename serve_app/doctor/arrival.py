@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from model.names import list_first
-from serve_app.collect.base import Remark
+from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.pods import PodCoverage
-from serve_app.doctor.finding import Finding, Outcome
 from serve_app.settings import CollectorSettings
 from serve_app.settings.toml import table_header
 
@@ -14,13 +14,12 @@ MAX_NAMED = 5
 
 
 def arrival_findings(
-    remarks: Sequence[Remark], pods: PodCoverage | None, mesh: str, address: str = ""
+    remarks: Sequence[Finding], pods: PodCoverage | None, mesh: str, address: str = ""
 ) -> Iterator[Finding]:
     """Yield what a survey of the series found; ``mesh`` and the ``address`` of its Prometheus are for the lines of
     `tagae.toml`."""
     for one in remarks:
-        outcome: Outcome = "ok" if one.is_usual else "warning"
-        yield Finding(one.subject, outcome, one.found, one.remedy, _toml(one.setting, mesh, address))
+        yield replace(one, toml=_toml(one.toml, mesh, address))
     if pods is not None and pods.pods:
         yield from _pods(pods)
 

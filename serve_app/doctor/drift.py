@@ -6,7 +6,7 @@ from model.drift.measures import Reference
 from model.names import list_first
 from serve_app.api.client import Client
 from serve_app.api.schemas.drift import DataQualityDocument, DriftDocument
-from serve_app.doctor.finding import Finding
+from serve_app.collect.base import Finding
 
 MAX_NAMED = 5
 

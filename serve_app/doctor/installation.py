@@ -18,9 +18,8 @@ from kernels import backend, backend_reason, gpu, gpu_files
 from model.checkpoint import SHIPPED, load
 from model.errors import IncompatibleWeights
 from serve_app.access import is_loopback
-from serve_app.doctor.finding import Finding, Outcome
-from serve_app.doctor.provider import check_provider
-from serve_app.doctor.receivers import check_receivers
+from serve_app.collect.base import Finding, Outcome
+from serve_app.doctor.connections import check_provider, check_receivers, check_traces
 from serve_app.errors import BadSettings
 from serve_app.plugins import STORES
 from serve_app.settings import Settings, sources
@@ -65,7 +64,7 @@ def check_installation(config: Path | None = None, overrides: Mapping[str, Any] 
         _device,
         _machine,
         _store,
-        _traces,
+        check_traces,
         check_receivers,
         _port,
         _login,
@@ -192,13 +191,6 @@ def _state(path: Path) -> Finding:
     except sqlite3.Error as error:
         return Finding("state", "warning", f"{path}: {error}", "the service will move it away and start with a new one")
     return Finding("state", "ok", f"{meshes} mesh{'' if meshes == 1 else 'es'}, {path.stat().st_size / 2**20:,.1f} MiB")
-
-
-def _traces(settings: Settings) -> Iterator[Finding]:
-    if settings.traces.endpoint:
-        from serve_app.doctor.traces import check_trace_collector
-
-        yield check_trace_collector(settings.traces)
 
 
 def _port(settings: Settings) -> Iterator[Finding]:

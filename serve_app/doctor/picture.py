@@ -6,13 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.names import list_first
-from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, NodeMetric
+from model.snapshot import BoolArray, EdgeMetric, FloatArray, MeshSnapshot, NodeMetric
 from model.state.traffic import find_entry_points
 
 BUSIEST = 5  # services that are shown
 NAMED = 3  # services that a line about several of them names
 RATE, P50, P99 = NodeMetric.REQUEST_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY
-OF_CALLS = (EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY)
 COUNTED_TWICE = 1.5  # times the requests that a service got, above which its callers must be wrong
 UNKNOWN_CALLERS = 0.5  # share of a called service's requests above which callers are missing
 
@@ -27,19 +26,13 @@ class BusyService:
 
 @dataclass(frozen=True, slots=True)
 class MeshPicture:
-    """A picture in which readers should recognise their own mesh.
-
-    Attributes:
-        entry_points: services that get requests from outside, the busiest first.
-        busiest: the busiest services whose rate is known.
-        odd: what looks wrong, a sentence each.
-    """
+    """A picture in which readers should recognise their own mesh."""
 
     services: int
     calls: int
-    entry_points: tuple[str, ...]
-    busiest: tuple[BusyService, ...]
-    odd: tuple[str, ...]
+    entry_points: tuple[str, ...]  # services that get requests from outside, the busiest first
+    busiest: tuple[BusyService, ...]  # those whose rate is known
+    odd: tuple[str, ...]  # what looks wrong, a sentence each
 
 
 def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> MeshPicture:
@@ -56,10 +49,7 @@ def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> 
         calls=snapshot.num_edges,
         entry_points=tuple(ids[i] for i in order.tolist() if is_entry[i]),
         busiest=tuple(BusyService(ids[i], float(rate[i])) for i in order[is_known[order]][:BUSIEST].tolist()),
-        odd=(
-            *_no_entry_points(snapshot, named),
-            *(text for check in _CHECKS for text in check(snapshot)),
-        ),
+        odd=(*_no_entry_points(snapshot, named), *(text for check in _CHECKS for text in check(snapshot))),
     )
 
 
@@ -71,11 +61,12 @@ def _no_entry_points(snapshot: MeshSnapshot, named: BoolArray) -> Iterator[str]:
     if not named.any() and roots.any():
         roots[np.argmax(np.where(roots, snapshot.node_features[:, RATE], -1))] = False
     if roots.any():
-        if roots.sum() == 1:
-            cause = "it may be an entry point too, or its callers are not scraped or have other names"
-        else:
-            cause = "they may be entry points too, or their callers are not scraped or have other names"
-        yield f"{_list(snapshot, roots)} {_verb(roots, 'has', 'have')} no callers: {cause}"
+        cause = _verb(
+            roots,
+            "has no callers: it may be an entry point too, or its callers",
+            "have no callers: they may be entry points too, or their callers",
+        )
+        yield f"{_list(snapshot, roots)} {cause} are not scraped or have other names"
 
 
 def _alone(snapshot: MeshSnapshot) -> Iterator[str]:
@@ -104,19 +95,20 @@ def _without_requests(snapshot: MeshSnapshot) -> Iterator[str]:
 
 def _quantiles_crossed(snapshot: MeshSnapshot) -> Iterator[str]:
     """A p99 below the p50."""
-    known = snapshot.node_observed[:, [P50, P99]].all(axis=1)
-    crossed = known & (snapshot.node_features[:, P99] < snapshot.node_features[:, P50] * (1 - 1e-6))
+    crossed = _is_crossed(snapshot.node_observed, snapshot.node_features, P50, P99)
     if crossed.any():
         yield f"p99 is below p50 for {_list(snapshot, crossed)}: check the queries of latencies"
-    p50, p99 = OF_CALLS
-    known = snapshot.edge_observed[:, OF_CALLS].all(axis=1)
-    calls = known & (snapshot.edge_features[:, p99] < snapshot.edge_features[:, p50] * (1 - 1e-6))
+    calls = _is_crossed(snapshot.edge_observed, snapshot.edge_features, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY)
     if calls.any():
         a, b = snapshot.edge_index[:, int(np.flatnonzero(calls)[0])]
         yield (
             f"p99 is below p50 for {int(calls.sum())} of {snapshot.num_edges} calls, for example "
             f"{snapshot.node_ids[a]} → {snapshot.node_ids[b]}: check the queries of latencies"
         )
+
+
+def _is_crossed(observed: BoolArray, values: FloatArray, p50: int, p99: int) -> BoolArray:
+    return observed[:, [p50, p99]].all(axis=1) & (values[:, p99] < values[:, p50] * (1 - 1e-6))
 
 
 def _slow(snapshot: MeshSnapshot) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from serve_app.doctor.finding import Finding
+from serve_app.collect.base import Finding
 from serve_app.errors import ServeError
 from serve_app.settings import StoreSettings
 from serve_app.stores.redis_server import RedisServer

@@ -9,20 +9,19 @@ from datetime import datetime, timedelta
 from model.incidents.owners import Owners
 from model.names import list_first
 from model.snapshot import MeshSnapshot
-from serve_app.collect.base import Role
+from serve_app.collect.base import Finding, Outcome, Poll, Role
 from serve_app.collect.opening import open_source
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, split_level
 from serve_app.collect.prometheus.detect import DETECTION, MeshSource
 from serve_app.collect.prometheus.groups import label_values
 from serve_app.collect.prometheus.kubernetes import OWNERS_OF_SERVICES
 from serve_app.collect.prometheus.native import SUFFIX
+from serve_app.collect.prometheus.pods import RESOURCES
 from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Query
 from serve_app.collect.prometheus.replies import is_hint
 from serve_app.collect.prometheus.signals import DISK, PENDING, PODS, QUEUES, RESTARTS, SOURCES, THROTTLING
-from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.collect.service_labels import OUTSIDE, POD_NAMES
 from serve_app.doctor.arrival import arrival_findings
-from serve_app.doctor.finding import Finding, Outcome
 from serve_app.doctor.picture import MeshPicture, draw_picture
 from serve_app.settings import CollectorSettings, MeshSettings
 
@@ -86,13 +85,11 @@ SIGNAL_COSTS = {
 }
 # Exporters that provide several queries. Without any of their series, each is one finding.
 CADVISOR, STATE_METRICS = "cAdvisor", "kube-state-metrics"
+_OF_CADVISOR = {f"{resource}_usage" for resource in RESOURCES}
 EXPORTERS: dict[str, frozenset[Role]] = {
-    CADVISOR: frozenset({(KUBERNETES, "cpu_usage"), (KUBERNETES, "memory_usage")}),
+    CADVISOR: frozenset((KUBERNETES, one) for one in _OF_CADVISOR),
     STATE_METRICS: frozenset(
-        role
-        for role in COSTS
-        if role[0] == KUBERNETES
-        and role[1] not in ("cpu_usage", "memory_usage", "serves", "relays", PODS, DISK, QUEUES)
+        (KUBERNETES, one) for one in _COSTS[KUBERNETES].keys() - _OF_CADVISOR - {"serves", "relays", PODS, DISK, QUEUES}
     ),
 }
 EXPORTER_COSTS = {
@@ -135,24 +132,21 @@ def check_telemetry(
     """Poll once, as the collector does; the settings have ``name`` and ``entry_points``."""
     if mesh.other_source is not None:
         return _check_other_source(mesh, collector, at, entry_points)
-    source = MeshSource(mesh, collector)
-    try:
+    with closing(MeshSource(mesh, collector)) as source:
         poll = source.poll(at)
         if poll.behind_seconds > collector.behind_seconds:  # data arrive late, and the collector follows
             at -= timedelta(seconds=poll.behind_seconds - collector.behind_seconds)
             poll = source.poll(at)
         signals = _signal_sources(source, at)
         more = (*_gaps(source, at), *(() if poll.snapshot else _jobs(source, at)))
-    finally:
-        source.close()
     kinds = [name.removesuffix(SUFFIX) for name in source.dialect.names] if source.dialect else []
-    address = mesh.prometheus_url
+    address = "" if "?" in mesh.prometheus_url else mesh.prometheus_url  # its parameters may hold a secret
     findings = (
         *_connection(poll, mesh, kinds),
         *_findings(poll, signals),
         *more,
         *_snapshot(poll, kinds, mesh),
-        *arrival_findings(poll.arrival, poll.pods, name, "" if _has_secret(address) else address),
+        *arrival_findings(poll.arrival, poll.pods, name, address),
     )
     return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
 
@@ -171,12 +165,7 @@ def _check_other_source(
     return TelemetryReport((finding,), draw_picture(poll.snapshot, entry_points))
 
 
-def _has_secret(address: str) -> bool:
-    """Whether an address may hold a secret, in its parameters."""
-    return "?" in address
-
-
-def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Finding]:
+def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:
     absent = [] if signals is None else _absent_exporters(poll, signals)
     covered = {role for exporter in absent for role in EXPORTERS[exporter]}
     if signals is not None and not signals:  # nothing to find
@@ -207,7 +196,7 @@ def _findings(poll: MeshPoll, signals: frozenset[str] | None) -> Iterator[Findin
         )
 
 
-def _absent_exporters(poll: MeshPoll, signals: frozenset[str]) -> list[str]:
+def _absent_exporters(poll: Poll, signals: frozenset[str]) -> list[str]:
     """Exporters whose queries all have answers, without any series."""
     return [
         exporter
@@ -221,9 +210,9 @@ def _absent_exporters(poll: MeshPoll, signals: frozenset[str]) -> list[str]:
 def _signal_sources(source: MeshSource, at: datetime) -> frozenset[str] | None:
     """The sources of signals that exist; None: unknown."""
     found = source.ask({name: Query(f"count({one})", ()) for name, one in SOURCES.items()}, at, beside=True)
-    return (
-        None if any(one.failed for one in found.values()) else frozenset(n for n, one in found.items() if one.samples)
-    )
+    if any(answer.failed for answer in found.values()):
+        return None
+    return frozenset(name for name, answer in found.items() if answer.samples)
 
 
 def _gaps(source: MeshSource, at: datetime) -> Iterator[Finding]:
@@ -258,12 +247,18 @@ def _jobs(source: MeshSource, at: datetime) -> Iterator[Finding]:
     )
 
 
-def _snapshot(poll: MeshPoll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
-    if poll.snapshot is not None:
-        at = poll.at.isoformat(timespec="seconds")
-        yield Finding("snapshot", "ok", f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls at {at}")
-        yield _teams(poll.snapshot, mesh)
-        yield from _rules(poll, kinds, mesh)
+def _snapshot(poll: Poll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
+    if (snapshot := poll.snapshot) is None:
+        return
+    at = poll.at.isoformat(timespec="seconds")
+    yield Finding("snapshot", "ok", f"{snapshot.num_nodes} services, {snapshot.num_edges} calls at {at}")
+    yield _teams(snapshot, mesh)
+    if poll.recorded:
+        yield Finding("recording rules", "ok", "read")
+    elif snapshot.num_edges >= RECORDED_FROM_CALLS and "generic" not in mesh.sources:
+        command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
+        remedy = f"load the output of `{command}` into this Prometheus: it cuts the work and the traffic to a third"
+        yield Finding("recording rules", "warning", f"missing or outdated, for {snapshot.num_edges} calls", remedy)
 
 
 def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
@@ -280,18 +275,17 @@ def _teams(snapshot: MeshSnapshot, mesh: MeshSettings) -> Finding:
     return Finding("teams", "warning", found, f"{remedy} of their workloads, or add patterns to `owners` of the mesh")
 
 
-def _nameless_series(poll: MeshPoll) -> Iterator[Finding]:
+def _nameless_series(poll: Poll) -> Iterator[Finding]:
     """Which queries have series without a name."""
     for role, dropped in poll.dropped.items():
         example = ", ".join(f'{name}="{value}"' for name, value in sorted(dropped.labels.items()))
         missing = " and ".join(label.replace("|", " or ") for label in dropped.missing)
         found = f"{dropped.count} of {dropped.of} series name no service, for example {{{example}}}"
-        yield Finding(
-            " ".join(role), "warning", found, f"they are left out; the scrape configuration must add {missing}"
-        )
+        remedy = f"they are left out; the scrape configuration must add {missing}"
+        yield Finding(" ".join(role), "warning", found, remedy)
 
 
-def _find_folded_names(poll: MeshPoll) -> Iterator[Finding]:
+def _find_folded_names(poll: Poll) -> Iterator[Finding]:
     """Names that are no services, by kind."""
     by_kind: dict[str, list[str]] = defaultdict(list)
     for name, kind in poll.folded.items():
@@ -303,7 +297,7 @@ def _find_folded_names(poll: MeshPoll) -> Iterator[Finding]:
         yield Finding("names", "ok", f"{kind}: {list_first(names, NAMES_SHOWN)}; {meaning}")
 
 
-def _signals(poll: MeshPoll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:
+def _signals(poll: Poll, absent: Sequence[str], found: frozenset[str]) -> Iterator[Finding]:
     """Which signals exist, and which queues belong to no service."""
     covered = {source for exporter in absent for source in SIGNALS_OF[exporter]}
     for source, cost in SIGNAL_COSTS.items():
@@ -316,18 +310,7 @@ def _signals(poll: MeshPoll, absent: Sequence[str], found: frozenset[str]) -> It
         yield Finding("queues", "warning", queues, "set `queues` of the mesh to the service that reads each")
 
 
-def _rules(poll: MeshPoll, kinds: Sequence[str], mesh: MeshSettings) -> Iterator[Finding]:
-    """Recording rules, for a mesh that is large enough."""
-    calls = poll.snapshot.num_edges if poll.snapshot else 0
-    if poll.recorded:
-        yield Finding("recording rules", "ok", "read")
-    elif calls >= RECORDED_FROM_CALLS and "generic" not in mesh.sources:
-        command = f"tagae rules --source {kinds[0]}" if kinds else "tagae rules"
-        remedy = f"load the output of `{command}` into this Prometheus: it cuts the work and the traffic to a third"
-        yield Finding("recording rules", "warning", f"missing or outdated, for {calls} calls", remedy)
-
-
-def _connection(poll: MeshPoll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
+def _connection(poll: Poll, mesh: MeshSettings, kinds: Sequence[str]) -> Iterator[Finding]:
     address = mesh.prometheus_url.partition("?")[0]  # its parameters may hold a secret
     if poll.snapshot is None:
         yield Finding("mesh", "problem", poll.why, _remedy(poll, address))
@@ -340,7 +323,7 @@ def _connection(poll: MeshPoll, mesh: MeshSettings, kinds: Sequence[str]) -> Ite
         yield Finding("source", "ok", found)
 
 
-def _remedy(poll: MeshPoll, address: str) -> str:
+def _remedy(poll: Poll, address: str) -> str:
     """The remedy if nothing can be read of a mesh, unless the problem names it."""
     if "check" in poll.why:
         return ""

@@ -9,18 +9,21 @@ from time import time
 from typing import TypeVar
 
 import numpy as np
+import pytest
 
 from model.snapshot import NODE_METRICS, MeshSnapshot
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus import source as source_module
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_text, write_lines
 from tests.live.series import Export
 
-SCRAPE_SECONDS, SCRAPES = 15.0, 20
+SCRAPE_SECONDS, SCRAPES, WINDOW_SECONDS = 15.0, 20, 60.0
 BOUNDS = (5, 10, 50, 100, 500)
 K = TypeVar("K")
 
@@ -49,13 +52,13 @@ class Recorded(Prometheus):
     dialect = ""
 
     def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
-        rules = recording_rules(KNOWN[self.dialect], SCRAPE_SECONDS, QueryOptions().window_seconds).rules
+        rules = recording_rules(KNOWN[self.dialect], SCRAPE_SECONDS, WINDOW_SECONDS).rules
         for rule in reversed(rules):
             queries = {name: text.replace(rule.record, f"({rule.expr})") for name, text in queries.items()}
         return super().ask(queries, at, within)
 
 
-def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> MeshPoll:
+def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> Poll:
     """Fill a real Prometheus with the counters, and poll it once: the series, or recorded ones."""
     at = datetime.fromtimestamp(time() // 15 * 15, UTC)
     first = at - timedelta(seconds=SCRAPE_SECONDS * SCRAPES)
@@ -75,12 +78,15 @@ def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, re
     }
     text = folder / "text"
     write_lines(lines, text)
-    options = QueryOptions(within_seconds=60.0, recorded_from_calls=1 if recorded else np.inf)
-    with prometheus_with_text(text, folder, first, Export()) as monitor:
+    collector = CollectorSettings(deadline_seconds=60.0, window_seconds=WINDOW_SECONDS)
+    with prometheus_with_text(text, folder, first, Export()) as monitor, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source_module, "RECORDED_FROM_CALLS", 1 if recorded else np.inf)
         client = (Recorded if recorded else Prometheus)(Endpoint(monitor.url))
         if isinstance(client, Recorded):
             client.dialect = dialect
-        with closing(PrometheusSource(client, KNOWN[dialect], options)) as source:
+        with closing(
+            PrometheusSource(client, KNOWN[dialect], MeshSettings(prometheus=monitor.url), collector)
+        ) as source:
             poll = source.poll(at)
     assert poll.snapshot is not None, poll.why
     assert poll.recorded == recorded

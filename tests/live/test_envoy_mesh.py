@@ -18,9 +18,9 @@ from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.envoy import envoy
-from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
 from tests.live.programs import needs, own_share
@@ -65,8 +65,14 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
 
 @contextmanager
 def open_source(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
-    asking = QueryOptions(interval_seconds=INTERVAL, window_seconds=window, within_seconds=10.0)
-    with closing(PrometheusSource(Prometheus(Endpoint(mesh.prometheus)), envoy(), asking)) as source:
+    asking = CollectorSettings.model_construct(
+        {"interval_seconds", "window_seconds"}, interval_seconds=INTERVAL, window_seconds=window
+    )
+    with closing(
+        PrometheusSource(
+            Prometheus(Endpoint(mesh.prometheus)), envoy(), MeshSettings(prometheus=mesh.prometheus), asking
+        )
+    ) as source:
         yield source
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
-from serve_app.collect.prometheus.source import MeshPoll
 from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
 from tests.live.programs import needs
 
@@ -74,18 +74,18 @@ CALLERS = {
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["counters", "rules"])
-def poll(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MeshPoll:
+def poll(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Poll:
     return poll_counters(SERIES, tmp_path_factory.mktemp("linkerd"), "linkerd", recorded=request.param)
 
 
-def test_workloads_of_every_kind_are_callers(poll: MeshPoll) -> None:
+def test_workloads_of_every_kind_are_callers(poll: Poll) -> None:
     assert poll.snapshot is not None
     rates = rates_of_calls(poll.snapshot)
     found = {a.removeprefix("shop/"): rate for (a, b), rate in rates.items() if b == "shop/db-svc"}
     assert found == CALLERS
 
 
-def test_a_service_and_its_workload_are_one(poll: MeshPoll) -> None:
+def test_a_service_and_its_workload_are_one(poll: Poll) -> None:
     assert poll.snapshot is not None
     others = {ends: rate for ends, rate in rates_of_calls(poll.snapshot).items() if ends[1] != "shop/db-svc"}
     assert others == {
@@ -99,7 +99,7 @@ def test_a_service_and_its_workload_are_one(poll: MeshPoll) -> None:
 
 
 @pytest.mark.parametrize(("service", "rate"), [("db-svc", 145), ("mq-svc", 25), ("web", 30), ("web-old", 3)])
-def test_a_service_has_the_values_that_its_workload_measures(poll: MeshPoll, service: str, rate: float) -> None:
+def test_a_service_has_the_values_that_its_workload_measures(poll: Poll, service: str, rate: float) -> None:
     assert poll.snapshot is not None
     assert value_of(poll.snapshot, f"shop/{service}", "request_rate") == pytest.approx(rate)
     assert value_of(poll.snapshot, f"shop/{service}", "error_rate") == pytest.approx(0.1)
@@ -108,7 +108,7 @@ def test_a_service_has_the_values_that_its_workload_measures(poll: MeshPoll, ser
     assert 0.005 <= latency <= 0.01
 
 
-def test_series_that_name_no_service_are_counted(poll: MeshPoll) -> None:
+def test_series_that_name_no_service_are_counted(poll: Poll) -> None:
     dropped = poll.dropped[SERVICES, "requests"]
     assert dropped.count == 1
     assert dropped.of > 1

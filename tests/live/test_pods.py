@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from model.snapshot import NODE_METRICS
+from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.kubernetes import ANNOTATIONS, AUTOSCALERS, CONTROLLERS
-from serve_app.collect.prometheus.query import Query, QueryOptions
-from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.query import Query
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_lines, write_lines
 from tests.live.programs import needs
 from tests.timing import PATIENCE_SECONDS
@@ -350,14 +352,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus
 
 
 @pytest.fixture(scope="module")
-def poll(world: tuple[Prometheus, datetime]) -> MeshPoll:
+def poll(world: tuple[Prometheus, datetime]) -> Poll:
     client, now = world
-    options = QueryOptions(within_seconds=PATIENCE_SECONDS)
-    return PrometheusSource(client, istio(), options).poll(now)
+    mesh, collector = MeshSettings(prometheus="http://as-given"), CollectorSettings(deadline_seconds=PATIENCE_SECONDS)
+    return PrometheusSource(client, istio(), mesh, collector).poll(now)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_share_of_the_service_is_that_of_its_running_containers(name: str, poll: MeshPoll) -> None:
+def test_the_share_of_the_service_is_that_of_its_running_containers(name: str, poll: Poll) -> None:
     snapshot = poll.snapshot
     assert snapshot is not None, poll.why
     row = snapshot.node_ids.index(f"{name}/cart")
@@ -367,11 +369,11 @@ def test_the_share_of_the_service_is_that_of_its_running_containers(name: str, p
         assert value == (None if share is None else pytest.approx(share, rel=0.01)), resource
 
 
-def test_no_query_fails_because_of_duplicates(poll: MeshPoll) -> None:
+def test_no_query_fails_because_of_duplicates(poll: Poll) -> None:
     assert {role: answer.detail for role, answer in poll.answers.items() if answer.failed} == {}
 
 
-def test_the_poll_says_what_matches_nothing(poll: MeshPoll) -> None:
+def test_the_poll_says_what_matches_nothing(poll: Poll) -> None:
     assert poll.pods is not None
     assert poll.pods.services_without_pods == ("usage-without-owner/cart",)
     assert (poll.pods.without_owner, poll.pods.without_capacity) == (1, 1)

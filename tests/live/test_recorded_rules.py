@@ -11,14 +11,16 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus import source as source_module
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.dialects.istio import istio
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.rules import render_rules
-from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor
 from tests.live.programs import needs
@@ -38,10 +40,10 @@ MADE = next(iter(Simulator(MeshSpec(services=40, calls_per_service=3.0, seed=5),
 class Polled:
     """One instant, polled in every way."""
 
-    raw: MeshPoll
-    recorded: MeshPoll
-    small: MeshPoll
-    behind: MeshPoll
+    raw: Poll
+    recorded: Poll
+    small: Poll
+    behind: Poll
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +74,14 @@ def _value(url: str, query: str) -> float:
     return float(answer.samples.values[0]) if len(answer.samples) else 0.0
 
 
-def _poll(url: str, recorded_from_calls: float, at: datetime) -> MeshPoll:
-    asking = QueryOptions(INTERVAL, WINDOW, within_seconds=60.0, recorded_from_calls=recorded_from_calls)
-    with closing(PrometheusSource(Prometheus(Endpoint(url)), istio(), asking)) as source:
+def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
+    asking = CollectorSettings(interval_seconds=INTERVAL, window_seconds=WINDOW, deadline_seconds=60.0)
+    client = Prometheus(Endpoint(url))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(PrometheusSource(client, istio(), MeshSettings(prometheus=url), asking)) as source,
+    ):
+        patch.setattr(source_module, "RECORDED_FROM_CALLS", recorded_from_calls)
         poll = source.poll(at)
     assert poll.snapshot is not None, poll.why
     return poll

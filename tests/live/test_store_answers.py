@@ -12,6 +12,7 @@ from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_text, write_lines
 from tests.live.monitor import Monitor
 from tests.live.programs import free_ports, needs
@@ -50,6 +51,12 @@ def write_mesh(file: Path, bounds: tuple[tuple[str, str, str], tuple[str, str, s
     write_lines(lines, file)
 
 
+def open_source(url: str) -> PrometheusSource:
+    return PrometheusSource(
+        Prometheus(Endpoint(url)), KNOWN["istio"], MeshSettings(prometheus=url), CollectorSettings(window_seconds=60)
+    )
+
+
 @pytest.mark.parametrize(
     "bounds",
     [
@@ -65,7 +72,7 @@ def test_quantiles_do_not_depend_on_the_spelling_of_bounds(
     write_mesh(tmp_path / "text", bounds)
     with (
         prometheus_with_text(tmp_path / "text", tmp_path, FIRST, Export(interval_seconds=4 * STEP)) as monitor,
-        closing(PrometheusSource(Prometheus(Endpoint(monitor.url)), KNOWN["istio"])) as source,
+        closing(open_source(monitor.url)) as source,
     ):
         poll = source.poll(AT)
     assert poll.snapshot is not None, poll.why

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from model.snapshot import NODE_METRICS
+from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_lines, write_lines
 from tests.live.programs import needs
@@ -105,13 +105,13 @@ class Mesh:
         with closing(MeshSource(settings, CollectorSettings.model_validate(patient), lambda: self.now)) as source:
             yield source
 
-    def poll(self, seconds: float = 0.0, collector: Mapping[str, Any] | None = None, **mesh: Any) -> MeshPoll:
-        """MeshPoll once, so long after ``NOW``."""
+    def poll(self, seconds: float = 0.0, collector: Mapping[str, Any] | None = None, **mesh: Any) -> Poll:
+        """Poll once, so long after ``NOW``."""
         with self.source(collector, **mesh) as source:
             return poll_at(source, seconds)
 
 
-def poll_at(source: MeshSource, seconds: float) -> MeshPoll:
+def poll_at(source: MeshSource, seconds: float) -> Poll:
     poll = source.poll(NOW + timedelta(seconds=seconds))
     assert not [answer.detail for answer in poll.answers.values() if answer.failed]
     return poll
@@ -129,18 +129,18 @@ def prometheus_of(folder: Path, *scraped: Scraped) -> Iterator[Mesh]:
         yield Mesh(monitor.url)
 
 
-def services(poll: MeshPoll) -> list[str]:
+def services(poll: Poll) -> list[str]:
     assert poll.snapshot is not None, poll.why
     return sorted(poll.snapshot.node_ids)
 
 
-def value(poll: MeshPoll, service: str, metric: str = "request_rate") -> float:
+def value(poll: Poll, service: str, metric: str = "request_rate") -> float:
     assert poll.snapshot is not None, poll.why
     row, column = poll.snapshot.node_ids.index(service), NODE_METRICS.index(metric)
     return float(poll.snapshot.node_features[row, column]) if poll.snapshot.node_observed[row, column] else np.nan
 
 
-def subjects(poll: MeshPoll) -> list[str]:
+def subjects(poll: Poll) -> list[str]:
     return [one.subject for one in poll.remarks]
 
 
@@ -411,15 +411,6 @@ def test_one_server_of_a_pair_is_read_and_the_other_one_when_it_stops(
     assert rates == pytest.approx([40.0] * len(polls), rel=0.1)
     assert "replicas" in subjects(polls[0])
     assert "reading b" in polls[-1].why
-
-
-def test_two_jobs_that_scrape_the_same_targets_are_named(tmp_path: Path) -> None:
-    jobs = [Scraped(istio(job=job)) for job in ("envoy-stats", "kubernetes-pods")]
-    with prometheus_of(tmp_path, *jobs) as mesh:
-        both, one = mesh.poll(), mesh.poll(match={"job": "envoy-stats"})
-    assert 'match = {job = "envoy-stats"}' in both.why
-    assert subjects(both) == ["jobs"]
-    assert (value(one, "shop/web"), one.why) == (pytest.approx(40, rel=0.01), "")
 
 
 def test_a_label_of_replicas_of_pods_is_no_pair(tmp_path: Path) -> None:

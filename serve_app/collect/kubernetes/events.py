@@ -113,8 +113,7 @@ class _StoredEvent:
 class EventMemory:
     """The newest events of ``KINDS``. A repeated event replaces its earlier version."""
 
-    def __init__(self, most: int = MAX_EVENTS) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._events: OrderedDict[str, _StoredEvent] = OrderedDict()  # by uid, the latest at the end
 
     def __len__(self) -> int:
@@ -131,7 +130,7 @@ class EventMemory:
         message = " ".join((event.message or "").split())[:MAX_MESSAGE]
         self._events[uid] = _StoredEvent(kind, about, message, min(first, last), last, event.occurrences)
         self._events.move_to_end(uid)
-        while len(self._events) > self._most:
+        while len(self._events) > MAX_EVENTS:
             self._events.popitem(last=False)
         return True
 

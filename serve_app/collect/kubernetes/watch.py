@@ -10,7 +10,7 @@ without an API server, incidents are still reported, but without Events beside t
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -34,6 +34,7 @@ WATCH_SECONDS = 600  # after this time the server ends a watch; the next one sen
 GRACE_SECONDS = 15.0  # how much later than that the connection counts as dead
 SHORT_SECONDS = 5.0  # a watch that ends sooner than this counts as a failure
 _PERMANENT = (401, 403, 404)  # these need a permission first; retrying soon does not help
+PERMANENT_SECONDS = 300.0  # before a retry after one of these
 
 
 class _Line(msgspec.Struct):
@@ -76,26 +77,13 @@ class WatchState:
 
 
 class EventWatch:
-    """Watches the Events of one mesh's cluster.
+    """Watches the Events of one mesh's cluster."""
 
-    Args:
-        permanent_seconds: wait before a retry after an error that needs a permission first.
-    """
-
-    def __init__(
-        self,
-        mesh: str,
-        server: Endpoint,
-        namespace: str = "",
-        backoff: Backoff | None = None,
-        permanent_seconds: float = 300.0,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._mesh, self._server, self._clock = mesh, server, clock
+    def __init__(self, mesh: str, server: Endpoint, namespace: str = "", backoff: Backoff | None = None) -> None:
+        self._mesh, self._server = mesh, server
         within = f"/namespaces/{namespace}" if namespace else ""
         self._url = join_url(server.url, f"/api/v1{within}/events")
         self._backoff = backoff or Backoff()
-        self._permanent_seconds = permanent_seconds
         self._memory = EventMemory()
         self._state = WatchState()
         self._is_problem_logged = False
@@ -107,7 +95,7 @@ class EventWatch:
 
     def find(self, services: frozenset[str], workload_services: WorkloadServices) -> tuple[ClusterEvent, ...]:
         """Events about these services within the last hour, newest first; see :meth:`EventMemory.find`."""
-        return self._memory.find(services, workload_services, self._clock())
+        return self._memory.find(services, workload_services, datetime.now(UTC))
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -120,12 +108,12 @@ class EventWatch:
                 failures += 1
                 self._report_problem(error, persists=error.permanent or failures > 1)
                 after = self._backoff.seconds(failures, error.after_seconds)
-                seconds = self._permanent_seconds if error.permanent else after
+                seconds = PERMANENT_SECONDS if error.permanent else after
             except Exception as error:  # a bug must not end the watch
                 failures += 1
                 log.exception("mesh %s: watching Kubernetes Events failed", self._mesh)
                 self._state = replace(self._state, following=False, problem=f"{type(error).__name__}: {error}")
-                seconds = self._permanent_seconds
+                seconds = PERMANENT_SECONDS
             await asyncio.sleep(seconds)
 
     async def _watch(self) -> bool:
@@ -185,7 +173,7 @@ class EventWatch:
                 status = _STATUS.decode(change.object)
                 raise _error_for(status.code or 0, f"{status.reason or ''} {status.message or ''}".strip(), 0.0)
             if change.type != "DELETED":  # the server drops old events; the memory has its own age limit
-                self._memory.add(_EVENT.decode(change.object), self._clock())
+                self._memory.add(_EVENT.decode(change.object), datetime.now(UTC))
         except msgspec.MsgspecError as error:
             self._skip(error)
 

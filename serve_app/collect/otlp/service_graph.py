@@ -40,6 +40,7 @@ MAX_DELTAS = 16  # of a series in an interval; the others are joined with the la
 COMMON = 0.1  # of the points of the most common time; rarer times, such as of late points, do not set what is covered
 JITTER = 0.1  # of a time, by which it may begin before the end of the one before
 
+Counts = tuple[float, ...]
 Series = tuple[Measure, str, str, Attributes, int, tuple[float, ...]]
 Totals = dict[Key, tuple[tuple[float, ...], Numbers]]  # bounds and rates by key
 
@@ -53,22 +54,14 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """Counts of the time from ``start`` to ``at``, ns of Unix time; a ``start`` of 0 is unknown."""
-
-    start: int
-    at: int
-    counts: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Counter:
     """A series in the current interval: its newest sample before the interval, and its newest sample. The samples of
-    deltas count nothing, and tell times only."""
+    deltas count nothing, and tell times only. The counts of deltas are by their start and end, ns of Unix time; a start
+    of 0 is unknown."""
 
     before: Sample
     newest: Sample
-    deltas: tuple[Delta, ...] = ()
+    deltas: Mapping[tuple[int, int], Counts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +130,15 @@ def _count(counter: Counter | None, point: Point, starts: Mapping[int, int]) -> 
 
 
 def _count_delta(counter: Counter, point: Point) -> Counter:
-    is_known = any((one.start, one.at) == (point.start, point.at) for one in counter.deltas)
-    if is_known or point.at <= counter.before.at:
+    deltas, period, counts = dict(counter.deltas), (point.start, point.at), point.counts
+    if period in deltas or point.at <= counter.before.at:
         return counter
-    delta, deltas = Delta(point.start, point.at, point.counts), counter.deltas
     if len(deltas) == MAX_DELTAS:
-        *rest, last = deltas
-        counts = tuple(a + b for a, b in zip(last.counts, delta.counts, strict=True))
-        deltas, delta = tuple(rest), Delta(min(last.start, delta.start), max(last.at, delta.at), counts)
+        last, known = deltas.popitem()
+        period = min(last[0], point.start), max(last[1], point.at)
+        counts = tuple(a + b for a, b in zip(known, counts, strict=True))
     newest = replace(counter.newest, at=max(counter.newest.at, point.at))
-    return replace(counter, newest=newest, deltas=(*deltas, delta))
+    return replace(counter, newest=newest, deltas={**deltas, period: counts})
 
 
 def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph:
@@ -161,12 +153,12 @@ def _next_interval(graph: ServiceGraph, interval_seconds: float) -> ServiceGraph
 
 def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
     """The time that deltas of an interval cover, ns. Of those that overlap, as of two collectors, the first counts."""
-    tally = Tally((one.at, -one.start) for counter in counters for one in counter.deltas if 0 < one.start < one.at)
+    tally = Tally((at, start) for counter in counters for start, at in counter.deltas if 0 < start < at)
     rare = COMMON * max(tally.values(), default=0)
     covered, end = 0, 0
-    for at, minus_start in sorted(one for one, count in tally.items() if count >= rare):
-        if -minus_start >= end - JITTER * (at + minus_start):
-            covered += at - max(-minus_start, end)
+    for at, start in sorted((one for one, count in tally.items() if count >= rare), key=lambda one: (one[0], -one[1])):
+        if start >= end - JITTER * (at - start):
+            covered += at - max(start, end)
             end = at
     return covered or round(interval_seconds * SECOND)
 
@@ -174,10 +166,9 @@ def _covered(counters: Iterable[Counter], interval_seconds: float) -> int:
 def _rates(counter: Counter, covered: int) -> Numbers | None:
     """Requests in an interval, 1/s; None if they are not known."""
     if counter.deltas:
-        seconds = (max(one.at - one.start if one.start else 0, covered) / SECOND for one in counter.deltas)
-        parts = [np.array(one.counts) / s for one, s in zip(counter.deltas, seconds, strict=True)]
-        added: Numbers = np.stack(parts).sum(axis=0)
-        return added
+        own = np.array([[max(at - start if start else 0, covered)] for start, at in counter.deltas])
+        rates: Numbers = (np.array([*counter.deltas.values()]) * SECOND / own).sum(axis=0)
+        return rates
     nanoseconds = counter.newest.at - counter.before.at
     if nanoseconds <= 0:
         return None

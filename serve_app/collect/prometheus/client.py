@@ -53,15 +53,10 @@ OTHER_METHOD_SECONDS = 60.0  # after POST and GET were refused, until the other 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """An instant vector in columns.
+    """An instant vector in columns."""
 
-    Attributes:
-        label_sets: label set of each sample, as received (JSON).
-        values: float64 ``[R]``.
-    """
-
-    label_sets: Sequence[bytes] = ()
-    values: Numbers = field(default_factory=lambda: np.empty(0))
+    label_sets: Sequence[bytes] = ()  # of each of R samples, as received (JSON)
+    values: Numbers = field(default_factory=lambda: np.empty(0))  # [R]
 
     def __len__(self) -> int:
         return len(self.label_sets)
@@ -69,16 +64,10 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Instants:
-    """The instants of a range query.
+    """The instants of a range query."""
 
-    Attributes:
-        begin: Unix time of the first, in whole seconds.
-        step: time between two, s.
-        count: number of them.
-    """
-
-    begin: float
-    step: float
+    begin: float  # Unix time of the first, in whole seconds
+    step: float  # s
     count: int
 
     @property
@@ -115,19 +104,12 @@ class QueryAnswer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeAnswer:
-    """The result of a range query.
+    """The result of a range query."""
 
-    Attributes:
-        outcome: whether it failed, and why.
-        label_sets: of each of R series, as received (JSON).
-        values: float64 ``[R, T]``.
-        present: bool ``[R, T]``, whether a series has a sample at an instant.
-    """
-
-    outcome: QueryAnswer
-    label_sets: Sequence[bytes] = ()
-    values: Numbers = field(default_factory=lambda: np.empty((0, 0)))
-    present: NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0), bool))
+    outcome: QueryAnswer  # whether it failed, and why
+    label_sets: Sequence[bytes] = ()  # of each of R series, as received (JSON)
+    values: Numbers = field(default_factory=lambda: np.empty((0, 0)))  # [R, T]
+    present: NDArray[np.bool_] = field(default_factory=lambda: np.empty((0, 0), bool))  # [R, T], there is a sample
 
     def at(self, number: int) -> QueryAnswer:
         """The result at one instant, as an instant query would have it."""

@@ -1,10 +1,10 @@
 """What kube-state-metrics, cAdvisor and exporters say about a mesh: resources, planned changes, policies, signals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.snapshot import Owner, PlannedChange, ServicePolicy, Signal
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.frames import Columns, Key
 from serve_app.collect.prometheus.kubernetes import (
     CONTROLLERS,
     OWNERS_OF_SERVICES,
@@ -17,8 +17,6 @@ from serve_app.collect.prometheus.kubernetes import (
 from serve_app.collect.prometheus.pods import OWNERS, RESOURCES, PodCoverage, Pods
 from serve_app.collect.prometheus.signals import Queues, by_workload, read_signals
 from serve_app.collect.prometheus.workloads import WorkloadServices, WorkloadState, read_serving
-
-Columns = Mapping[str, Column]  # by role
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from serve_app.collect.base import Role
 from serve_app.collect.prometheus.client import QueryAnswer, Samples
-from serve_app.collect.prometheus.combine import ENDS, KUBERNETES, split_level
+from serve_app.collect.prometheus.combine import ENDS, KUBERNETES, Levels, split_level
 from serve_app.collect.prometheus.frames import (
     BucketReader,
     Column,
@@ -21,8 +21,8 @@ from serve_app.collect.prometheus.signals import PODS
 from serve_app.collect.service_labels import ServiceLabels
 from serve_app.settings.roles import SHARES
 
+KEEP_SECONDS = 45.0  # three snapshots, for which the last values stand in; after that, they would hide a fault
 FRESH_ONLY = {(KUBERNETES, PODS)}  # old values cannot stand in: events would count twice
-Columns = Mapping[str, Mapping[str, Column]]  # by level and role
 
 
 class ColumnCache:
@@ -46,9 +46,8 @@ class ColumnCache:
         answers: Mapping[Role, QueryAnswer],
         at: datetime,
         window_seconds: float,
-        keep_seconds: float,
-    ) -> tuple[Columns, dict[Role, float], tuple[Role, ...]]:
-        """Columns of all answers; for failed queries the last ones while they are not older than ``keep_seconds``.
+    ) -> tuple[Levels, dict[Role, float], tuple[Role, ...]]:
+        """Columns of all answers; for failed queries the last ones while they are not older than :data:`KEEP_SECONDS`.
 
         Returns:
             The columns; the age of values that stand in for a failed query, s; failed queries without recent values.
@@ -61,7 +60,7 @@ class ColumnCache:
                 self._newest[role] = self.read(role, queries[role], answer.samples, window_seconds), at
             columns, of = self._newest.get(role, ({}, None))
             age = abs((at - of).total_seconds()) if of else float("inf")
-            if age > (0.0 if role in FRESH_ONLY else keep_seconds):
+            if age > (0.0 if role in FRESH_ONLY else KEEP_SECONDS):
                 masked.append(role)
                 continue
             if age:

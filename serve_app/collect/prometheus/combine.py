@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.frames import Column, Columns, Key
 from serve_app.collect.prometheus.known_calls import KnownCalls
 from serve_app.collect.prometheus.query import Dialect
 from serve_app.collect.prometheus.reporters import join_rows, without_relayed
@@ -22,7 +22,6 @@ ENDS = {SERVICES: 1, CALLS: 2}  # services that a series names
 BESIDE = "@"  # between a level and the dialect that is beside the first one
 LATENCIES = frozenset({"p50", "p99"})
 
-Columns = Mapping[str, Column]  # by role
 Levels = Mapping[str, Columns]
 
 
@@ -107,10 +106,9 @@ class MeshRows:
         names = [{key: name(key) for key in keys} for keys, name in zip(rows, (name_service, name_call), strict=True)]
         if part is self._dialect:
             self._named_calls |= rows[1]
-        reporters = (part.reporters.services, part.reporters.calls) if part.reporters else ((), ())
         services, calls = (
             join_rows(found[level], preferred, named)
-            for level, preferred, named in zip(levels, reporters, names, strict=True)
+            for level, preferred, named in zip(levels, part.reporters, names, strict=True)
         )
         return services, calls
 

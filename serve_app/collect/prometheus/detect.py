@@ -7,26 +7,22 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from serve_app.collect.base import Role
+from serve_app.collect.base import Poll, Role
 from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer
 from serve_app.collect.prometheus.combine import combine
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.groups import Clock
-from serve_app.collect.prometheus.kubernetes import CONTACT_LABELS, OwnerLabels
 from serve_app.collect.prometheus.native import SUFFIX, native
 from serve_app.collect.prometheus.query import (
     EVERYTHING,
-    RECORDED_FROM_CALLS,
     Dialect,
     Gap,
     Match,
     Query,
-    QueryOptions,
     matched_metrics,
     range_selectors,
 )
-from serve_app.collect.prometheus.signals import Queues
-from serve_app.collect.prometheus.source import MeshPoll, PrometheusSource
+from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS, SOON_SECONDS
 from serve_app.collect.prometheus.unread import find_other_spellings
 from serve_app.net.google import GoogleTokens
@@ -64,17 +60,17 @@ class MeshSource(PrometheusSource):
         prometheus: Prometheus | None = None,
     ) -> None:
         self._origin = mesh.endpoint(mesh.prometheus_url).origin
+        self._match = Match(mesh.match)
         self._detects, self._detected_at = mesh.source == "auto", datetime.min.replace(tzinfo=UTC)
         super().__init__(
             prometheus or open_prometheus(Prometheus, mesh),
             configured_dialect(mesh),
-            _query_options(mesh, collector),
-            Queues(mesh.queues, mesh.queue_query),
+            mesh,
+            collector,
             clock,
-            OwnerLabels(mesh.team_labels, CONTACT_LABELS),
         )
 
-    def poll(self, at: datetime) -> MeshPoll:
+    def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
         if self.dialect is None:
             return self._detect(at)
@@ -84,18 +80,18 @@ class MeshSource(PrometheusSource):
             return super().poll(at)
         return poll
 
-    def _detect(self, at: datetime) -> MeshPoll:
+    def _detect(self, at: datetime) -> Poll:
         """The first poll of a mesh whose kind is not known yet."""
-        within = self.options.within_seconds
-        dialect, answers = detect_dialect(self._prometheus, at, within, self.options.match)
-        if dialect is None and self.options.match:  # the source says what is wrong with the matchers
+        within = self._collector.deadline_seconds
+        dialect, answers = detect_dialect(self._prometheus, at, within, self._match)
+        if dialect is None and self._match:  # the source says what is wrong with the matchers
             dialect, answers = detect_dialect(self._prometheus, at, within)
         if dialect is None:
             failed = any(answer.failed for answer in answers.values())
-            match = self.options.match
+            match = self._match
             unread = "" if failed else find_other_spellings(self._prometheus, [*KNOWN.values()], at, within)
             late = "" if failed or unread else find_late(self._prometheus, at, within, match)
-            return MeshPoll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
+            return Poll(at, None, answers, why=unread or late or _detection_problem(answers, self._origin, match))
         self._detected_at = at
         self.switch(dialect)
         return super().poll(at)
@@ -110,7 +106,7 @@ class MeshSource(PrometheusSource):
         known = self.dialect
         if known is None or abs((at - self._detected_at).total_seconds()) < apart:
             return False
-        dialect, answers = detect_dialect(self._prometheus, at, self.options.within_seconds, self.options.match)
+        dialect, answers = detect_dialect(self._prometheus, at, self._collector.deadline_seconds, self._match)
         if dialect is None or any(answer.failed for answer in answers.values()):
             return False
         self._detected_at = at
@@ -133,15 +129,15 @@ class MeshSource(PrometheusSource):
     def _has_requests(self, dialect: Dialect, at: datetime) -> bool | None:
         """Whether series of a dialect's requests exist; None if the query failed."""
         selectors = range_selectors(dialect.services["requests"].promql)
-        text = " or ".join(f"count({self.options.match.apply(one)})" for one in selectors)
-        answer = self._prometheus.ask({"requests": text}, at, self.options.within_seconds)["requests"]
+        text = " or ".join(f"count({self._match.apply(one)})" for one in selectors)
+        answer = self._prometheus.ask({"requests": text}, at, self._collector.deadline_seconds)["requests"]
         return None if answer.failed else len(answer.samples) > 0
 
     def ask(self, queries: Mapping[K, Query], at: datetime, *, beside: bool = False) -> dict[K, QueryAnswer]:
         """Evaluate further queries, as the doctor does: about the mesh, or about what is ``beside`` it."""
         match = self.plan.others if beside else self.plan.match
         texts = {name: query.at(0, match=match) for name, query in queries.items()}
-        return self._prometheus.ask(texts, at, self.options.within_seconds)
+        return self._prometheus.ask(texts, at, self._collector.deadline_seconds)
 
     def gaps(self, at: datetime) -> list[FoundGap]:
         """The gaps in the configuration of this mesh's sources; of all sources if none is known. A failed query finds
@@ -269,17 +265,3 @@ def _token_source(mesh: MeshSettings) -> TokenSource | None:
             )
         )
     return GoogleTokens() if mesh.google else None
-
-
-def _query_options(mesh: MeshSettings, collector: CollectorSettings) -> QueryOptions:
-    return QueryOptions(
-        collector.interval_seconds,
-        collector.window_seconds,
-        collector.deadline_seconds,
-        recorded_from_calls=RECORDED_FROM_CALLS,
-        behind_seconds=collector.behind_seconds,
-        follows_scrapes="window_seconds" not in collector.model_fields_set,
-        follows_lag="behind_seconds" not in collector.model_fields_set,
-        match=Match(mesh.match),
-        cluster_label=mesh.cluster_label,
-    )

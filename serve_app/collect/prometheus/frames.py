@@ -16,6 +16,7 @@ from serve_app.collect.service_labels import ServiceLabels
 
 Key = tuple[str, ...]
 Column = dict[Key, float]  # values of one query; not a number: a series without a usable value
+Columns = Mapping[str, Column]  # by role
 BUCKET = "le"
 OPTIONAL = "?"  # before a label that a series may lack
 VERBATIM = frozenset({BUCKET, "annotation", "value", "queue"})  # labels that are not names
@@ -29,19 +30,12 @@ def read_labels(label_set: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class DroppedSeries:
-    """Series of a query that name no service, so their values are lost.
-
-    Attributes:
-        count: number of series.
-        of: number of all series of the query.
-        labels: of one of them.
-        missing: labels that it needs; ``a|b`` needs one of them.
-    """
+    """Series of a query that name no service, so their values are lost."""
 
     count: int
-    of: int
-    labels: Mapping[str, str]
-    missing: tuple[str, ...]
+    of: int  # all series of the query
+    labels: Mapping[str, str]  # of one of them
+    missing: tuple[str, ...]  # labels that it needs; `a|b` needs one of them
 
 
 @dataclass(slots=True, eq=False)

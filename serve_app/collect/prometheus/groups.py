@@ -150,19 +150,12 @@ ROUNDING = 0.005  # share by which scrapes are early or late
 
 @dataclass(frozen=True, slots=True)
 class ScrapedPart:
-    """Services of a mesh that are scraped alike.
+    """Services of a mesh that are scraped alike."""
 
-    Attributes:
-        job: their scrape job; empty if they have none.
-        services: how many.
-        interval_seconds: time between two samples.
-        example: name of one of them, as in its labels.
-    """
-
-    job: str
-    services: int
+    job: str  # empty if they have none
+    services: int  # how many
     interval_seconds: float
-    example: str
+    example: str  # name of one of them, as in its labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,22 +24,16 @@ NO_OWNER = "|<none>"  # kind of a missing owner, by version of kube-state-metric
 CONTROLLER = 'owner_is_controller!="false"'
 _WORKLOAD = f"max by ({', '.join(WORKLOAD)})"
 
-# Replicas and generations by kind of controller: the series, and its label with the name. A daemon set has one
-# replica or none: the number of its pods is the number of nodes, which is not a decision about it.
-_REPLICAS = (
-    ("kube_deployment_spec_replicas{$match}", "deployment"),
-    ("kube_statefulset_replicas{$match}", "statefulset"),
-    ("clamp_max(kube_daemonset_status_desired_number_scheduled{$match}, 1)", "daemonset"),
-    ("openshift_deploymentconfig_spec_replicas{$match}", "deploymentconfig"),
-    ("kruise_cloneset_spec_replicas{$match}", "cloneset"),
-)
-_GENERATIONS = (
-    ("kube_deployment_metadata_generation{$match}", "deployment"),
-    ("kube_statefulset_metadata_generation{$match}", "statefulset"),
-    ("kube_daemonset_metadata_generation{$match}", "daemonset"),
-    ("openshift_deploymentconfig_metadata_generation{$match}", "deploymentconfig"),
-    ("kruise_cloneset_metadata_generation{$match}", "cloneset"),
-)
+# Replicas by kind of controller, which is also the label with its name. A daemon set has one replica or none: the
+# number of its pods is the number of nodes, which is not a decision about it.
+_REPLICAS = {
+    "deployment": "kube_deployment_spec_replicas{$match}",
+    "statefulset": "kube_statefulset_replicas{$match}",
+    "daemonset": "clamp_max(kube_daemonset_status_desired_number_scheduled{$match}, 1)",
+    "deploymentconfig": "openshift_deploymentconfig_spec_replicas{$match}",
+    "cloneset": "kruise_cloneset_spec_replicas{$match}",
+}
+_EXPORTERS = {"deploymentconfig": "openshift", "cloneset": "kruise"}  # of other kinds, kube-state-metrics
 
 _OWNERS_OF_PODS = ("replicaset", "replicationcontroller")
 
@@ -70,13 +64,14 @@ def _of_owned(operation: str, amount: str, kind: str, only: str = "") -> str:
 def _desired() -> str:
     """Argo Rollouts exports the replicas of its rollouts, often with our labels renamed."""
     rollouts = 'label_replace(rollout_info_replicas_desired{$match}, "namespace", "$1", "exported_namespace", "(.+)")'
-    named = " or ".join([*(by_name(*one) for one in _REPLICAS), by_name(rollouts, "name")])
+    named = " or ".join([*(by_name(series, kind) for kind, series in _REPLICAS.items()), by_name(rollouts, "name")])
     owned = (_of_owned("sum", f"kube_{kind}_spec_replicas{{$match}}", kind) for kind in _OWNERS_OF_PODS)
     return " or ".join((f"{_WORKLOAD} ({named})", *owned))
 
 
 def _generation() -> str:
-    named = " or ".join(by_name(*one) for one in _GENERATIONS)
+    series = ((f"{_EXPORTERS.get(kind, 'kube')}_{kind}_metadata_generation{{$match}}", kind) for kind in _REPLICAS)
+    named = " or ".join(by_name(*one) for one in series)
     owned = (  # when the newest was made, first of those that run
         _of_owned("max", f"kube_{kind}_created{{$match}}", kind, only)
         for kind in _OWNERS_OF_PODS

@@ -9,7 +9,7 @@ Rules and the collector's queries are built from the same dialect, so they count
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from model.names import original_name
@@ -26,29 +26,13 @@ _RATIOS = {"5m": f"{RATIO}:rate5m"} | {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Burn:
-    """An alert on a burn rate.
-
-    Attributes:
-        rate: how many times faster than allowed the budget is used.
-        long, short: windows in which it must be.
-        severity: label of the alert.
-        share: of a budget of 30 days that is used within the long window.
-    """
-
-    rate: float
-    long: str
-    short: str
-    severity: str
-    share: str
-
-
+# Alerts: how many times faster than allowed a budget is used, in which long and in which short window, and severity.
+# Within its long window, each uses 2 to 10% of a budget of 30 days.
 BURNS = (
-    Burn(14.4, "1h", "5m", "critical", "2%"),
-    Burn(6, "6h", "30m", "critical", "5%"),
-    Burn(3, "1d", "2h", "warning", "10%"),
-    Burn(1, "3d", "6h", "warning", "10%"),
+    (14.4, "1h", "5m", "critical"),
+    (6, "6h", "30m", "critical"),
+    (3, "1d", "2h", "warning"),
+    (1, "3d", "6h", "warning"),
 )
 
 
@@ -80,7 +64,8 @@ def render_objective_rules(meshes: Iterable[MeshObjectives]) -> str:
 def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
     labels = {"mesh": mesh.mesh, "service": original_name(objective.service), "objective": objective.kind}
     which = "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items()) + "}"
-    requests, bad = _requests(mesh, objective), _bad_requests(mesh, objective)
+    requests = _of_service(mesh.dialect.services["requests"], mesh, objective)
+    bad = _bad_requests(mesh, objective, requests)
     lines = rule_lines(f"record: {REQUESTS}", requests, labels=labels)
     lines += rule_lines(f"record: {BAD}", bad, labels=labels)
     for window, name in _RATIOS.items():
@@ -90,22 +75,15 @@ def _rules_of(mesh: MeshObjectives, objective: Objective) -> list[str]:
             else f"sum_over_time({BAD}{which}[{window}]) / (sum_over_time({REQUESTS}{which}[{window}]) > 0)"
         )
         lines += rule_lines(f"record: {name}", ratio, labels=labels)
-    for burn in BURNS:
-        lines += _alert(burn, objective, which, labels)
-    return lines + _unknown(which, labels)
+    return [*lines, *_alerts(objective, which, labels), *_unknown(which, labels)]
 
 
-def _requests(mesh: MeshObjectives, objective: Objective) -> str:
-    """PromQL for the requests of a service, 1/s, without labels."""
-    return _of_service(mesh.dialect.services["requests"], mesh, objective)
-
-
-def _bad_requests(mesh: MeshObjectives, objective: Objective) -> str:
+def _bad_requests(mesh: MeshObjectives, objective: Objective, requests: str) -> str:
     """PromQL for its bad requests, 1/s. A service without failures has no series of them. Without requests, or without
     the bound of the objective, there is no result, since nothing is known."""
     if objective.latency_seconds is None:
         failed = _of_service(mesh.dialect.services["failures"], mesh, objective)
-        return f"({failed})\nor 0 * ({_requests(mesh, objective)})"
+        return f"({failed})\nor 0 * ({requests})"
     buckets = mesh.dialect.services.get("buckets")
     if buckets is None:
         raise ValueError(
@@ -156,20 +134,20 @@ def _spellings(bound: float) -> str:
     return f"{bound:g}".replace(".", "[.]").replace("+", "[+]") + "(?:[.]0+)?"
 
 
-def _alert(burn: Burn, objective: Objective, which: str, labels: dict[str, str]) -> list[str]:
-    allowed = f"{burn.rate:g} * {1 - objective.target:.6g}"
-    expr = f"{_RATIOS[burn.long]}{which} > {allowed}\nand {_RATIOS[burn.short]}{which} > {allowed}"
-    text = (
-        f"{labels['service']} uses the {objective.days:g}-day error budget of its {objective.kind} "
-        f"({100 * objective.target:.6g}%) {burn.rate:g} times faster than allowed"
-    )
-    more = f"In the last {burn.long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
-    return rule_lines(
-        "alert: TagaeErrorBudgetBurn",
-        expr,
-        labels={**labels, "severity": burn.severity, "window": burn.long},
-        annotations={"summary": text, "description": more},
-    )
+def _alerts(objective: Objective, which: str, labels: dict[str, str]) -> Iterator[str]:
+    for rate, long, short, severity in BURNS:
+        allowed = f"{rate:g} * {1 - objective.target:.6g}"
+        text = (
+            f"{labels['service']} uses the {objective.days:g}-day error budget of its {objective.kind} "
+            f"({100 * objective.target:.6g}%) {rate:g} times faster than allowed"
+        )
+        more = f"In the last {long} {{{{ $value | humanizePercentage }}}} of its requests were bad."
+        yield from rule_lines(
+            "alert: TagaeErrorBudgetBurn",
+            f"{_RATIOS[long]}{which} > {allowed}\nand {_RATIOS[short]}{which} > {allowed}",
+            labels={**labels, "severity": severity, "window": long},
+            annotations={"summary": text, "description": more},
+        )
 
 
 def _unknown(which: str, labels: dict[str, str]) -> list[str]:

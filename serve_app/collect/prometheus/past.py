@@ -7,13 +7,12 @@ two snapshots, so that nothing between them is left out.
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor
 from threading import Lock
-from typing import Protocol
 
 from model.snapshot import MeshSnapshot
 from serve_app.collect.base import Poll
@@ -96,17 +95,11 @@ def range_length(polls: Sequence[Poll], step: float) -> int:
     return max(1, min(round(MAX_RANGE_SECONDS / step), MAX_SAMPLES // max(largest, 1)))
 
 
-class RangeSource(Protocol):
-    """A source that answers a range of instants, oldest first."""
-
-    def read(self, instants: Instants) -> Iterator[Poll]: ...
-
-
 class PastPeriod:
     """Polls a past period; a :class:`~serve_app.collect.base.SnapshotSource`.
 
     Args:
-        source: answers a range of instants.
+        read: polls a range of instants, oldest first.
         first, last: the period, both ends included; whole seconds count.
 
     Attributes:
@@ -116,13 +109,15 @@ class PastPeriod:
         NoTelemetry: if the period ends before it begins.
     """
 
-    def __init__(self, source: RangeSource, first: datetime, last: datetime, interval_seconds: float) -> None:
+    def __init__(
+        self, read: Callable[[Instants], Iterator[Poll]], first: datetime, last: datetime, interval_seconds: float
+    ) -> None:
         if last < first:
             raise NoTelemetry(
                 f"period: expected an end after the start, got {first.isoformat()} to {last.isoformat()}; swap them"
             )
         count = int((last - first).total_seconds() / interval_seconds + 1e-6) + 1
-        self._source, self._instants = source, Instants(float(int(first.timestamp())), interval_seconds, count)
+        self._read, self._instants = read, Instants(float(int(first.timestamp())), interval_seconds, count)
         self.missing: list[tuple[datetime, str]] = []
 
     @property
@@ -144,7 +139,7 @@ class PastPeriod:
         step, number, count = self.interval_seconds, 0, 1
         while number < len(self):
             begin = self._instants.begin + number * step
-            polls = list(self._source.read(Instants(begin, step, min(count, len(self) - number))))
+            polls = list(self._read(Instants(begin, step, min(count, len(self) - number))))
             for poll in polls:
                 if poll.snapshot is None:
                     self.missing.append((poll.at, poll.why))
@@ -158,19 +153,12 @@ class PastPeriod:
 
 @dataclass(frozen=True, slots=True)
 class PastSnapshots:
-    """The snapshots of a period.
+    """The snapshots of a period."""
 
-    Attributes:
-        step_seconds: time between two of them, over which their rates are.
-        begin: Unix time of the first instant, s.
-        count: number of instants.
-        snapshots: oldest first; without those for which Prometheus has no data.
-    """
-
-    step_seconds: float
-    begin: float
-    count: int
-    snapshots: tuple[MeshSnapshot, ...]
+    step_seconds: float  # between two of them, over which their rates are
+    begin: float  # Unix time of the first instant
+    count: int  # of instants
+    snapshots: tuple[MeshSnapshot, ...]  # oldest first; without those for which Prometheus has no data
 
 
 class PastReader:

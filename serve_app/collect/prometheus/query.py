@@ -155,17 +155,6 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Reporters:
-    """Which proxies report requests, the preferred one first. Several may report the same request: ``reporters.py``.
-
-    Their queries have the label ``reporter`` behind the names.
-    """
-
-    services: tuple[str, ...]
-    calls: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Gap:
     """Telemetry that a dialect cannot use because a system is not configured for it.
 
@@ -201,7 +190,8 @@ class Dialect:
         relays: callers that may pass on the requests of others: to a service that is not measured itself, and that
             others call. Those requests count once. None if there are no such proxies.
         names_workloads: whether services are named by their workload too, and need the names that ``serves`` gives.
-        reporters: None if each request is reported once.
+        reporters: which proxies report the requests of services, and which the requests of calls, the preferred one
+            first. The queries have the label ``reporter`` behind the names. Empty if each request is reported once.
         in_flight_of_durations: whether requests in flight are computed from the duration of requests that ended. They
             are unknown while long requests end.
         front_door: an ingress controller, which measures its own requests and its calls. Beside another dialect its
@@ -221,7 +211,7 @@ class Dialect:
     callers: Query | None = None
     relays: Query | None = None
     names_workloads: bool = False
-    reporters: Reporters | None = None
+    reporters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     in_flight_of_durations: bool = False
     front_door: bool = False
     default_namespace: str = ""
@@ -233,35 +223,6 @@ class Dialect:
     def names(self) -> tuple[str, ...]:
         """Its name, and the names of those beside it."""
         return (self.name, *(one.name for one in self.beside))
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOptions:
-    """How a mesh is polled, by its settings.
-
-    Attributes:
-        interval_seconds: time between two snapshots.
-        window_seconds: rate window.
-        within_seconds: deadline for all queries of a snapshot together.
-        keep_seconds: how long the last values stand in for a failed query.
-        recorded_from_calls: number of recorded calls from which recording rules are read.
-        behind_seconds: age of the newest snapshot.
-        follows_scrapes: whether the window is longer where scrapes are too rare for it.
-        follows_lag: whether the newest snapshot is older where data arrive later.
-        match: matchers of the mesh's series.
-        cluster_label: label whose value is a part of each namespace; empty: none.
-    """
-
-    interval_seconds: float = 15.0
-    window_seconds: float = 60.0
-    within_seconds: float = 10.0
-    keep_seconds: float = 45.0  # three snapshots; after that, old values would hide a fault
-    recorded_from_calls: float = RECORDED_FROM_CALLS
-    behind_seconds: float = 15.0
-    follows_scrapes: bool = False
-    follows_lag: bool = False
-    match: Match = EVERYTHING
-    cluster_label: str = ""
 
 
 def by(labels: tuple[str, ...], *more: str) -> str:

@@ -14,7 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.frames import Column, Columns, Key
 from serve_app.collect.prometheus.service_names import NO_SERVICE
 
 NEARLY_ALL = 0.8  # of the requests; scrapes at different times make smaller differences
@@ -23,7 +23,6 @@ LARGEST = ("requests", "failures", "cancelled", "long_requests")  # counts, of t
 QUANTILES = ("p50", "p99")
 WAYPOINT, DESTINATION = "waypoint", "destination"  # reporters
 
-Columns = Mapping[str, Column]  # by role
 _ByReporter = dict[Key, dict[str, float]]  # by the names of a row, and by reporter
 
 

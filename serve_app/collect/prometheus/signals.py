@@ -66,15 +66,10 @@ _CONTAINER = "by (namespace, pod, container)"
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """Which service reads which queue.
+    """Which service reads which queue."""
 
-    Attributes:
-        services: node id by queue or consumer group.
-        promql: further query, with the name of the queue in the label ``queue``; empty: none.
-    """
-
-    services: Mapping[str, str] = field(default_factory=dict)
-    promql: str = ""
+    services: Mapping[str, str] = field(default_factory=dict)  # node id by queue or consumer group
+    promql: str = ""  # a further query, with the name of the queue in the label `queue`; empty: none
 
 
 def _increase(counter: str) -> str:

@@ -1,6 +1,6 @@
 """Build a snapshot from the columns of one instant."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -18,10 +18,9 @@ from model.snapshot import (
     Signal,
 )
 from serve_app.collect.prometheus.client import Numbers
-from serve_app.collect.prometheus.frames import Column, Key
+from serve_app.collect.prometheus.frames import Column, Columns, Key
 from serve_app.collect.service_labels import NAMELESS
 
-Columns = Mapping[str, Column]  # by role
 # Metrics that are the values of one role, unchanged.
 _SERVICE_ROLES = {
     NodeMetric.P50_LATENCY: "p50",

@@ -2,38 +2,40 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from model.errors import InvalidSnapshot
 from model.snapshot import MeshSnapshot, Signal
 from serve_app.collect.base import Poll, Role
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.cluster_state import ClusterState
 from serve_app.collect.prometheus.clusters import name_clusters, name_clusters_of
-from serve_app.collect.prometheus.columns import ColumnCache, Columns
-from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, MeshRows, level_of, split_level
+from serve_app.collect.prometheus.columns import ColumnCache
+from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES, Levels, MeshRows, level_of, split_level
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.frames import Column, DroppedSeries, Key
+from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.groups import Clock
 from serve_app.collect.prometheus.known_calls import KNOWN_SECONDS, KnownCalls
 from serve_app.collect.prometheus.kubernetes import (
     ANNOTATIONS,
     AUTOSCALERS,
+    CONTACT_LABELS,
     CONTROLLERS,
     OWNERS_OF_SERVICES,
     OwnerLabels,
 )
 from serve_app.collect.prometheus.native import SUFFIX, native
-from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES, PodCoverage
-from serve_app.collect.prometheus.query import Dialect, Query, QueryOptions
+from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
+from serve_app.collect.prometheus.query import RECORDED_FROM_CALLS, Dialect, Query
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.rules import RecordingRules, recording_rules
 from serve_app.collect.prometheus.signals import LONGEST_SINCE, PODS, Queues, read_cancellations, signal_queries
 from serve_app.collect.prometheus.snapshot import assemble
-from serve_app.collect.prometheus.survey import Plan, Survey, Surveyor
+from serve_app.collect.prometheus.survey import Plan, Surveyor
 from serve_app.collect.prometheus.unread import find_other_spellings, find_unfit_series
 from serve_app.collect.prometheus.workloads import WorkloadServices
+from serve_app.settings import CollectorSettings, MeshSettings
 
 MAX_LABEL_SETS = 500_000  # cached; beyond that, the cache starts again
 CHANGE_ROLES = {
@@ -43,54 +45,29 @@ CHANGE_ROLES = {
 Queries = Mapping[Role, Query]
 
 
-@dataclass(frozen=True, slots=True)
-class MeshPoll(Poll):
-    """The result of polling one instant from a Prometheus, with what the doctor says about it.
-
-    Attributes:
-        answers: result of each query.
-        recorded: whether recording rules were read.
-        unmapped_queues: queues that belong to no service of the mesh.
-        survey: how the series arrive, and from where; None: unknown.
-        pods: which pods belong to which services; None: unknown.
-        dropped: series that name no service, by query.
-        folded: names in labels that are no services, with their kind: ``addresses``, ``hashes`` or ``pods``.
-    """
-
-    answers: Mapping[Role, QueryAnswer]
-    recorded: bool = False
-    unmapped_queues: tuple[str, ...] = ()
-    survey: Survey | None = None
-    pods: PodCoverage | None = None
-    dropped: Mapping[Role, DroppedSeries] = field(default_factory=dict)
-    folded: Mapping[str, str] = field(default_factory=dict)
-
-
 class PrometheusSource:
     """Polls one mesh; not thread-safe.
 
-    If Prometheus evaluates the recording rules and they cover ``options.recorded_from_calls`` calls or more, the
-    recorded series are read instead of counters and buckets.
+    If Prometheus evaluates the recording rules and they cover :data:`RECORDED_FROM_CALLS` calls or more, the recorded
+    series are read instead of counters and buckets.
 
     Args:
         dialect: None: none is known yet; see :meth:`switch`.
-        owner_labels: name the owners of services; None: no owners are read.
     """
 
     def __init__(
         self,
         prometheus: Prometheus,
         dialect: Dialect | None,
-        options: QueryOptions | None = None,
-        queues: Queues | None = None,
+        mesh: MeshSettings,
+        collector: CollectorSettings,
         clock: Clock = time.time,
-        owner_labels: OwnerLabels | None = None,
     ) -> None:
-        self._prometheus = prometheus
-        self.options = options or QueryOptions()
-        self._about_cluster = _queries_of_cluster(queues or Queues(), owner_labels or OwnerLabels())
-        self._cluster = ClusterState(queues or Queues(), owner_labels or OwnerLabels())
-        self._surveyor = Surveyor(prometheus, self.options, clock)
+        self._prometheus, self._collector, self._cluster_label = prometheus, collector, mesh.cluster_label
+        queues, owner_labels = Queues(mesh.queues, mesh.queue_query), OwnerLabels(mesh.team_labels, CONTACT_LABELS)
+        self._about_cluster = _queries_of_cluster(queues, owner_labels)
+        self._cluster = ClusterState(queues, owner_labels)
+        self._surveyor = Surveyor(prometheus, mesh, collector, clock)
         self._seen = 0  # services of the newest snapshot
         self._clusters_read: tuple[str, ...] = ()
         self._rules: RecordingRules | None = None
@@ -122,7 +99,7 @@ class PrometheusSource:
         self._begin_rows(keeps_names=is_same)
         self._surveyor.forget()
 
-    def poll(self, at: datetime) -> MeshPoll:
+    def poll(self, at: datetime) -> Poll:
         """Poll the snapshot of one instant."""
         self._survey(self._surveyor.update, at)
         poll = self._poll(at)
@@ -134,7 +111,7 @@ class PrometheusSource:
         poll = replace(
             poll,
             survey=self._surveyor.survey,
-            arrival=remark(self._surveyor.survey, self.options),
+            arrival=remark(self._surveyor.survey, self._collector),
             behind_seconds=self.plan.behind_seconds,
         )
         return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
@@ -157,17 +134,16 @@ class PrometheusSource:
             self._follow_plan()
         return changed
 
-    def _poll(self, at: datetime) -> MeshPoll:
-        until = time.monotonic() + self.options.within_seconds
+    def _poll(self, at: datetime) -> Poll:
+        until = time.monotonic() + self._collector.deadline_seconds
         if len(self._columns) > MAX_LABEL_SETS:
             self._forget_labels()
         self._read_rules = self._find_rules(at)
         queries, since = self._queries_to_read(), self._since(at)
         texts = {role: self._text(role, query, since) for role, query in queries.items()}
         answers = self._prometheus.ask(texts, at, max(until - time.monotonic(), 0.0))
-        window, keep = self.plan.window_seconds, self.options.keep_seconds
-        found, stale, masked = self._columns.poll(queries, answers, at, window, keep)
-        poll = MeshPoll(
+        found, stale, masked = self._columns.poll(queries, answers, at, self.plan.window_seconds)
+        poll = Poll(
             at,
             None,
             answers,
@@ -199,7 +175,7 @@ class PrometheusSource:
             pods=self._cluster.coverage,
         )
 
-    def _explain_empty(self, error: InvalidSnapshot, found: Columns, at: datetime, until: float) -> str:
+    def _explain_empty(self, error: InvalidSnapshot, found: Levels, at: datetime, until: float) -> str:
         """Why a snapshot has no services."""
         why = str(error)
         if not any(found[level]["requests"] for level in (SERVICES, CALLS)):
@@ -209,15 +185,16 @@ class PrometheusSource:
             unread = unread or find_unfit_series(self._prometheus, dialect, at, within, self.plan.match)
             why = f"no service has a request rate over the last {self.plan.window_seconds:g} s"
             why = "; ".join(filter(None, (why, unread)))
-        unusual = (one for one in remark(self._surveyor.survey, self.options) if not one.is_usual)
-        return "; ".join([why, *(str(one) for one in unusual if one.subject in ("scrapes", "lag", "match"))])
+        said = remark(self._surveyor.survey, self._collector)
+        unusual = (one for one in said if one.outcome != "ok" and one.subject in ("scrapes", "lag", "match"))
+        return "; ".join([why, *map(str, unusual)])
 
     def _open(self, dialect: Dialect) -> None:
         """Prepare the queries of a dialect, for the histograms that the mesh has."""
         self._classic = dialect
         self.dialect = self._dialect = dialect = native(dialect) if self._is_native else dialect
-        if self.options.cluster_label:
-            self._dialect = name_clusters_of(dialect, self.options.cluster_label)
+        if self._cluster_label:
+            self._dialect = name_clusters_of(dialect, self._cluster_label)
         of_mesh = {"serves": self._dialect.serves, "relays": self._dialect.relays}
         self._queries = {
             **_queries_of_mesh(self._dialect),
@@ -230,7 +207,7 @@ class PrometheusSource:
         """Recording rules for the window in use."""
         self._rules = self._read_rules = None
         if self._dialect.name.removesuffix(SUFFIX) in KNOWN:  # `tagae rules` writes rules for these only
-            self._rules = recording_rules(self._dialect, self.options.interval_seconds, self.plan.window_seconds)
+            self._rules = recording_rules(self._dialect, self._collector.interval_seconds, self.plan.window_seconds)
 
     def _follow_plan(self) -> None:
         """Poll other series, or with other windows."""
@@ -256,7 +233,7 @@ class PrometheusSource:
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
-        label = self.options.cluster_label
+        label = self._cluster_label
         places = {place: label for place, name in enumerate(query.labels) if name in ("namespace", "node")}
         return name_clusters(query, places) if label and places else query
 
@@ -271,17 +248,17 @@ class PrometheusSource:
     def _since(self, at: datetime) -> float:
         """Seconds since the last successful query of events, so that each event is counted once."""
         passed = self._columns.seconds_since((KUBERNETES, PODS), at) or 0.0
-        return passed if 0 < passed <= LONGEST_SINCE else self.options.interval_seconds
+        return passed if 0 < passed <= LONGEST_SINCE else self._collector.interval_seconds
 
     def _find_rules(self, at: datetime) -> RecordingRules | None:
         """Recording rules that exist for a mesh large enough; if the query fails, as in the previous poll."""
         if self._rules is None:
             return None
         text = self._rules.calls.at(0, match=self.plan.match)
-        answer = self._prometheus.ask({"calls": text}, at, self.options.within_seconds)["calls"]
+        answer = self._prometheus.ask({"calls": text}, at, self._collector.deadline_seconds)["calls"]
         if answer.failed:
             return self._read_rules
-        return self._rules if (answer.samples.values >= self.options.recorded_from_calls).any() else None
+        return self._rules if (answer.samples.values >= RECORDED_FROM_CALLS).any() else None
 
     def _queries_to_read(self) -> Queries:
         """All queries; of recorded series if there are rules."""
@@ -290,7 +267,7 @@ class PrometheusSource:
         kubernetes = {role: query for role, query in self._queries.items() if role[0] == KUBERNETES}
         return {**kubernetes, **_queries_of_mesh(self._read_rules.dialect)}
 
-    def _calls_before(self, found: Columns, at: datetime) -> KnownCalls:
+    def _calls_before(self, found: Levels, at: datetime) -> KnownCalls:
         """The calls that were made before the first poll."""
         if self._read_rules is not None:  # whose window is fixed
             return KnownCalls()
@@ -299,16 +276,16 @@ class PrometheusSource:
             for (level, role), query in self._queries.items()
             if split_level(level)[0] == CALLS and role == "requests"
         }
-        before = at - timedelta(seconds=self.options.interval_seconds)
+        before = at - timedelta(seconds=self._collector.interval_seconds)
         texts = {role: query.at(KNOWN_SECONDS, match=self.plan.match) for role, query in queries.items()}
-        answers = self._prometheus.ask(texts, before, self.options.within_seconds)
+        answers = self._prometheus.ask(texts, before, self._collector.deadline_seconds)
         if any(answer.failed for answer in answers.values()):
             return KnownCalls()
         made = {role[0]: self._columns.read(role, queries[role], one.samples) for role, one in answers.items()}
         calls = self._rows.read({**found, **made})[1]
         return KnownCalls().see_calls(calls["requests"], before.timestamp())
 
-    def _assemble(self, found: Columns, at: datetime) -> MeshSnapshot:
+    def _assemble(self, found: Levels, at: datetime) -> MeshSnapshot:
         known, rows = found[KUBERNETES], self._rows
         services, calls = rows.read(found)
         calls = rows.list_known(services, calls, known.get("relays", {}), at.timestamp())
@@ -333,7 +310,7 @@ class PrometheusSource:
         self._cluster.workloads = cluster.workloads  # only now: changes are reported once, and only with a snapshot
         return snapshot
 
-    def _learn_names(self, found: Columns, at: datetime, until: float) -> None:
+    def _learn_names(self, found: Levels, at: datetime, until: float) -> None:
         """Learn which caller belongs to which service. Workloads of callers are asked for when new callers appear."""
         names, query = self._rows.names, self._dialect.callers
         if (serves := found[KUBERNETES].get("serves")) is not None:
@@ -351,9 +328,9 @@ class PrometheusSource:
         """The workloads one interval before the first poll, so that this poll can already report planned changes."""
         queries = {role: query for role, query in self._queries.items() if role in CHANGE_ROLES}
         texts = {role: self._text(role, query) for role, query in queries.items()}
-        before = at - timedelta(seconds=self.options.interval_seconds)
+        before = at - timedelta(seconds=self._collector.interval_seconds)
         known: dict[str, Column] = {}
-        for role, answer in self._prometheus.ask(texts, before, self.options.within_seconds).items():
+        for role, answer in self._prometheus.ask(texts, before, self._collector.deadline_seconds).items():
             if not answer.failed:
                 known |= self._columns.read(role, queries[role], answer.samples)
         self._cluster.begin(known, self.plan.container_window_seconds)

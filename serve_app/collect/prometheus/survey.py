@@ -5,7 +5,6 @@ queries every ten minutes, whose answers are as long as the list of services.
 """
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +15,6 @@ from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, SOURCE_CL
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
     FACTS,
-    JOB,
     REPLICA_LABELS,
     REQUESTS,
     Clock,
@@ -35,10 +33,10 @@ from serve_app.collect.prometheus.query import (
     Dialect,
     Match,
     Query,
-    QueryOptions,
     range_selectors,
 )
 from serve_app.collect.service_labels import LATE
+from serve_app.settings import CollectorSettings, MeshSettings
 
 AGAIN_SECONDS = 600.0  # between two looks
 SOON_SECONDS = 60.0  # the same while something is not known yet, or the mesh has changed
@@ -59,7 +57,6 @@ class Survey:
         containers: how the series of containers arrive.
         clusters: None if there is only one.
         replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
-        same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the clusters of containers, where the mesh has no such label.
         match: matchers of the mesh's series that are read.
         others: matchers of the series of Kubernetes and of exporters.
@@ -75,7 +72,6 @@ class Survey:
     containers: Freshness = field(default_factory=Freshness)
     clusters: Split | None = None
     replicas: Split | None = None
-    same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
     others: Match = EVERYTHING
@@ -88,32 +84,29 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a mesh is polled: as the settings want it, and as its series need it.
+    """How a mesh is polled: as the settings want it, and as its series need it."""
 
-    Attributes:
-        match: matchers of the mesh's series.
-        others: matchers of the series of Kubernetes and of exporters.
-        window_seconds: rate window of the mesh.
-        container_window_seconds: rate window of containers, which have scrape jobs of their own.
-        behind_seconds: how old the newest snapshot should be because data arrive late; 0: as in the settings.
-    """
-
-    match: Match
-    others: Match
-    window_seconds: float
-    container_window_seconds: float
-    behind_seconds: float = 0.0
+    match: Match  # of the mesh's series
+    others: Match  # of the series of Kubernetes and of exporters
+    window_seconds: float  # of the mesh's rates
+    container_window_seconds: float  # of containers, which have scrape jobs of their own
+    behind_seconds: float = 0.0  # age of the newest snapshot because data arrive late; 0: as in the settings
 
 
-def make_plan(options: QueryOptions, survey: Survey | None) -> Plan:
-    """The plan of a mesh; without a survey, as in the settings."""
-    given = options.window_seconds
-    if survey is None:
-        return Plan(options.match, replace(options.match, allows_none=True), given, given)
-    windows = [follow(given, one) if options.follows_scrapes else given for one in (survey.mesh, survey.containers)]
-    is_later = survey.lag_seconds and options.follows_lag
-    behind = options.behind_seconds + survey.lag_seconds if is_later else 0.0
-    return Plan(survey.match, survey.others, windows[0], windows[1], behind)
+def make_plan(collector: CollectorSettings, survey: Survey) -> Plan:
+    """The plan that follows from a survey. What the settings set is kept."""
+    given = collector.window_seconds
+    window, of_containers = (
+        given if is_set(collector, "window_seconds") else follow(given, one) for one in (survey.mesh, survey.containers)
+    )
+    is_later = survey.lag_seconds and not is_set(collector, "behind_seconds")
+    behind = collector.behind_seconds + survey.lag_seconds if is_later else 0.0
+    return Plan(survey.match, survey.others, window, of_containers, behind)
+
+
+def is_set(collector: CollectorSettings, name: str) -> bool:
+    """Whether the settings give a value other than the default, which would follow the series of the mesh."""
+    return name in collector.model_fields_set
 
 
 class Surveyor:
@@ -124,13 +117,14 @@ class Surveyor:
         plan: that follows from it.
     """
 
-    def __init__(self, prometheus: Prometheus, options: QueryOptions, clock: Clock = time.time) -> None:
-        self._prometheus, self._options, self._clock = prometheus, options, clock
-        self._match, self._cluster_label = options.match, options.cluster_label
+    def __init__(self, prometheus: Prometheus, mesh: MeshSettings, collector: CollectorSettings, clock: Clock) -> None:
+        self._prometheus, self._collector, self._clock = prometheus, collector, clock
+        self._match, self._cluster_label = Match(mesh.match), mesh.cluster_label
         self._looked_at: datetime | None = None  # even without a result
         self._failures = 0  # in a row
         self.survey: Survey | None = None
-        self.plan = make_plan(options, None)
+        window = collector.window_seconds
+        self.plan = Plan(self._match, replace(self._match, allows_none=True), window, window)
 
     def update(self, dialect: Dialect, classic: Dialect, at: datetime) -> bool:
         """Look at the series if it is time. Returns whether the plan is another one now.
@@ -162,7 +156,7 @@ class Surveyor:
             return False
         self._failures = 0
         before, self.survey = self.plan, survey
-        self.plan = make_plan(self._options, survey)
+        self.plan = make_plan(self._collector, survey)
         return replace(before, behind_seconds=self.plan.behind_seconds) != self.plan
 
     def forget(self) -> None:
@@ -188,7 +182,7 @@ class Surveyor:
     @property
     def _within(self) -> float:
         """Deadline of each round of queries, s."""
-        return self._options.within_seconds / 2
+        return self._collector.deadline_seconds / 2
 
     def _survey(self, dialect: Dialect, classic: Dialect, at: datetime, *, is_live: bool) -> Survey:
         match, requests, before = self._match, dialect.services["requests"], self.survey
@@ -204,7 +198,9 @@ class Surveyor:
         clusters, replicas = self._origins(dialect, match, groups, at, before)
         chosen = restrict(match, clusters, replicas)
         read, of_pods = ([group for group in some if fits(group, chosen)] for some in (groups, containers))
-        mesh, of_containers = (measure(some, at.timestamp(), self._options.behind_seconds) for some in (read, of_pods))
+        mesh, of_containers = (
+            measure(some, at.timestamp(), self._collector.behind_seconds) for some in (read, of_pods)
+        )
         lag = _lag(mesh, before) if is_live else 0.0
         return Survey(
             at,
@@ -212,7 +208,6 @@ class Surveyor:
             of_containers,
             clusters,
             replicas,
-            () if JOB in match.values else origins.jobs_with_same_rates(read),
             None if clusters or self._match else _clusters_of(containers),
             chosen,
             replace(restrict(self._match, clusters, replicas), allows_none=True),

@@ -13,7 +13,7 @@ import pytest
 
 from serve_app.alerts.receiver_status import ReceiverStatus, read_statuses
 from serve_app.alerts.receiver_trials import TEST_TEXT, ReceiverDesk, check_receivers, send_test_alert
-from serve_app.doctor.receivers import check_receivers as findings
+from serve_app.doctor.connections import check_receivers as findings
 from serve_app.errors import UnknownReceiver
 from serve_app.runtime import supervisor
 from serve_app.settings import Settings, StoreSettings

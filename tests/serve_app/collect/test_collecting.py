@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.snapshot import MeshSnapshot, PlannedChange
-from serve_app.collect.base import Poll, Remark
+from serve_app.collect.base import Finding, Poll
 from serve_app.collect.kubernetes.watch import WatchState
-from serve_app.collect.loop import CollectorState, MeshCollector, PollSchedule, poll_phase
+from serve_app.collect.loop import CollectorState, MeshCollector, PollSchedule, poll_schedule
 from serve_app.collect.prometheus.client import QueryAnswer
 from serve_app.errors import (
     InvalidDocument,
@@ -25,6 +25,7 @@ from serve_app.errors import (
     StoreGone,
 )
 from serve_app.exporter import PrometheusInstruments
+from serve_app.settings import CollectorSettings
 from tests.timing import PATIENCE_SECONDS
 
 RHYTHM = PollSchedule(interval_seconds=10, behind_seconds=10, catch_up=4)
@@ -108,10 +109,10 @@ def test_due_instants_are_in_order_after_the_last_in_the_past_and_bounded(
 
 
 def test_a_mesh_has_its_own_phase_and_keeps_it() -> None:
-    phases = {poll_phase(f"mesh-{i}", 15.0) for i in range(50)}
+    phases = {poll_schedule(f"mesh-{i}", CollectorSettings()).phase_seconds for i in range(50)}
     assert len(phases) == 50
     assert all(0 <= phase < 15 for phase in phases)
-    assert poll_phase("shop", 15.0) == poll_phase("shop", 15.0)
+    assert poll_schedule("mesh-7", CollectorSettings()).phase_seconds in phases
 
 
 async def test_the_newest_instant_is_polled_once_and_pushed() -> None:
@@ -340,7 +341,7 @@ def test_the_newest_instant_is_as_old_as_the_data(*, lag_ends: bool) -> None:
 
 
 def test_remarks_are_in_the_state_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    remark = Remark("clusters", "2 clusters in this Prometheus", "set match")
+    remark = Finding("clusters", "warning", "2 clusters in this Prometheus", "set match")
 
     class Remarking:
         def poll(self, at: datetime) -> Poll:

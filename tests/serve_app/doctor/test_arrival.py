@@ -8,27 +8,27 @@ from typing import Any
 
 import pytest
 
+from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.clusters import Part, Split
 from serve_app.collect.prometheus.groups import Freshness, ScrapedPart
 from serve_app.collect.prometheus.pods import PodCoverage
-from serve_app.collect.prometheus.query import Match, QueryOptions
+from serve_app.collect.prometheus.query import Match
 from serve_app.collect.prometheus.remarks import remark
 from serve_app.collect.prometheus.survey import Survey
 from serve_app.doctor.arrival import arrival_findings
-from serve_app.doctor.finding import Finding
-from serve_app.settings import load
+from serve_app.settings import CollectorSettings, load
 
 AT = datetime(2026, 7, 1, tzinfo=UTC)
 ADDRESS = "http://prometheus:9090"
 SOUND = Survey(AT, Freshness(15.0, newest_seconds=3.0), Freshness(15.0, newest_seconds=4.0))
-USUAL = QueryOptions(follows_lag=True)
-FIXED = replace(USUAL, follows_lag=False)
+USUAL = CollectorSettings(window_seconds=60.0)
+FIXED = CollectorSettings(behind_seconds=15.0, window_seconds=60.0)
 PARTS = (Part("prod", 4, 90.0), Part("dev", 4, 10.0))
 
 
 def found(
     survey: Survey,
-    options: QueryOptions = USUAL,
+    options: CollectorSettings = USUAL,
     pods: PodCoverage | None = None,
     mesh: str = "shop",
     address: str = ADDRESS,
@@ -69,8 +69,7 @@ RARE = Freshness(60.0, 240.0, newest_seconds=3.0)
     ],
 )
 def test_what_is_scraped_rarely_is_a_warning_and_the_rest_is_not(survey: Survey, other: str) -> None:
-    follows = replace(USUAL, follows_scrapes=True)
-    scrapes = [one for one in found(survey, follows) if one.subject == "scrapes"]
+    scrapes = [one for one in found(survey, CollectorSettings()) if one.subject == "scrapes"]
     assert sorted(one.outcome for one in scrapes) == ["ok", "warning"]
     (fine,) = (one for one in scrapes if one.outcome == "ok")
     (rare,) = (one for one in scrapes if one.outcome == "warning")
@@ -92,7 +91,7 @@ def clusters(label: str, choice: Any, read: tuple[str, ...], parts: tuple[Part, 
     return replace(SOUND, clusters=Split(label, parts, read, choice))
 
 
-RECOMMENDED: Mapping[str, tuple[Survey, QueryOptions, str, Any]] = {
+RECOMMENDED: Mapping[str, tuple[Survey, CollectorSettings, str, Any]] = {
     "a window that is too short": (
         replace(SOUND, mesh=Freshness(60.0, newest_seconds=3.0)), USUAL, "collector.window_seconds", 240.0
     ),
@@ -163,11 +162,6 @@ def test_both_servers_of_a_pair_are_named() -> None:
 def test_clusters_that_names_contain_are_no_warning() -> None:
     one = by_subject(found(clusters("cluster", "named", ("prod", "dev"))))["clusters"]
     assert (one.outcome, one.found) == ("ok", "2, by the label cluster; read: prod, dev")
-
-
-def test_jobs_that_scrape_the_same_targets_are_a_warning() -> None:
-    one = by_subject(found(replace(SOUND, same_jobs=("pods", "envoys"))))["jobs"]
-    assert (one.outcome, one.toml.splitlines()[-1]) == ("warning", 'match = {job = "pods"}')
 
 
 def test_a_matcher_without_series_names_the_values_that_exist() -> None:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from serve_app.doctor.finding import Finding
-from serve_app.doctor.provider import check_provider
+from serve_app.collect.base import Finding
+from serve_app.doctor.connections import check_provider
 from serve_app.settings import Settings
 from tests.serve_app.access.oidc.provider_standin import CLIENT, SECRET, run_provider
 

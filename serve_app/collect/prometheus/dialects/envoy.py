@@ -3,29 +3,25 @@
 from serve_app.collect.prometheus.dialects import contour, envoy_gateway
 from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, connections
 from serve_app.collect.prometheus.naming import Derived, Keys, first_of
-from serve_app.collect.prometheus.query import Dialect, escape
+from serve_app.collect.prometheus.query import Dialect
 
 CLUSTER = "envoy_cluster_name"
+_INBOUND, _OUTBOUND = "inbound.*", "outbound_([^_]+)_(.+)"
 _OF_GATEWAYS = f"{contour.CLUSTERS}|{envoy_gateway.CLUSTERS}|envoy-admin|service-stats.*|prometheus_stats|xds_cluster"
 
 
-def envoy(*, inbound: str = "inbound.*", outbound: str = "outbound_([^_]+)_(.+)") -> Dialect:
+def envoy() -> Dialect:
     """Envoy's own metrics, for sidecars without a mesh.
 
     The scrape configuration must add the labels ``namespace`` and ``service`` of the sidecar's service. The name of the
-    Envoy cluster identifies the callee.
-
-    Args:
-        inbound: Envoy clusters of the service itself, a regular expression for the whole name.
-        outbound: Envoy clusters of the callees; the first two groups are namespace and name. An underscore separates
-            them, because Kubernetes names have none.
+    Envoy cluster identifies the callee: an underscore separates namespace and name, because Kubernetes names have none.
     """
     service = tuple(first_of(label, label) for label in ("namespace", "service"))
     callee = (
-        Derived("destination_namespace", (CLUSTER,), outbound, "$1"),
-        Derived("destination_service", (CLUSTER,), outbound, "$2"),
+        Derived("destination_namespace", (CLUSTER,), _OUTBOUND, "$1"),
+        Derived("destination_service", (CLUSTER,), _OUTBOUND, "$2"),
     )
-    into, out_of = (f'{CLUSTER}=~"{escape(names)}"' for names in (inbound, outbound))
+    into, out_of = (f'{CLUSTER}=~"{names}"' for names in (_INBOUND, _OUTBOUND))
     services = cluster_queries(Keys(service), into)
     services["connections"] = connections(Keys(service), into)
     calls = cluster_queries(Keys(service + callee), out_of)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from serve_app.collect.prometheus.naming import both
-from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, Reporters, by
+from serve_app.collect.prometheus.query import MILLISECONDS, Dialect, Query, by
 from serve_app.collect.service_labels import LATE
 from serve_app.settings.roles import Role
 
@@ -35,8 +35,8 @@ def istio(*, ambient: bool = False) -> Dialect:
     destination = (_NAMESPACE, _NAME)
     source = ("source_workload_namespace", "source_canonical_service")
     workload = ("destination_workload_namespace", "destination_workload")
-    reporters = Reporters(("destination", "waypoint"), ("source", "waypoint", *(("destination",) if ambient else ())))
-    called, calling = (f'$match reporter=~"{"|".join(names)}"' for names in (reporters.services, reporters.calls))
+    reporters = ("destination", "waypoint"), ("source", "waypoint", *(("destination",) if ambient else ()))
+    called, calling = (f'$match reporter=~"{"|".join(names)}"' for names in reporters)
     callee, caller = f"{called},{_REAL}", f"{calling},{_REAL}"
     calls = _queries(caller, (*source, *destination, REPORTER))
     del calls["in_flight"], calls["cancelled"]

@@ -15,6 +15,7 @@ from serve_app.alerts.annotations import annotations
 from serve_app.alerts.links import Links
 from serve_app.api.codec.verdicts import encode_verdict
 from serve_app.api.reason_text import event_text
+from serve_app.collect.kubernetes import events
 from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
 from serve_app.collect.prometheus.frames import Key
 from tests.serve_app.collect.kubernetes import api_server
@@ -24,8 +25,8 @@ event = partial(api_server.event, now=NOW)
 SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db", "shop/web-2"})
 
 
-def memory_with(*documents: dict[str, object], most: int = 100) -> EventMemory:
-    memory = EventMemory(most)
+def memory_with(*documents: dict[str, object]) -> EventMemory:
+    memory = EventMemory()
     for document in documents:
         memory.add(msgspec.json.decode(msgspec.json.encode(document), type=KubernetesEvent), NOW)
     return memory
@@ -46,10 +47,11 @@ def test_old_events_are_dropped_and_stored_events_expire() -> None:
     assert len(memory) == 0
 
 
-def test_a_repeated_event_replaces_itself_and_the_oldest_are_dropped() -> None:
-    memory = memory_with(*(event(uid=str(i % 7), count=i) for i in range(50)), most=5)
-    events = memory.find(frozenset({"shop/cart-v1"}), {}, NOW)
-    assert sorted(one.count for one in events) == [45, 46, 47, 48, 49]
+def test_a_repeated_event_replaces_itself_and_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_EVENTS", 5)
+    memory = memory_with(*(event(uid=str(i % 7), count=i) for i in range(50)))
+    found = memory.find(frozenset({"shop/cart-v1"}), {}, NOW)
+    assert sorted(one.count for one in found) == [45, 46, 47, 48, 49]
 
 
 def test_new_fields_of_time_and_count_are_read() -> None:
@@ -122,10 +124,10 @@ def an_incident(minutes: float, *services: str) -> Incident:
 
 
 def test_events_are_attached_to_incidents_of_their_services_and_nothing_else_changes() -> None:
-    events = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
+    seen = [an_event("shop/web", 1), an_event("shop/cart", 4), an_event("shop/cart", 25), an_event("pay/bank", 1)]
     before = a_verdict(an_incident(5, "shop/cart", "shop/web"), an_incident(5, "shop/search"))
-    after = add_context(before, [], events)
-    assert [one.events for one in after.incidents] == [tuple(events[:2]), ()]
+    after = add_context(before, [], seen)
+    assert [one.events for one in after.incidents] == [tuple(seen[:2]), ()]
     assert add_context(before, []) == before
     assert after.incidents[0].changes == ()
     early = an_event("shop/cart", 5 + BEFORE.total_seconds() / 60 - 0.1)

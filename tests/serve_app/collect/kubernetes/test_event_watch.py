@@ -26,13 +26,16 @@ SHOP = frozenset({"shop/cart", "shop/web", "shop/orders-db"})
 SERVES: dict[Key, list[Key]] = {("shop", "cart-v1"): [("shop", "cart")]}
 
 
+@pytest.fixture(autouse=True)
+def _retry_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PERMANENT_SECONDS", 0.05)
+
+
 @asynccontextmanager
-async def start_watch(
-    url: str, folder: Path, *, namespace: str = "", lasting: float = 0.05
-) -> AsyncIterator[EventWatch]:
+async def start_watch(url: str, folder: Path, *, namespace: str = "") -> AsyncIterator[EventWatch]:
     """Run a watch whose token is in a file."""
     (folder / "token").write_text(TOKEN)
-    one = EventWatch("shop", Endpoint(url, bearer_token_file=folder / "token"), namespace, QUICK, lasting)
+    one = EventWatch("shop", Endpoint(url, bearer_token_file=folder / "token"), namespace, QUICK)
     task = asyncio.create_task(one.run())
     try:
         yield one
@@ -125,11 +128,12 @@ async def test_without_permission_one_line_is_logged_and_the_watch_starts_once_p
     assert "deploy/kubernetes/events.yaml" in warned[0]
 
 
-async def test_a_forbidden_watch_is_retried_rarely(tmp_path: Path) -> None:
+async def test_a_forbidden_watch_is_retried_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PERMANENT_SECONDS", 0.3)
     api = ApiServer(token="another")
     with start_api(api):
         began = time.monotonic()
-        async with start_watch(api.url, tmp_path, lasting=0.3) as one:
+        async with start_watch(api.url, tmp_path) as one:
             await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)
             assert time.monotonic() - began >= 2 * 0.3, "other failures are repeated after at most 0.05 s"
             state = one.state
@@ -160,19 +164,14 @@ async def test_without_a_server_one_line_is_logged_and_the_watch_starts_with_the
 
 async def test_a_missing_file_does_not_end_the_watch(tmp_path: Path) -> None:
     """Outside a cluster there is no token."""
-    one = EventWatch(
-        "shop", Endpoint("http://127.0.0.1:9", bearer_token_file=tmp_path / "none"), permanent_seconds=0.01
-    )
-    task = asyncio.create_task(one.run())
-    await eventually(lambda: one.state.outcomes.get("secret", 0) >= 2)
-    task.cancel()
-    one = EventWatch("shop", Endpoint("https://127.0.0.1:9", ca_file=tmp_path / "none"), permanent_seconds=0.01)
-    other = asyncio.create_task(one.run())
-    await eventually(lambda: one.state.outcomes.get("secret", 0) >= 2)
-    other.cancel()
-    for ended in (task, other):
+    token = Endpoint("http://127.0.0.1:9", bearer_token_file=tmp_path / "none")
+    for endpoint in (token, Endpoint("https://127.0.0.1:9", ca_file=tmp_path / "none")):
+        one = EventWatch("shop", endpoint)
+        task = asyncio.create_task(one.run())
+        await eventually(lambda one=one: one.state.outcomes.get("secret", 0) >= 2)  # type: ignore[misc]
+        task.cancel()
         with suppress(asyncio.CancelledError):
-            await ended
+            await task
 
 
 async def test_the_token_is_read_with_every_request(tmp_path: Path) -> None:

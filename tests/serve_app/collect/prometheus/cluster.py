@@ -6,14 +6,11 @@ A service has one workload with another name, so the link between them must be r
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lab.simulator.events.wiring import CANARY_SHARES, STAGE_TICKS
 from model.snapshot import MeshSnapshot
 from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.workloads import Controller, Controllers
 
 REPLICAS = 3  # default number of replicas
-CANARY = "-canary"
-PROMOTED = STAGE_TICKS * len(CANARY_SHARES)  # snapshots from the start of a canary to the update of its service
 EMPTIED = 20  # snapshots after which a workload that was scaled to zero is deleted
 
 
@@ -35,7 +32,6 @@ class Cluster:
     empties: bool = False
     controllers: dict[Key, Controller] = field(default_factory=dict)
     _retired: dict[Key, int] = field(default_factory=dict)
-    _canaries: dict[str, int] = field(default_factory=dict)
 
     def after(self, snapshot: MeshSnapshot, wanted: Mapping[str, int] | None = None) -> Controllers:
         """Advance by one snapshot and return the controllers.
@@ -54,7 +50,6 @@ class Cluster:
             before = self.controllers.get(key)
             if before is not None and key not in self._retired and before.desired != replicas:
                 self.controllers[key] = Controller(replicas, before.generation + 1)
-        self._follow_canaries(snapshot)
         self._bury()
         return dict(self.controllers)
 
@@ -71,16 +66,6 @@ class Cluster:
         elif kind == "deletion":
             self._retired[key] = EMPTIED if self.empties else 0
             self.controllers[key] = replace(changed, desired=0)
-
-    def _follow_canaries(self, snapshot: MeshSnapshot) -> None:
-        """Follow a canary. While it exists it is a workload of its own. Its service is deployed when it is promoted."""
-        there = {name for name in snapshot.node_ids if name.endswith(CANARY)}
-        for name in self._canaries.keys() - there:
-            del self.controllers[workload_of(name)], self._canaries[name]
-        for name in there:
-            self._canaries[name] = age = self._canaries.get(name, -1) + 1
-            if age == PROMOTED:
-                self._decide("deploy", workload_of(name.removesuffix(CANARY)), by_hand=True)
 
     def _bury(self) -> None:
         for key, left in self._retired.items():

@@ -17,7 +17,6 @@ import numpy as np
 
 from lab.simulator.events.faults import Fault
 from lab.simulator.events.operations import BenignChange, Fleet
-from lab.simulator.events.wiring import CANARY_SHARES, RETURN_TICKS, STAGE_TICKS
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import MeshRun, Simulator
 from model.checkpoint import SHIPPED, Checkpoint, load
@@ -27,15 +26,14 @@ from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import transition
 from serve_app.api.codec import encode_verdict
 from serve_app.collect.prometheus.client import K, Prometheus, QueryAnswer, Samples
-from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.pipeline import Mesh, Options, advance
-from tests.serve_app.collect.prometheus.cluster import CANARY, Cluster, workload_of
+from serve_app.settings import CollectorSettings, MeshSettings
+from tests.serve_app.collect.prometheus.cluster import Cluster, workload_of
 from tests.serve_app.collect.prometheus.istio_standin import ISTIO, IstioMesh
 
 CORDONED = 6  # snapshots for which a drained node takes no new pods
 NEAR = 16  # an alert this many snapshots after a nearby change counts as caused by it: twice a slow rollout
-CANARY_TAKES = STAGE_TICKS * len(CANARY_SHARES) + RETURN_TICKS
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,8 @@ class Day:
         return [one for one in self.opened if any(self._beside(one, at, change) for at, change in self.made)]
 
     def _beside(self, one: Opened, at: int, change: PlannedChange) -> bool:
-        lasts = NEAR + (CANARY_TAKES if change.kind == "canary" else 0)
-        near = {change.service, f"{change.service}{CANARY}", *self.neighbours.get(change.service, ())}
-        return at <= one.index <= at + lasts and not near.isdisjoint(one.services)
+        near = {change.service, *self.neighbours.get(change.service, ())}
+        return at <= one.index <= at + NEAR and not near.isdisjoint(one.services)
 
 
 class _OperatedMesh(Simulator):
@@ -129,7 +126,8 @@ def simulate_day(
     simulator = _OperatedMesh(spec, faults, changes, snapshots)
     now: dict[float, MeshSnapshot] = {}
     prometheus = IstioMesh(now.get)
-    source = PrometheusSource(_Answering(prometheus), ISTIO, QueryOptions(interval_seconds=spec.interval_seconds))
+    collector = CollectorSettings(interval_seconds=spec.interval_seconds)
+    source = PrometheusSource(_Answering(prometheus), ISTIO, MeshSettings(prometheus="http://as-given"), collector)
     cluster = Cluster(empties)
     seen: deque[dict[str, tuple[int, int]]] = deque(maxlen=late + 1)
     checkpoint, mesh, options, mesh_alerts, day = _weights(), Mesh(), Options(), MeshAlerts(), Day()

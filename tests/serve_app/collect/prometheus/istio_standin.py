@@ -19,7 +19,7 @@ from serve_app.collect.prometheus.kubernetes import (
     OwnerLabels,
 )
 from serve_app.collect.prometheus.pods import POD_QUERIES, USAGE_QUERIES
-from serve_app.collect.prometheus.query import Query, QueryOptions
+from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.rules import recording_rules
 from serve_app.collect.prometheus.signals import DISK, PODS, QUEUES, SOURCES
 from serve_app.settings import MeshSettings
@@ -35,11 +35,12 @@ SIGNALS = {  # beginning of the query by role
     DISK: "max by (pod, namespace) (label_replace",
     QUEUES: "sum by (queue)",
 }
-RULES = recording_rules(ISTIO, QueryOptions().interval_seconds, QueryOptions().window_seconds)
+INTERVAL_SECONDS, WINDOW_SECONDS = 15.0, 60.0  # of the settings
+RULES = recording_rules(ISTIO, INTERVAL_SECONDS, WINDOW_SECONDS)
 
 
 @cache
-def texts(window_seconds: float = QueryOptions().window_seconds) -> Mapping[str, Role]:
+def texts(window_seconds: float = WINDOW_SECONDS) -> Mapping[str, Role]:
     """Return kind and metric of each query, by its text."""
     kubernetes = {**USAGE_QUERIES, **POD_QUERIES, **CONTROLLERS, **AUTOSCALERS, **ANNOTATIONS}
     asked: dict[Role, Query] = {(KUBERNETES, role): query for role, query in kubernetes.items()}

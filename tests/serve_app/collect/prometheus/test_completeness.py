@@ -10,12 +10,12 @@ from serve_app.collect.loop import CollectorState
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.detect import detect_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.query import QueryOptions
 from serve_app.collect.prometheus.replies import is_hint, missing_parts
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.deployments.http.routes.views import source_document
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.standin import Behaviour, Request
 
@@ -122,18 +122,19 @@ def test_an_incomplete_answer_is_replaced_by_the_last_values_and_then_unknown() 
     lost = "store-2 did not answer"
     with standin.start_server(answers_of_a_mesh(warnings)) as server:
         prometheus = Prometheus(Endpoint(standin.url_of(server)))
-        source = PrometheusSource(prometheus, KNOWN["opentelemetry"], QueryOptions(keep_seconds=30.0))
+        mesh = MeshSettings(prometheus=standin.url_of(server))
+        source = PrometheusSource(prometheus, KNOWN["opentelemetry"], mesh, CollectorSettings())
         polls = []
-        for i, said in enumerate(([], [lost], [lost], [lost], [])):
+        for i, said in enumerate(([], [lost], [lost], [lost], [lost], [])):
             warnings[:] = said
             polls.append(source.poll(AT + timedelta(seconds=15 * i)))
         warnings[:] = [lost]
         detected, answers = detect_dialect(prometheus, AT, 5.0)
         prometheus.close()
-    assert [poll.snapshot is not None for poll in polls] == [True, True, True, False, True]
-    assert [max(poll.stale_seconds.values(), default=0.0) for poll in polls[:3]] == [0.0, 15.0, 30.0]
-    assert f"incomplete ({lost})" in polls[3].why
-    assert polls[4].masked == ()
+    assert [poll.snapshot is not None for poll in polls] == [True, True, True, True, False, True]
+    assert [max(poll.stale_seconds.values(), default=0.0) for poll in polls[:4]] == [0.0, 15.0, 30.0, 45.0]
+    assert f"incomplete ({lost})" in polls[4].why
+    assert polls[5].masked == ()
     assert detected is None, "a part of the mesh does not show what kind of mesh it is"
     assert {answer.failed for answer in answers.values()} == {"incomplete"}
 
@@ -146,7 +147,7 @@ def test_an_incomplete_answer_is_replaced_by_the_last_values_and_then_unknown() 
     assert (
         f'tagae_collector_query_failures_total{{mesh="shop",why="incomplete"}} {state.failures["incomplete"]}' in text
     )
-    assert replace(state.update(polls[4]), polls={}).incomplete == ""
+    assert replace(state.update(polls[5]), polls={}).incomplete == ""
 
 
 def test_a_state_of_another_version_is_read() -> None:

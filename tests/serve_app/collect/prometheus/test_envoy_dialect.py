@@ -1,4 +1,4 @@
-"""Raw Envoy: the services that cluster names mean, and quoted expressions in PromQL."""
+"""Raw Envoy: the services that cluster names mean."""
 
 import pytest
 
@@ -22,11 +22,6 @@ def test_completed_requests_are_counted_because_a_dead_service_never_connects() 
     for queries in (dialect.services, dialect.calls):
         assert "envoy_cluster_upstream_rq_completed" in queries["requests"].promql
         assert "rq_total" not in queries["requests"].promql
-
-
-def test_an_expression_is_quoted_once() -> None:
-    query = envoy(outbound=r"outbound\|.*\|([^.]+)\.(.+)").calls["failures"]
-    assert query.promql.count(r'"outbound\\|.*\\|([^.]+)\\.(.+)') == 3  # which series, and two labels
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -12,12 +12,12 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.cli import app
-from serve_app.collect.prometheus import detect
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus import source
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
-from serve_app.collect.prometheus.source import MeshPoll
 from serve_app.doctor import telemetry
 from serve_app.doctor.telemetry import check_telemetry
 from serve_app.settings import CollectorSettings, MeshSettings
@@ -33,7 +33,7 @@ LARGE = CollectorSettings(deadline_seconds=60)
 
 @pytest.fixture(autouse=True)
 def _read_rules_from_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detect, "RECORDED_FROM_CALLS", 50)
+    monkeypatch.setattr(source, "RECORDED_FROM_CALLS", 50)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_another_window_or_interval_has_rules_of_its_own() -> None:
     assert "[7500ms]" in printed.stdout
 
 
-def poll_once(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSettings = LARGE) -> list[MeshPoll]:
+def poll_once(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSettings = LARGE) -> list[Poll]:
     with standin.start_server(mesh) as server:
         source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), collector)
         polls = [source.poll(one.observed_at) for one in instants]
