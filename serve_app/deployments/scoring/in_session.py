@@ -18,10 +18,9 @@ from model.mesh_weights import Weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
-from serve_app.deployments.scoring.groups import ScoredGroup, Scores
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
-from serve_app.deployments.scoring.passes import observe_pass
-from serve_app.deployments.scoring.scorer import probe, score_groups
+from serve_app.deployments.scoring.passes import observe_pass, probe, score_groups
+from serve_app.deployments.scoring.queue import ScoredGroup, Scores
 from serve_app.deployments.scoring.stages import Progress
 from serve_app.metrics import PARTS_SCORED, Instruments
 from serve_app.models.served import ServedModel

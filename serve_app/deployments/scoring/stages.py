@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol
 
 from model.scoring.score import PartitionScore
-from serve_app.deployments.scoring.groups import ScoredGroup
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.queue import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import StageRunner, stage_span
