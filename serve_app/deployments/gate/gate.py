@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.access import Access, Principal
+from serve_app.access import Access
 from serve_app.deployments.gate import connections
-from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
+from serve_app.deployments.gate.admission import Admission, RequestKind
 from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.http.access_control import hand_principal
@@ -39,7 +39,7 @@ from serve_app.deployments.http.handed_bodies import MAX_BYTES, hand_body, repla
 from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
-from serve_app.deployments.outcomes import Outcome, has_time, outcome_of
+from serve_app.deployments.outcomes import Outcome, outcome_of
 from serve_app.errors import (
     DeadlineExceeded,
     DocumentTooLarge,
@@ -136,9 +136,14 @@ class Gate:
         answered, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
-            scope = hand_principal(scope, self._check_access(scope))
+            client, scheme, version = scope["client"], scope["scheme"], scope["http_version"]
+            caller = self._access.check(scope["method"], scope["path"], scope["headers"], client, scheme, version)
+            scope = hand_principal(scope, caller)
             request = self._request(scope)
-            await self._pass(request, scope, receive, answered)
+            if request.deadline_seconds is None:
+                await self._app(scope, receive, answered)
+            else:
+                await self._admit_and_send(request, request.deadline_seconds, scope, receive, answered)
             self._count(request, answered, answered.status if answered.has_ended else BROKEN)
         except ServeError as error:
             if request is not None:
@@ -163,16 +168,12 @@ class Gate:
             self._has_answered |= 0 < answered.status < 500
         if request.kind is None:
             return
+        if request.kind is RequestKind.PUSH and status in DROPS:
+            self._instruments.count(SNAPSHOTS_DROPPED, reason=DROPS[status])
         outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
         if self._is_starting() and outcome is Outcome.FAILED:
             return
         self._instruments.count(REQUESTS, kind="push" if request.is_push else "other", outcome=outcome.value)
-        if not request.is_push:
-            return
-        received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
-        seconds = time.monotonic() - received if is_measured and received is not None else None
-        if seconds is not None or outcome is Outcome.SHED:
-            self._admission.widening.count_push(time.monotonic(), seconds)
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
@@ -187,44 +188,24 @@ class Gate:
                 "send fewer or shorter ones"
             )
 
-    def _check_access(self, scope: Scope) -> Principal:
-        return self._access.check(
-            scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
-        )
-
-    async def _pass(self, request: Request, scope: Scope, receive: Receive, send: "TrackedSend") -> None:
-        if request.deadline_seconds is None:
-            await self._app(scope, receive, send)
-            return
-        try:
-            await self._admit_and_send(request, request.deadline_seconds, scope, receive, send)
-        except ServeError as error:
-            self._count_drop(request, answer(error).status)
-            raise
-        self._count_drop(request, send.status)
-
     async def _admit_and_send(
         self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "TrackedSend"
     ) -> None:
         if request.kind and not self._room.is_open(request.kind, request.mesh):
             raise self._refusal()
         body = await self._body(scope, receive)
-        send.received_at, received = time.monotonic(), mark_time()
+        until, received = time.monotonic() + SLACK * seconds, mark_time()
         try:
-            ticket = await self._admit(request)
+            ticket = await self._room.enter(request.kind, request.mesh) if request.kind else None
+            if request.kind and ticket is None:
+                raise self._refusal()
             try:
-                until = send.received_at + SLACK * seconds
                 await self._send_until(until, received, request, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
         finally:
             self._buffered -= len(body)
-
-    def _count_drop(self, request: Request, status: int) -> None:
-        """Count a snapshot that gets no verdict because the service is too busy."""
-        if request.kind is RequestKind.PUSH and status in DROPS:
-            self._instruments.count(SNAPSHOTS_DROPPED, reason=DROPS[status])
 
     def _request(self, scope: Scope) -> Request:
         path, live = scope["path"], self._front.deadline_seconds
@@ -241,14 +222,6 @@ class Gate:
             return Request(RequestKind.READ, "", live)
         is_push = found[2] == SNAPSHOTS
         return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, is_push)
-
-    async def _admit(self, request: Request) -> Ticket | None:
-        if request.kind is None:
-            return None
-        ticket = await self._room.enter(request.kind, request.mesh)
-        if ticket is None:
-            raise self._refusal()
-        return ticket
 
     def _refusal(self) -> Overloaded:
         """The error of a request that is not admitted."""
@@ -362,7 +335,6 @@ class TrackedSend:
 
     Attributes:
         status: of the answer; 0 before it has begun.
-        received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
         is_abandoned: whether the client left before the end of the answer.
     """
 
@@ -370,7 +342,6 @@ class TrackedSend:
         self._send = send
         self.status = 0
         self.has_ended = False
-        self.received_at: float | None = None
         self.is_abandoned = False
 
     @property
