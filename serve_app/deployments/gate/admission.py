@@ -104,7 +104,7 @@ class Admission:
         _forget(self._turned_away, now)
 
     def admit(self, kind: RequestKind, mesh: str, now: float, arrived: float | None = None) -> Ticket | None:
-        """A ticket, or None if there is no room. Arguments as in :meth:`has_room`; ``arrived``: None: it did not wait."""
+        """A ticket, or None if there is no room; see :meth:`has_room`. ``arrived``: when it came, if it has waited."""
         if not self.has_room(kind, mesh, now):
             return None
         self._turned_away.pop(mesh, None)
