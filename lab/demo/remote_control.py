@@ -89,6 +89,8 @@ http = interface(openapi=None)
 class RemoteControl:
     """Serves the panel of the page, and exchanges state and keys with the show."""
 
+    sign_ins = audit = None  # parts of the service's own ingress
+
     def __init__(self, keys: Collection[str], rules: Rules) -> None:
         reporting.prepare()
         self.access = Access(rules)

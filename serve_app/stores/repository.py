@@ -452,10 +452,6 @@ class MeshRepository:
             raise unknown_mesh(mesh)
         return [Record.unpack(verdict) for verdict in kept]
 
-    def was_set_aside(self, mesh: str) -> bool:
-        """Whether the store has rows of a mesh that was set aside."""
-        return self.store.was_set_aside(mesh)
-
     def gauges(self) -> list[MeshGauges]:
         """The gauges of all stored meshes. It loads no state."""
         return [gauges(stored) for stored in self.store.meshes()]

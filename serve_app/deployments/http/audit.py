@@ -3,7 +3,6 @@
 import logging
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -17,6 +16,7 @@ from serve_app.access.routes import SAFE
 from serve_app.deployments.http.access_control import ACCESS, PRINCIPAL
 from serve_app.deployments.http.backend import Backend
 from serve_app.errors import AuditGone, ServeError, StoreFull, StoreGone
+from serve_app.runtime import replica
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 
 NOTE, AUDIT = "audit_note", "audit"  # in the state of a request
@@ -87,18 +87,15 @@ class Audit:
 
 
 class Audited:
-    """ASGI middleware behind the access control: notes each request that may change something, and its outcome.
+    """ASGI middleware behind the access control: notes each request that may change something, and its outcome."""
 
-    Args:
-        audit: returns what writes the log; None: this application has none.
-    """
-
-    def __init__(self, app: ASGIApp, audit: Callable[[], Audit | None]) -> None:
-        self._app, self._audit = app, audit
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        audit = self._audit() if scope["type"] == "http" and scope["method"] not in SAFE else None
+        is_noted = scope["type"] == "http" and scope["method"] not in SAFE
+        audit: Audit | None = replica.ingress().audit if is_noted else None
         if audit is None:
             await self._app(scope, receive, send)
             return

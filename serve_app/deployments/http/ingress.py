@@ -14,7 +14,6 @@ from serve_app.deployments.http.routes import ROUTERS
 from serve_app.deployments.http.sign_ins import open_sign_ins
 from serve_app.deployments.http.streams import VerdictStreams
 from serve_app.deployments.load import RequestLoad
-from serve_app.runtime import replica
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import Handle, connect
 from serve_app.settings import Settings
@@ -26,13 +25,8 @@ if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.session.mesh_session import MeshSession
 
 
-def _load() -> RequestLoad:
-    found: RequestLoad = replica.ingress().load
-    return found
-
-
 http = interface()
-http.add_middleware(CountRequests, load=_load)
+http.add_middleware(CountRequests)
 http.add_middleware(HandedBodies)
 for router in ROUTERS:
     http.include_router(router)

@@ -10,8 +10,9 @@ from serve_app.deployments.http.access_control import access_of
 from serve_app.deployments.http.audit import SIGN_OUT, Audit, note_of_sign_in
 from serve_app.deployments.http.bodies import read_json
 from serve_app.deployments.http.routes.dependencies import UseAudit
-from serve_app.deployments.http.routes.oidc import end_sign_in, find_sign_ins
+from serve_app.deployments.http.routes.oidc import end_sign_in
 from serve_app.errors import AuditGone, InvalidDocument
+from serve_app.runtime import replica
 
 MAX_BODY_BYTES = 1024
 COOKIE_WAYS = ("cookie", "oidc")  # of callers who can sign out
@@ -64,7 +65,7 @@ async def sign_out(request: Request, audit: UseAudit) -> Response:
     """Drop the cookies. For a user who signed in at a provider, the answer has the `location` at which the browser
     signs out there too."""
     await _record_sign_out(request, audit)
-    sign_ins = find_sign_ins()
+    sign_ins = replica.ingress().sign_ins
     location, dropped = await end_sign_in(request, sign_ins) if sign_ins else ("", [])
     response = _with_cookie("", 0, request, msgspec.json.encode({"location": location}) if location else b"")
     for cookie in dropped:

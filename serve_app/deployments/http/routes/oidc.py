@@ -33,14 +33,8 @@ log = logging.getLogger(__name__)
 router = APIRouter(include_in_schema=False)
 
 
-def find_sign_ins() -> SignIns | None:
-    """The sign-ins of this replica; None if there is no provider, or this is not the service but the demo's panel."""
-    found: SignIns | None = getattr(replica.ingress(), "sign_ins", None)
-    return found
-
-
 async def _sign_ins() -> SignIns:
-    found = find_sign_ins()
+    found: SignIns | None = replica.ingress().sign_ins
     if found is None:
         raise HTTPException(404, "there is no provider to sign in at; set serve.oidc")
     return found

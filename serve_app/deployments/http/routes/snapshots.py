@@ -1,4 +1,4 @@
-"""Routes that take snapshots: push, baseline, score."""
+"""Routes that take snapshots: push, baseline, score, and metrics of an OpenTelemetry collector."""
 
 import time
 from collections import Counter
@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, Request, Response
 
 from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.collect.otlp.decode import JSON, PROTOBUF, encode_response
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.bodies import read_snapshot, read_snapshots
+from serve_app.deployments.http.bodies import read_metrics, read_snapshot, read_snapshots
 from serve_app.deployments.http.interface import MeshName, server_timing
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_body, describe_json_body, json_response
@@ -25,6 +26,7 @@ from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.rpc import Caller
 
 router = APIRouter(tags=["Snapshots and verdicts"])
+MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: {"schema": {"type": "object"}}}
 
 
 @router.post(
@@ -84,3 +86,27 @@ async def score(request: Request, backend: UseBackend) -> Response:
     answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
+
+
+@router.post(
+    "/v1/meshes/{mesh}/otlp/v1/metrics",
+    operation_id="metrics_of_calls",
+    response_class=Response,
+    openapi_extra={"requestBody": {"required": True, "content": MESSAGES}},
+    responses={
+        200: {"content": MESSAGES, "description": "`ExportMetricsServiceResponse`"},
+        **problems.describe_errors(
+            *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
+        ),
+    },
+)
+async def take_metrics(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Take metrics of a service graph from an OpenTelemetry collector (OTLP over HTTP, `ExportMetricsServiceRequest`).
+    When an interval ends, its rates become a snapshot of the mesh. Other metrics are ignored and counted in the
+    answer."""
+    caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
+    with span("ingress.decode"):
+        points, ignored, media_type = await read_metrics(request, backend.settings.limits, datetime.now(UTC))
+    if points:
+        await caller.ask(session.add_metrics, mesh, points, caller.deadline, traceparent())
+    return Response(encode_response(media_type, ignored), media_type=media_type)

@@ -14,6 +14,7 @@ from serve_app.access.audit import AuditRecord
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.audit import Audit, Audited, note_names, record_change
 from serve_app.errors import NoCapacity, ServeError, StoreFull, StoreGone, UnknownMesh
+from serve_app.runtime import replica
 
 MESH = "/v1/meshes/shop"
 
@@ -75,7 +76,7 @@ def records() -> Records:
 
 
 @pytest.fixture
-def http(records: Records) -> FastAPI:
+def http(records: Records, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
     app = FastAPI(dependencies=[Depends(record_change)])
     app.state.instruments = Uncounted()
     problems.install(app)
@@ -108,7 +109,8 @@ def http(records: Records) -> FastAPI:
         return "none"
 
     audit = Audit(Sessions(records))  # type: ignore[arg-type]
-    app.add_middleware(Audited, audit=lambda: audit)
+    monkeypatch.setattr(replica, "ingress", lambda: SimpleNamespace(audit=audit))
+    app.add_middleware(Audited)
     app.add_middleware(Admit)
     return app
 
