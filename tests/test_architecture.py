@@ -59,7 +59,7 @@ DOORS = {  # modules of each room of the deployments that others may import
         "problems",
         "traced_requests",
     },
-    "scoring": {"in_session", "messages", "meta", "replicas", "scorer", "stages"},
+    "scoring": {"in_session", "messages", "meta", "replicas", "scorer"},
     "session": {"doors", "mesh_session"},
 }
 # The same within lab.

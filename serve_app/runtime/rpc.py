@@ -20,7 +20,7 @@ T = TypeVar("T")
 # A handle of a deployment, typed as the deployed class, so that mypy checks names and arguments of remote methods.
 # Pass its methods to :meth:`Caller.ask`; they cannot be called directly.
 Handle = Annotated[T, "deployment handle"]
-RECEIVED = "x-tagae-received"  # header that the gate adds: when it had received the whole request
+WAITED = "x-tagae-waited"  # header that the gate adds: seconds since it had received the whole request
 RETRY_AFTER_SECONDS = 1.0
 PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
 

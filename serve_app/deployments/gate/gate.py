@@ -1,20 +1,10 @@
 """The gate: every request passes it before Serve sees it.
 
 It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and shields the
-replicas from requests they cannot serve:
-
-* A request that is not allowed is refused before a byte of its body is read (:mod:`serve_app.access`).
-* A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
-  a slot of a replica. The body of a push goes with its request (:mod:`serve_app.deployments.http.handed_bodies`).
-* A request is admitted or refused (:mod:`serve_app.deployments.gate.admission`): before its body is read if there is no
-  room, and again when the body has arrived. A snapshot can wait a moment for room
-  (:mod:`serve_app.deployments.gate.waiting_room`). Health routes are always admitted.
-* A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
-  a snapshot is counted once, and the other routes set a state that is the same when set twice.
-* The client gets an answer by the deadline in any case.
-* Requests are counted by outcome.
-* The files of the page are sent from here (:mod:`serve_app.deployments.http.page_files`). While no replica answers, a
-  browser gets a page that waits for the service; other clients get the error.
+replicas from requests that they cannot serve. It checks access before it reads a byte of a body. It reads the body,
+within a time and at a minimum rate, so that a slow client holds a connection and never a slot of a replica. It admits
+a request, lets a snapshot wait for room, or refuses it. It sends a request again that a dying replica dropped: all may
+be repeated. The client gets an answer by the deadline in any case (docs/decisions/0008).
 
 Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
 """
@@ -51,10 +41,9 @@ from serve_app.errors import (
     answer,
 )
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, REQUESTS, SNAPSHOTS_DROPPED, Instruments
-from serve_app.runtime.deadline import mark_time
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, WAITED
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web import assets
@@ -194,13 +183,13 @@ class Gate:
         if request.kind and not self._room.is_open(request.kind, request.mesh):
             raise self._refusal()
         body = await self._body(scope, receive)
-        until, received = time.monotonic() + SLACK * seconds, mark_time()
+        received = time.monotonic()
         try:
             ticket = await self._room.enter(request.kind, request.mesh) if request.kind else None
             if request.kind and ticket is None:
                 raise self._refusal()
             try:
-                await self._send_until(until, received, request, scope, body, receive, send)
+                await self._send_until(received, seconds, request, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
@@ -282,8 +271,8 @@ class Gate:
 
     async def _send_until(
         self,
-        until: float,
-        received: str,
+        received: float,
+        seconds: float,
         request: Request,
         scope: Scope,
         body: bytes,
@@ -293,21 +282,23 @@ class Gate:
         """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
 
         Args:
-            until: deadline, s of the monotonic clock.
-            received: when the whole request had arrived, as returned by :func:`mark_time`: a wait for room counts, too.
+            received: when the whole request had arrived, s of the monotonic clock: a wait for room counts, too.
+            seconds: to its deadline.
             request, scope, body, receive, send: of the request.
         """
         is_handed = request.brings_snapshots and len(body) <= MAX_BYTES
-        headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
-        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
+        until = received + SLACK * seconds
+        headers = [(name, value) for name, value in scope["headers"] if name != WAITED.encode()]
         try:
             async with asyncio.timeout(until - time.monotonic()):
                 while True:
                     attempt, watched = Attempt(send), send.watch(receive)
+                    waited = f"{time.monotonic() - received:.6f}"
+                    sent = {**scope, "headers": [*headers, (WAITED.encode(), waited.encode())]}
                     if is_handed:
-                        await self._app(hand_body(scope, body), watched, attempt)
+                        await self._app(hand_body(sent, body), watched, attempt)
                     else:
-                        await self._app(dict(scope), replay_body(body, watched), attempt)
+                        await self._app(sent, replay_body(body, watched), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
                     if attempt.is_not_found and self._has_answered:  # Serve knows the applications, so it is their own

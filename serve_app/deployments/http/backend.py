@@ -9,8 +9,8 @@ from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.session.doors import doors_of
-from serve_app.runtime.deadline import Deadline, seconds_since
-from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import WAITED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
@@ -53,8 +53,8 @@ class Backend:
 
     def deadline(self, request: Request | None = None) -> Deadline:
         """The deadline of a request that has just arrived. With ``request``: counted from when the gate had received
-        all of it, if the gate is on this machine."""
-        waited = seconds_since(request.headers.get(RECEIVED)) if request else 0.0
+        all of it."""
+        waited = float(request.headers.get(WAITED, 0.0)) if request else 0.0
         return Deadline.after(self._deadline_seconds - waited)
 
     @overload

@@ -12,17 +12,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
-from serve_app.api.schemas.actions import (
-    AcceptanceDocument,
-    FeedbackDocument,
-    MissedDocument,
-    MuteDocument,
-    TestAlertDocument,
-)
-from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
+from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.problem import Problem
-from serve_app.api.schemas.snapshot import SnapshotDocument
-from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
 from serve_app.deployments.http.audit import Audited, is_change, record_change
@@ -57,6 +48,15 @@ MeshName = Annotated[
 ]
 
 
+_DESCRIBED: dict[type[Document], None] = {}  # documents of bodies, in order
+
+
+def refer_to(document: type[Document]) -> dict[str, str]:
+    """The reference to the schema of a body, which is then part of the OpenAPI document."""
+    _DESCRIBED[document] = None
+    return {"$ref": f"#/components/schemas/{document.__name__}"}
+
+
 class Http(FastAPI):
     """The HTTP interface. Adds to OpenAPI what FastAPI does not know: bodies that the codec decodes, and errors, which
     are problem documents and never FastAPI's own."""
@@ -66,9 +66,7 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        read = (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
-        changes = (CanaryDocument, PromotionDocument, RollbackDocument, TestAlertDocument)
-        for document in (*read, *changes, Problem):
+        for document in (*_DESCRIBED, Problem):
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
         operations = ((path, *one) for path, methods in schema["paths"].items() for one in methods.items())

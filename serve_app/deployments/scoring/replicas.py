@@ -16,8 +16,8 @@ from model.scoring.score import PartitionScore, PartitionTask
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
 from serve_app.deployments.scoring.passes import score_groups
+from serve_app.deployments.scoring.progress import Progress
 from serve_app.deployments.scoring.queue import Group, ScoredGroup
-from serve_app.deployments.scoring.stages import Progress
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.models.loader import NOT_LOADED
 from serve_app.models.served import ServedModel
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend` beside the session.
+    """Scores on replicas; see :class:`~serve_app.deployments.scoring.in_session.InSession`.
 
     Attributes:
         groups: of parts, scored with one call each.
@@ -49,7 +49,7 @@ class Replicas:
     groups: int
 
     def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> ReplicaRunner:
-        progress = Progress(mesh, model.checkpoint.digest, deadline)
+        progress = Progress(mesh, deadline)
         return ReplicaRunner(self, model, progress, in_shadow=in_shadow)
 
     async def check(self) -> None:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
 
-from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.snapshot import SnapshotDocument
+from serve_app.api.schemas.verdict import ScoreDocument, VerdictDocument
 from serve_app.collect.otlp.decode import JSON, PROTOBUF, encode_response
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.bodies import read_metrics, read_snapshot, read_snapshots
@@ -32,7 +33,7 @@ MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: 
 @router.post(
     "/v1/meshes/{mesh}/snapshots",
     response_model=VerdictDocument,
-    openapi_extra=describe_body("SnapshotDocument"),
+    openapi_extra=describe_body(SnapshotDocument),
     responses=problems.describe_errors(
         *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
     ),
@@ -59,7 +60,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     "/v1/meshes/{mesh}/baseline",
     status_code=204,
     response_class=Response,
-    openapi_extra=describe_body("SnapshotDocument"),
+    openapi_extra=describe_body(SnapshotDocument),
     responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, TooManyMeshes, StoreFull),
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
@@ -74,7 +75,7 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
 @router.post(
     "/v1/score",
     response_model=VerdictDocument,
-    openapi_extra=describe_json_body("ScoreDocument"),
+    openapi_extra=describe_json_body(ScoreDocument),
     responses=problems.describe_errors(*BUSY, *WITH_A_BODY),
 )
 async def score(request: Request, backend: UseBackend) -> Response:
