@@ -89,7 +89,7 @@ http = interface(openapi=None)
 class RemoteControl:
     """Serves the panel of the page, and exchanges state and keys with the show."""
 
-    sign_ins = audit = None  # parts of the service's own ingress
+    sign_ins = backend = None  # parts of the service's own ingress
 
     def __init__(self, keys: Collection[str], rules: Rules) -> None:
         reporting.prepare()

@@ -15,7 +15,7 @@ from serve_app.errors import Forbidden, ServeError, Unauthenticated
 from serve_app.runtime import replica
 
 HANDED = "tagae.principal"  # extension of a request's scope, from the gate; clients cannot send it
-PRINCIPAL, ACCESS = "principal", "access"  # in the state of a request
+PRINCIPAL = "principal"  # in the state of a request
 POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
 
 
@@ -46,7 +46,7 @@ class AccessControl:
         except ServeError as error:
             await refuse(scope["app"], error)(scope, receive, send)
             return
-        scope.setdefault("state", {}).update({PRINCIPAL: principal, ACCESS: ingress.access})
+        scope.setdefault("state", {})[PRINCIPAL] = principal
         await self._app(scope, receive, send)
 
     async def _caller(self, scope: Scope, ingress: Any) -> Principal:
@@ -70,7 +70,7 @@ def principal_of(request: Request) -> Principal:
     return found
 
 
-def access_of(request: Request) -> Access:
-    """The rules that the request passed."""
-    found: Access = getattr(request.state, ACCESS)
+def access_rules() -> Access:
+    """The rules of this replica."""
+    found: Access = replica.ingress().access
     return found

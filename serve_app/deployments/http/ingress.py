@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serve_app.access import Access
-from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.handed_bodies import HandedBodies
 from serve_app.deployments.http.health import Health
@@ -59,7 +58,6 @@ class Ingress:
         self.access = Access(serve_rules(settings))
         self.backend = Backend(settings, connect(sessions), connect(collector))
         self.sign_ins = open_sign_ins(self.access, self.backend)
-        self.audit = Audit(self.backend)
         self.health = Health(self.backend)
         self.streams = VerdictStreams(self.backend)
         self.load = RequestLoad()

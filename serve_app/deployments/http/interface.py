@@ -180,8 +180,8 @@ async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
 
 
 def interface(openapi: str | None = "/openapi.json") -> Http:
-    """An interface without routes. A deployment with one has the attributes ``access``, ``sign_ins`` and ``audit``, of
-    which the last two may be None.
+    """An interface without routes. A deployment with one has ``access``, ``sign_ins`` and ``backend``, of which the
+    last two may be None.
 
     Args:
         openapi: path of the OpenAPI document; None: there is none.

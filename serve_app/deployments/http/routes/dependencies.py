@@ -7,7 +7,6 @@ from fastapi import Depends, Query
 
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.health import Health
 from serve_app.deployments.http.streams import VerdictStreams
@@ -45,7 +44,6 @@ def _part(name: str) -> Any:
     return Depends(find)
 
 
-UseAudit = Annotated[Audit, _part("audit")]
 UseBackend = Annotated[Backend, _part("backend")]
 UseHealth = Annotated[Health, _part("health")]
 UseStreams = Annotated[VerdictStreams, _part("streams")]
