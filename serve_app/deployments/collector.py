@@ -206,7 +206,7 @@ class Collector:
         return push
 
     async def _resume(self, mesh: str) -> Resume:
-        """Where to go on with a mesh. Waits until a session answers: before that no snapshot could be pushed, and the
+        """Where to continue with a mesh. Waits until a session answers: before that no snapshot could be pushed, and the
         missed ones would not be known."""
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))

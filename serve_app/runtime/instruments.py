@@ -25,7 +25,7 @@ class RayInstruments:
 
 
 def _open(metric: Metric) -> ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram:
-    told: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
+    described: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
     if metric.buckets:
-        return ray_metrics.Histogram(metric.name, boundaries=list(metric.buckets), **told)
-    return (ray_metrics.Gauge if metric.gauge else ray_metrics.Counter)(metric.name, **told)
+        return ray_metrics.Histogram(metric.name, boundaries=list(metric.buckets), **described)
+    return (ray_metrics.Gauge if metric.gauge else ray_metrics.Counter)(metric.name, **described)

@@ -66,7 +66,8 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        for document in (*_DESCRIBED, Problem):
+        bodies: list[type[Document]] = [*_DESCRIBED, Problem]
+        for document in bodies:
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
         operations = ((path, *one) for path, methods in schema["paths"].items() for one in methods.items())

@@ -38,12 +38,12 @@ class ScoredMesh:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where the collector of a mesh goes on.
+    """Where the collector of a mesh continues.
 
     Attributes:
         at: Unix time of the newest snapshot with a verdict; None: there is none.
-        reads_past: whether to read the past: that of a new mesh, or the rest of it. A mesh whose state was damaged is
-            watched again at once, since people may be waiting for the end of an incident.
+        reads_past: whether to read the past of a new mesh, or the rest of it. A mesh whose state was damaged is watched
+            again at once, since people may be waiting for the end of an incident.
     """
 
     at: float | None

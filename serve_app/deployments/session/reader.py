@@ -56,7 +56,7 @@ class Reader:
         return self._meshes.gauges()
 
     def resume(self, mesh: str) -> Resume:
-        """Where the collector of a mesh goes on."""
+        """Where the collector of a mesh continues."""
         try:
             newest = VerdictDocument.model_validate_json(self._meshes.load_record(mesh).document)
         except UnknownMesh:
