@@ -206,8 +206,8 @@ class Collector:
         return push
 
     async def _resume(self, mesh: str) -> Resume:
-        """Where to continue with a mesh. Waits until a session answers: before that no snapshot could be pushed, and the
-        missed ones would not be known."""
+        """Where to continue with a mesh. Waits until a session answers: before that no snapshot could be pushed, and
+        the missed ones would not be known."""
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
             try:
