@@ -59,7 +59,7 @@ DOORS = {  # modules of each room of the deployments that others may import
         "problems",
         "traced_requests",
     },
-    "scoring": {"in_session", "messages", "meta", "replicas", "scorer", "stages"},
+    "scoring": {"in_session", "messages", "meta", "replicas", "scorer"},
     "session": {"doors", "mesh_session"},
 }
 # The same within lab.
@@ -121,7 +121,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     # The last for errors of Ray's own servers.
     "grpc": ("serve_app/sidecar/", "serve_app/runtime/serve_errors.py"),
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials
-    "opentelemetry": ("serve_app/collect/otlp/", "serve_app/observability/export.py"),
+    "opentelemetry": ("serve_app/collect/otlp/", "serve_app/observability/"),
 }
 # Stores and receivers, which settings choose by name: a new one changes no other file.
 PLUGINS = {
@@ -144,7 +144,7 @@ ENVIRONMENT = (
     "serve_app/runtime/kept.py",
     "serve_app/runtime/local.py",
     "serve_app/runtime/other_clusters.py",
-    "serve_app/runtime/own_process.py",
+    "serve_app/runtime/reporting.py",
     "serve_app/doctor/installation.py",
     "kernels/library.py",
 )
@@ -157,7 +157,7 @@ PRIVATE_PARTS = {
         "ray._private.parameter",
         "ray.serve.context._get_global_client",
     ),
-    "serve_app/runtime/own_process.py": ("ray.serve._private.replica",),
+    "serve_app/runtime/reporting.py": ("ray.serve._private.replica",),
 }
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "dbm"}  # code in a string

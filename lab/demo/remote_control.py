@@ -19,7 +19,7 @@ from serve_app.access import Access, Rules
 from serve_app.deployments.http.bodies import read_json
 from serve_app.deployments.http.interface import interface
 from serve_app.errors import InvalidDocument, NoCapacity, Overloaded
-from serve_app.runtime import own_process
+from serve_app.runtime import reporting
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web.assets import HEADERS, page
@@ -89,8 +89,10 @@ http = interface(openapi=None)
 class RemoteControl:
     """Serves the panel of the page, and exchanges state and keys with the show."""
 
+    sign_ins = backend = None  # parts of the service's own ingress
+
     def __init__(self, keys: Collection[str], rules: Rules) -> None:
-        own_process.prepare()
+        reporting.prepare()
         self.access = Access(rules)
         self._keys = WaitingKeys(keys)
         self._show: bytes | None = None  # the newest state

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +21,9 @@ from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastReader, PastSource
 from serve_app.collect.replay import STEP_SECONDS, Replay
 from serve_app.deployments.outcomes import outcome_of
+from serve_app.deployments.scoring.messages import Resume
 from serve_app.deployments.session.doors import doors_of
-from serve_app.errors import ServeError, UnknownMesh, answer
+from serve_app.errors import ServeError, answer
 from serve_app.metrics import REQUESTS
 from serve_app.observability.log_context import set_log_context
 from serve_app.observability.spans import span, traceparent
@@ -42,13 +42,6 @@ if TYPE_CHECKING:  # the collector needs no torch
 
 PAST_SHARE = 0.7  # of the deadline of a request, within which Prometheus has to answer about the past
 log = logging.getLogger(__name__)
-
-
-class NewestVerdict(NamedTuple):
-    """Unix time of the newest snapshot with a verdict, and whether it is of the mesh's past."""
-
-    at: float
-    is_replayed: bool
 
 
 class Collector:
@@ -166,11 +159,8 @@ class Collector:
         while True:
             with set_log_context(mesh):
                 await self._ownership.wait_for(mesh)
-                newest = await self._newest(mesh)
-                if newest is None:
-                    one.begin(None, self._past_of(one, 0.0) if await self._is_new(mesh) else None)
-                else:
-                    one.begin(newest.at, self._past_of(one, newest.at) if newest.is_replayed else None)
+                resume = await self._resume(mesh)
+                one.begin(resume.at, self._past_of(one, resume.at or 0.0) if resume.reads_past else None)
                 await one.run()
 
     def _past_of(self, one: MeshCollector, after: float) -> ReadPast | None:
@@ -215,28 +205,13 @@ class Collector:
 
         return push
 
-    async def _is_new(self, mesh: str) -> bool:
-        """Whether the service never had the mesh. One whose state was damaged is watched again at once: people may be
-        waiting for the end of an incident."""
-        caller = Caller(Deadline.after(self._deadline_seconds))
-        try:
-            return not await caller.ask(doors_of(with_session(self._sessions, mesh)).meshes.was_set_aside, mesh)
-        except ServeError:
-            return False
-
-    async def _newest(self, mesh: str) -> NewestVerdict | None:
-        """The newest verdict of the service; None if there is none. Waits until a session answers:
-        before that no snapshot could be pushed, and the missed ones would not be known."""
+    async def _resume(self, mesh: str) -> Resume:
+        """Where to continue with a mesh. Waits until a session answers: before that no snapshot could be pushed, and
+        the missed ones would not be known."""
         while True:
             caller = Caller(Deadline.after(self._deadline_seconds))
             try:
-                verdict = await caller.ask(doors_of(with_session(self._sessions, mesh)).meshes.verdict, mesh)
-            except UnknownMesh:
-                return None
+                return await caller.ask(doors_of(with_session(self._sessions, mesh)).meshes.resume, mesh)
             except ServeError as error:
                 log.warning("mesh %s: its newest snapshot is not known yet: %s", mesh, error)
                 await asyncio.sleep(PAUSE_SECONDS)
-            else:
-                newest = json.loads(verdict)
-                at = datetime.fromisoformat(newest["observed_at"]).timestamp()
-                return NewestVerdict(at, bool(newest.get("replayed")))

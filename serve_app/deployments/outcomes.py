@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-GATEWAY_TIMEOUT, TOO_MANY_REQUESTS = 504, 429
+TOO_MANY_REQUESTS = 429
 
 
 class Outcome(StrEnum):
@@ -22,8 +22,3 @@ def outcome_of(status: int) -> Outcome:
     if status >= 500:
         return Outcome.FAILED
     return Outcome.CLIENT if status >= 400 else Outcome.SERVED
-
-
-def has_time(status: int) -> bool:
-    """Whether the time of a push with this answer counts: it was served, or it missed its deadline."""
-    return status == GATEWAY_TIMEOUT or outcome_of(status) is Outcome.SERVED

@@ -4,7 +4,7 @@ A limit is broken only if the whole interval is beyond it, so that chance alone 
 """
 
 from serve_app.api.schemas.models import ComparisonOfModels
-from serve_app.settings.models import ModelsSettings
+from serve_app.settings.model import ModelsSettings
 
 MIN_SNAPSHOTS = 100  # that both models scored before a limit counts; for failures, one of them
 MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, or not in time

@@ -9,12 +9,12 @@ from datetime import UTC
 
 from serve_app.errors import BadSettings
 from serve_app.net.http import first_line
-from serve_app.net.tokens import DEFAULT_SECONDS, CachedTokens, NoToken
+from serve_app.net.tokens import DEFAULT_SECONDS, NoToken, TokenSource
 
 SCOPE = "https://www.googleapis.com/auth/monitoring.read"
 
 
-class GoogleTokens(CachedTokens):
+class GoogleTokens(TokenSource):
     """Tokens for the application default credentials.
 
     Raises:
@@ -32,7 +32,7 @@ class GoogleTokens(CachedTokens):
         self._auth = google.auth
 
     def fetch(self) -> tuple[str, float]:
-        """A new token and its lifetime, s; see :class:`CachedTokens`."""
+        """A new token and its lifetime, s; see :class:`TokenSource`."""
         try:
             credentials, _ = self._auth.default(scopes=[SCOPE])
             credentials.refresh(self._auth.transport.requests.Request())

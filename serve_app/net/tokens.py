@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import requests
@@ -26,23 +26,8 @@ class NoToken(Exception):
     """No token was issued. The message has no secret."""
 
 
-class TokenSource(Protocol):
-    """Issues bearer tokens. Its methods may block; any thread may call them."""
-
-    def token(self) -> str:
-        """A token that is valid now.
-
-        Raises:
-            NoToken: if none was issued.
-            SecretUnreadable: if a secret file cannot be read.
-        """
-
-    def reject(self, token: str) -> None:
-        """A server refused this token: the next call of :meth:`token` gets another one."""
-
-
-class CachedTokens(ABC):
-    """Keeps the token of an issuer until shortly before it expires; a :class:`TokenSource`.
+class TokenSource(ABC):
+    """Issues bearer tokens, and keeps one until shortly before it expires. Any thread may call it; it may block.
 
     Subclasses implement :meth:`fetch`.
     """
@@ -54,7 +39,12 @@ class CachedTokens(ABC):
         self._rejected_at = -math.inf
 
     def token(self) -> str:
-        """A token that is valid now; see :class:`TokenSource`."""
+        """A token that is valid now.
+
+        Raises:
+            NoToken: none was issued.
+            SecretUnreadable: a secret file cannot be read.
+        """
         with self._lock:
             now = time.monotonic()
             if self._token and now < self._until:
@@ -71,7 +61,8 @@ class CachedTokens(ABC):
             return self._token
 
     def reject(self, token: str) -> None:
-        """Forget ``token`` if it is still the newest, but not too often: a server may refuse all tokens."""
+        """A server refused this token: forget it if it is still the newest, but not too often, since a server may
+        refuse all tokens."""
         with self._lock:
             now = time.monotonic()
             if token == self._token and now >= self._rejected_at + PAUSE_SECONDS:
@@ -82,7 +73,7 @@ class CachedTokens(ABC):
         """A new token and its lifetime, s.
 
         Raises:
-            NoToken, SecretUnreadable: as :meth:`TokenSource.token`.
+            NoToken, SecretUnreadable: as :meth:`token`.
         """
 
 
@@ -105,7 +96,7 @@ class OAuth2Client:
     ca_file: Path | None = None
 
 
-class OAuth2Tokens(CachedTokens):
+class OAuth2Tokens(TokenSource):
     """Tokens for client credentials (RFC 6749, section 4.4).
 
     The client authenticates with basic auth, which every issuer has to support; if it is refused, with parameters of
@@ -118,7 +109,7 @@ class OAuth2Tokens(CachedTokens):
         self._in_body = False
 
     def fetch(self) -> tuple[str, float]:
-        """A new token and its lifetime, s; see :class:`CachedTokens`."""
+        """A new token and its lifetime, s; see :class:`TokenSource`."""
         secret = read_secret(self._client.client_secret_file)
         reply = self._request(secret, in_body=self._in_body)
         if reply.status_code in (400, 401):

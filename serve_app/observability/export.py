@@ -9,24 +9,20 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import requests
-from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from requests.auth import AuthBase
 
-from serve_app.errors import ServeError
 from serve_app.metrics import SPANS_DROPPED, Instruments
 from serve_app.net.endpoint import read_headers
-from serve_app.observability.spans import HEADER, Kind, Span, Value, record_with
+from serve_app.observability.spans import record_with
 from serve_app.settings.observability import TraceSettings
 
 MAX_WAITING = 2048  # spans
@@ -35,8 +31,6 @@ EXPORT_SECONDS = 1.0  # between two requests while fewer spans wait
 TIMEOUT_SECONDS = 10.0  # of one batch, with its repeats
 FLUSH_SECONDS = 2.0  # for the last spans when the process ends
 EXPORTER_LOG = "opentelemetry.exporter.otlp"  # logs each failure; we log only that they begin and end
-_PROPAGATOR = TraceContextTextMapPropagator()
-_KINDS = {"internal": trace.SpanKind.INTERNAL, "server": trace.SpanKind.SERVER}
 log = logging.getLogger(__name__)
 
 
@@ -58,69 +52,9 @@ def start_export(settings: TraceSettings, component: str, instruments: Instrumen
     # All traces, and those that a client samples, unless OTEL_TRACES_SAMPLER says otherwise.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(queue)
-    record_with(OpenTelemetryRecorder(provider.get_tracer("tagae")))
+    record_with(provider.get_tracer("tagae"))
     atexit.register(queue.flush)
     return queue
-
-
-class OpenTelemetryRecorder:
-    """A :class:`~serve_app.observability.spans.SpanRecorder`."""
-
-    def __init__(self, tracer: trace.Tracer) -> None:
-        self._tracer = tracer
-
-    @contextmanager
-    def span(self, name: str, parent: str, kind: Kind, attributes: dict[str, Value]) -> Iterator[Span]:
-        # A malformed parent counts as none, as the specification requires.
-        context = _PROPAGATOR.extract({HEADER: parent}) if parent else None
-        with self._tracer.start_as_current_span(
-            name,
-            context,
-            _KINDS[kind],
-            _attributes(attributes),
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as recorded:
-            span = _RecordedSpan(recorded)
-            try:
-                yield span
-            except Exception as error:
-                recorded.record_exception(error)
-                span.fail(str(error) if isinstance(error, ServeError) else f"{type(error).__name__}: {error}")
-                raise
-
-    def traceparent(self) -> str:
-        carrier: dict[str, str] = {}
-        _PROPAGATOR.inject(carrier)
-        return carrier.get(HEADER, "")
-
-    def trace_id(self) -> str | None:
-        context = trace.get_current_span().get_span_context()
-        return trace.format_trace_id(context.trace_id) if context.is_valid else None
-
-    def add(self, attributes: dict[str, Value], event: str) -> None:
-        if event:
-            trace.get_current_span().add_event(event, _attributes(attributes))
-        else:
-            trace.get_current_span().set_attributes(_attributes(attributes))
-
-
-class _RecordedSpan:
-    """A span that is recorded."""
-
-    def __init__(self, span: trace.Span) -> None:
-        self._span = span
-
-    def set(self, **attributes: Value) -> None:
-        self._span.set_attributes(_attributes(attributes))
-
-    def fail(self, why: str) -> None:
-        self._span.set_status(trace.Status(trace.StatusCode.ERROR, why))
-
-
-def _attributes(values: dict[str, Value]) -> dict[str, Value]:
-    """Attributes under their names on the wire: ours begin with ``tagae.``, names of OpenTelemetry have a dot."""
-    return {name if "." in name else f"tagae.{name}": value for name, value in values.items()}
 
 
 class SpanQueue(SpanProcessor):

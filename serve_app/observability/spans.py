@@ -1,76 +1,60 @@
 """Spans: the parts of a request's work, as a tree over all processes.
 
-A process records nothing until :func:`record_with` is called. Until then a span is a constant that ignores everything,
-and ``opentelemetry`` is not imported. A context crosses processes as the value of a ``traceparent`` header
-(https://www.w3.org/TR/trace-context/); empty means that the caller records nothing.
+A process records nothing until :func:`record_with` is called, and ``opentelemetry`` is not imported until then. A
+context crosses processes as the value of a ``traceparent`` header (https://www.w3.org/TR/trace-context/); empty means
+that the caller records nothing.
 """
 
-from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from serve_app.errors import ServeError
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
 
 Value = str | int | float | bool
 Kind = Literal["internal", "server"]
 HEADER = "traceparent"
+_tracer: trace.Tracer | None = None
 
 
-class Span(Protocol):
-    """A part of the work that is recorded, or not."""
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the work; ``recorded`` is None in a process that records nothing."""
+
+    recorded: trace.Span | None = None
 
     def set(self, **attributes: Value) -> None:
         """Add attributes: ``mesh`` becomes ``tagae.mesh``; a name with a dot is unchanged."""
+        if self.recorded is not None:
+            self.recorded.set_attributes(_attributes(attributes))
 
     def fail(self, why: str) -> None:
         """Mark the span as failed."""
+        if self.recorded is not None:
+            from opentelemetry import trace
+
+            self.recorded.set_status(trace.Status(trace.StatusCode.ERROR, why))
 
 
-class SpanRecorder(Protocol):
-    """Records the spans of this process."""
-
-    def span(self, name: str, parent: str, kind: Kind, attributes: dict[str, Value]) -> AbstractContextManager[Span]:
-        """A span of the block; see :func:`span`."""
-
-    def traceparent(self) -> str:
-        """See :func:`traceparent`."""
-
-    def trace_id(self) -> str | None:
-        """See :func:`trace_id`."""
-
-    def add(self, attributes: dict[str, Value], event: str) -> None:
-        """See :func:`annotate` and :func:`add_event`; ``event`` is empty for the former."""
-
-
-class _Unrecorded:
-    """The span of a process that records nothing."""
-
-    def __enter__(self) -> "_Unrecorded":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def set(self, **attributes: Value) -> None:
-        pass
-
-    def fail(self, why: str) -> None:
-        pass
-
-
-_UNRECORDED = _Unrecorded()
-_recorder: SpanRecorder | None = None
-
-
-def record_with(recorder: SpanRecorder | None) -> None:
+def record_with(tracer: trace.Tracer | None) -> None:
     """Record the spans of this process from now on; None: no longer."""
-    global _recorder
-    _recorder = recorder
+    global _tracer
+    _tracer = tracer
 
 
 def is_recording() -> bool:
     """Whether this process records spans."""
-    return _recorder is not None
+    return _tracer is not None
 
 
-def span(name: str, parent: str = "", kind: Kind = "internal", **attributes: Value) -> AbstractContextManager[Span]:
+@contextmanager
+def span(name: str, parent: str = "", kind: Kind = "internal", **attributes: Value) -> Iterator[Span]:
     """A span of the block. An error that leaves the block is recorded, and marks the span as failed.
 
     Args:
@@ -79,26 +63,66 @@ def span(name: str, parent: str = "", kind: Kind = "internal", **attributes: Val
         kind: ``server`` for a request from another program.
         attributes: see :meth:`Span.set`.
     """
-    return _UNRECORDED if _recorder is None else _recorder.span(name, parent, kind, attributes)
+    if _tracer is None:
+        yield Span()
+        return
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    # A malformed parent counts as none, as the specification requires.
+    context = TraceContextTextMapPropagator().extract({HEADER: parent}) if parent else None
+    with _tracer.start_as_current_span(
+        name,
+        context,
+        trace.SpanKind.SERVER if kind == "server" else trace.SpanKind.INTERNAL,
+        _attributes(attributes),
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as recorded:
+        found = Span(recorded)
+        try:
+            yield found
+        except Exception as error:
+            recorded.record_exception(error)
+            found.fail(str(error) if isinstance(error, ServeError) else f"{type(error).__name__}: {error}")
+            raise
 
 
 def traceparent() -> str:
     """The context of the current span, for work in another process; empty if there is none."""
-    return "" if _recorder is None else _recorder.traceparent()
+    carrier: dict[str, str] = {}
+    if _tracer is not None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get(HEADER, "")
 
 
 def trace_id() -> str | None:
     """The id of the current trace, 32 hexadecimal digits; None if there is none."""
-    return None if _recorder is None else _recorder.trace_id()
+    context = traceparent()
+    return context.split("-")[1] if context else None
 
 
 def annotate(**attributes: Value) -> None:
     """Add attributes to the current span; see :meth:`Span.set`."""
-    if _recorder is not None:
-        _recorder.add(attributes, "")
+    _current().set(**attributes)
 
 
 def add_event(name: str, **attributes: Value) -> None:
     """Add something that happens now to the current span; see :meth:`Span.set`."""
-    if _recorder is not None:
-        _recorder.add(attributes, name)
+    if (recorded := _current().recorded) is not None:
+        recorded.add_event(name, _attributes(attributes))
+
+
+def _current() -> Span:
+    if _tracer is None:
+        return Span()
+    from opentelemetry import trace
+
+    return Span(trace.get_current_span())
+
+
+def _attributes(values: dict[str, Value]) -> dict[str, Value]:
+    """Attributes under their names on the wire: ours begin with ``tagae.``, names of OpenTelemetry have a dot."""
+    return {name if "." in name else f"tagae.{name}": value for name, value in values.items()}

@@ -5,11 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # of Linux: all processes since its boot share a monotonic clock
-LONGEST_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +40,3 @@ class Deadline:
 
     def __reduce__(self) -> tuple[Callable[[float], Deadline], tuple[float]]:
         return Deadline.after, (self.remaining_seconds,)
-
-
-def mark_time() -> str:
-    """The current moment, for :func:`seconds_since` in another process: the boot of this machine, and its monotonic
-    clock."""
-    return f"{_boot()} {time.monotonic():.6f}"
-
-
-def seconds_since(mark: str | None) -> float:
-    """Seconds since :func:`mark_time`; 0 if that was on another machine, or the text is not such a moment."""
-    boot, _, at = (mark or "").partition(" ")
-    if not boot or boot != _boot():
-        return 0.0
-    try:
-        passed = time.monotonic() - float(at)
-    except ValueError:
-        return 0.0
-    return passed if 0.0 < passed < LONGEST_WAIT_SECONDS else 0.0
-
-
-@cache
-def _boot() -> str:
-    """Name of this boot of the machine; empty where the system has none."""
-    return BOOT_ID.read_text("ascii").strip() if BOOT_ID.exists() else ""

@@ -20,7 +20,7 @@ T = TypeVar("T")
 # A handle of a deployment, typed as the deployed class, so that mypy checks names and arguments of remote methods.
 # Pass its methods to :meth:`Caller.ask`; they cannot be called directly.
 Handle = Annotated[T, "deployment handle"]
-RECEIVED = "x-tagae-received"  # header that the gate adds: when it had received the whole request
+WAITED = "x-tagae-waited"  # header that the gate adds: seconds since it had received the whole request
 RETRY_AFTER_SECONDS = 1.0
 PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
 
@@ -58,42 +58,29 @@ def connect(handle: T) -> T:
 
 
 @dataclass(frozen=True, slots=True)
-class _RemoteMethod:
-    """A method of an object that a replica has; ``call`` is the method of the handle that finds it by these names."""
+class RemoteDoors:
+    """The objects of a replica that other processes may use: its doors.
+
+    Annotate it as the class that has them as attributes, so that mypy checks names and arguments. Pass their methods to
+    :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(door, method, *args)``.
+
+    Attributes:
+        call: of the handle.
+        names: of the door and its method, as far as they were read.
+    """
 
     call: Any
-    door: str
-    method: str
+    names: tuple[str, ...] = ()
+
+    def __getattr__(self, name: str) -> "RemoteDoors":
+        return RemoteDoors(self.call, (*self.names, name))
 
     @property
     def deployment_name(self) -> str:
         return str(self.call.deployment_name)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        return self.call.remote(self.door, self.method, *args, **kwargs)
-
-
-@dataclass(frozen=True, slots=True)
-class _RemoteDoor:
-    call: Any
-    door: str
-
-    def __getattr__(self, method: str) -> _RemoteMethod:
-        return _RemoteMethod(self.call, self.door, method)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteDoors:
-    """The objects of a replica that other processes may use: its doors.
-
-    Annotate it as the class that has them as attributes, so that mypy checks names and arguments. Pass their methods to
-    :meth:`Caller.ask`; they cannot be called directly. The deployment has one method ``call(door, method, *args)``.
-    """
-
-    call: Any
-
-    def __getattr__(self, door: str) -> _RemoteDoor:
-        return _RemoteDoor(self.call, door)
+        return self.call.remote(*self.names, *args, **kwargs)
 
 
 class ReplicaLost(Exception):

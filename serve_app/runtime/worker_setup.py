@@ -1,11 +1,66 @@
-"""What each process of Ray does before it gets an actor."""
+"""Ends processes that Ray has given up but could not kill. Ray calls :func:`set_up` in each of its processes.
+
+If Ray's head is lost while a process of Serve starts, the head that replaces it may consider the process dead without
+killing it. Serve starts another one, and the first one would keep its memory and its share of the node's CPUs for as
+long as the node runs. So each process of Serve asks Ray now and then whether it is still one of its actors. It does so
+from its start, because it may be given up before its replica is constructed.
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import ray
+from ray.exceptions import RayError
+from ray.util import list_named_actors
+
+CHECK_SECONDS = 10.0
+THREAD = "orphans"
+MISSES = 3  # in a row; a new head might answer before it knows all
+log = logging.getLogger(__name__)
 
 
 def set_up() -> None:
-    """Prepare this process. Ray calls this in each of its processes that may get an actor.
+    """Watch from a thread whether Ray knows the actor of this process, once it has a named one. Calls after the first
+    do nothing."""
+    if all(thread.name != THREAD for thread in threading.enumerate()):
+        threading.Thread(target=_watch, daemon=True, name=THREAD).start()
 
-    The watch of :mod:`serve_app.runtime.orphans` starts here, since Ray may give a process up before it has a replica.
+
+def wait_until_unknown(
+    read_name: Callable[[], str | None], list_names: Callable[[], set[str]], pause: Callable[[float], None]
+) -> str:
+    """Wait until this process has a named actor, and that is missing in several answers of Ray in a row. No answer
+    says nothing.
+
+    Args:
+        read_name: reads the name; None or empty: there is none.
+        list_names: asks Ray for the names of all actors that it has not given up.
+        pause: waits this many seconds.
+
+    Returns:
+        The name.
     """
-    from serve_app.runtime import orphans  # imports Ray
+    while not (name := read_name()):
+        pause(CHECK_SECONDS)
+    misses = 0
+    while misses < MISSES:
+        pause(CHECK_SECONDS)
+        try:
+            misses = 0 if name in list_names() else misses + 1
+        except RayError as error:  # its head is unreachable
+            log.debug("actor %s: Ray did not say whether it knows this actor: %s", name, error)
+    return name
 
-    orphans.start_watch()
+
+def _watch() -> NoReturn:
+    def list_names() -> set[str]:
+        return {actor["name"] for actor in list_named_actors(all_namespaces=True)}
+
+    name = wait_until_unknown(ray.get_runtime_context().get_actor_name, list_names, time.sleep)
+    log.error("actor %s: Ray gave up on this process without ending it; the process exits now", name)
+    logging.shutdown()
+    os._exit(1)

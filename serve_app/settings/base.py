@@ -77,17 +77,8 @@ class AccessSettings(SettingsGroup):
 
     def endpoint(self, url: str) -> Endpoint:
         """The server at this URL, with these credentials."""
-        return Endpoint(
-            url,
-            username=self.username,
-            password_file=self.password_file,
-            bearer_token_file=self.bearer_token_file,
-            ca_file=self.ca_file,
-            headers=tuple(self.headers.items()),
-            headers_file=self.headers_file,
-            certificate_file=self.certificate_file,
-            key_file=self.key_file,
-        )
+        given = {name: getattr(self, name) for name in AccessSettings.model_fields}
+        return Endpoint(url, **{**given, "headers": tuple(self.headers.items())})
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:

@@ -1,4 +1,4 @@
-"""Settings of the detector."""
+"""Settings of the detector, of how it divides a large mesh, and of the registry of models."""
 
 from pydantic import Field
 
@@ -26,3 +26,33 @@ class ModelSettings(SettingsGroup):
     )
     warm_up_snapshots: int = Field(10, ge=1, description="snapshots of a mesh before its first verdict")
     threads: int = Field(1, ge=1, description="threads of one scoring process")
+
+
+class PartitionSettings(SettingsGroup):
+    """How a large mesh is divided into parts."""
+
+    max_services: int = Field(2000, ge=2, description="core services of one part; smaller meshes are not divided")
+
+
+class ModelsSettings(SettingsGroup):
+    """The registry of models, from which a running service takes new weights."""
+
+    registry: str | None = Field(
+        None,
+        min_length=1,
+        description="folder, or URL that fsspec can open, such as s3://bucket/models; none: there is no registry, and "
+        "meshes use model.weights",
+    )
+    max_alerts: float = Field(
+        2.0,
+        gt=0,
+        description="limit: alerts per day of the candidate, relative to the budget (alert.false_pages_per_day); if "
+        "the lower confidence bound exceeds this, and the baseline's rate, the trial is rolled back; inf: no limit",
+    )
+    min_agreement: float = Field(
+        0.9,
+        ge=0,
+        le=1,
+        description="limit: share of the snapshots in which both models, or neither, alert; if the upper confidence "
+        "bound is below, the trial is rolled back; 0: no limit",
+    )

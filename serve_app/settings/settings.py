@@ -25,19 +25,16 @@ from pydantic_settings import (
 
 from serve_app.errors import BadSettings
 from serve_app.settings.alerting import AlertSettings, NotifySettings
-from serve_app.settings.audit import AuditSettings
 from serve_app.settings.base import Location, MeshName
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
 from serve_app.settings.meshes import MeshSettings
-from serve_app.settings.model import ModelSettings
-from serve_app.settings.models import ModelsSettings
+from serve_app.settings.model import ModelSettings, ModelsSettings, PartitionSettings
 from serve_app.settings.observability import LogSettings, TraceSettings
-from serve_app.settings.partition import PartitionSettings
 from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
-from serve_app.settings.store import ArchiveSettings, HistorySettings, StoreSettings
+from serve_app.settings.store import ArchiveSettings, AuditSettings, HistorySettings, StoreSettings
 
 PREFIX = "TAGAE_"
 PLAIN_NAMES = {

@@ -1,4 +1,4 @@
-"""Settings of the store, and of the archive of incidents and the history in it."""
+"""Settings of the store, and of the archive of incidents, the history and the audit log in it."""
 
 import os
 from pathlib import Path
@@ -95,3 +95,9 @@ class HistorySettings(SettingsGroup):
         le=2**40,
         description="bytes of the history of one mesh; when full, the oldest rows are deleted; 0: no history",
     )
+
+
+class AuditSettings(SettingsGroup):
+    """The audit log, in the store: who changed what, and who signed in."""
+
+    keep_days: float = Field(365.0, gt=0, le=36_500, description="days for which a record is kept")

@@ -155,13 +155,7 @@ class Verdicts:
         take: Callable[[bytes], Awaitable[None]],
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send a request to the application.
-
-        Args:
-            route: behind the mesh.
-            read: returns the body, when the application wants it.
-            take: gets each piece of a good answer.
-            headers: in addition to the call's own.
+        """Send a request to the application: ``read`` returns its body, and ``take`` gets each piece of a good answer.
 
         Raises:
             Refused: the application answered with a problem.

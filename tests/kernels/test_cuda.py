@@ -94,7 +94,7 @@ def test_a_process_that_uses_the_cpu_leaves_the_gpu_alone() -> None:
         "import torch\n"
         "from model.checkpoint import load\n"
         "from model.scoring.score import score\n"
-        "from serve_app.deployments.scoring.scorer import probe\n"
+        "from serve_app.deployments.scoring.passes import probe\n"
         "checkpoint = load()\n"
         "score(checkpoint.network, probe(checkpoint))\n"
         "print(torch.cuda.is_initialized())"

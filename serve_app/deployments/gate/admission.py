@@ -42,12 +42,13 @@ class Ticket:
 
     Attributes:
         mesh: name; empty if it is about no mesh.
-        began: when, s of a monotonic clock.
+        began, arrived: when it was admitted, and when it came, s of a monotonic clock.
     """
 
     kind: RequestKind
     mesh: str
     began: float
+    arrived: float
 
 
 @dataclass(slots=True)
@@ -92,23 +93,25 @@ class Admission:
         """Requests that may be under way now: the limit with its factor."""
         return self.widening.factor * self.limit
 
-    def refuse(self, mesh: str, now: float) -> None:
+    def refuse(self, kind: RequestKind, mesh: str, now: float) -> None:
         """Count a request that is not admitted: its client comes back after :meth:`retry_after_seconds`."""
+        if kind is RequestKind.PUSH:
+            self.widening.count_push(now, None)
         self._decay(now)
         self._refused += 1
         self._turned_away.pop(mesh, None)
         self._turned_away[mesh] = now
         _forget(self._turned_away, now)
 
-    def admit(self, kind: RequestKind, mesh: str, now: float) -> Ticket | None:
-        """A ticket, or None if there is no room. Arguments as in :meth:`has_room`."""
+    def admit(self, kind: RequestKind, mesh: str, now: float, arrived: float | None = None) -> Ticket | None:
+        """A ticket, or None if there is no room; see :meth:`has_room`. ``arrived``: when it came, if it has waited."""
         if not self.has_room(kind, mesh, now):
             return None
         self._turned_away.pop(mesh, None)
         self._kinds[kind] += 1
         if kind is not RequestKind.READ:
             self._meshes[mesh] += 1
-        return Ticket(kind, mesh, now)
+        return Ticket(kind, mesh, now, now if arrived is None else arrived)
 
     def finish(self, ticket: Ticket, now: float) -> None:
         """Give the room back, and adapt the limit to how long a push took."""
@@ -122,6 +125,7 @@ class Admission:
         self._finished += 1
         if ticket.kind is not RequestKind.PUSH:
             return
+        self.widening.count_push(now, now - ticket.arrived)
         if now - ticket.began <= TARGET_SHARE * self.deadline_seconds:
             if was_full:
                 self.limit = min(MAX, self.limit + 1 / self.limit)

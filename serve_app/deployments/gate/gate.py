@@ -1,20 +1,10 @@
 """The gate: every request passes it before Serve sees it.
 
 It runs in the process that listens (Serve's proxy, or an ingress replica where Serve listens there) and shields the
-replicas from requests they cannot serve:
-
-* A request that is not allowed is refused before a byte of its body is read (:mod:`serve_app.access`).
-* A body is read here, within a time and at a minimum rate, and passed on whole. A slow client holds a connection, never
-  a slot of a replica. The body of a push goes with its request (:mod:`serve_app.deployments.http.handed_bodies`).
-* A request is admitted or refused (:mod:`serve_app.deployments.gate.admission`): before its body is read if there is no
-  room, and again when the body has arrived. A snapshot can wait a moment for room
-  (:mod:`serve_app.deployments.gate.waiting_room`). Health routes are always admitted.
-* A request that a dying replica dropped is sent again to another one, until its deadline. All requests may be repeated:
-  a snapshot is counted once, and the other routes set a state that is the same when set twice.
-* The client gets an answer by the deadline in any case.
-* Requests are counted by outcome.
-* The files of the page are sent from here (:mod:`serve_app.deployments.http.page_files`). While no replica answers, a
-  browser gets a page that waits for the service; other clients get the error.
+replicas from requests that they cannot serve. It checks access before it reads a byte of a body. It reads the body,
+within a time and at a minimum rate, so that a slow client holds a connection and never a slot of a replica. It admits
+a request, lets a snapshot wait for room, or refuses it. It sends a request again that a dying replica dropped: all may
+be repeated. The client gets an answer by the deadline in any case (docs/decisions/0008).
 
 Serve calls :func:`middlewares` in each process that listens (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``).
 """
@@ -29,9 +19,9 @@ from dataclasses import dataclass
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.access import Access, Principal
+from serve_app.access import Access
 from serve_app.deployments.gate import connections
-from serve_app.deployments.gate.admission import Admission, RequestKind, Ticket
+from serve_app.deployments.gate.admission import Admission, RequestKind
 from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.http.access_control import hand_principal
@@ -39,7 +29,7 @@ from serve_app.deployments.http.handed_bodies import MAX_BYTES, hand_body, repla
 from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
 from serve_app.deployments.http.traced_requests import TracedRequests
-from serve_app.deployments.outcomes import Outcome, has_time, outcome_of
+from serve_app.deployments.outcomes import Outcome, outcome_of
 from serve_app.errors import (
     DeadlineExceeded,
     DocumentTooLarge,
@@ -51,10 +41,9 @@ from serve_app.errors import (
     answer,
 )
 from serve_app.metrics import FAILED_LOGINS, REFUSALS, REQUESTS, SNAPSHOTS_DROPPED, Instruments
-from serve_app.runtime.deadline import mark_time
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import RECEIVED, RETRY_AFTER_SECONDS
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, WAITED
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
 from serve_app.web import assets
@@ -136,9 +125,14 @@ class Gate:
         answered, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
-            scope = hand_principal(scope, self._check_access(scope))
+            client, scheme, version = scope["client"], scope["scheme"], scope["http_version"]
+            caller = self._access.check(scope["method"], scope["path"], scope["headers"], client, scheme, version)
+            scope = hand_principal(scope, caller)
             request = self._request(scope)
-            await self._pass(request, scope, receive, answered)
+            if request.deadline_seconds is None:
+                await self._app(scope, receive, answered)
+            else:
+                await self._admit_and_send(request, request.deadline_seconds, scope, receive, answered)
             self._count(request, answered, answered.status if answered.has_ended else BROKEN)
         except ServeError as error:
             if request is not None:
@@ -163,16 +157,12 @@ class Gate:
             self._has_answered |= 0 < answered.status < 500
         if request.kind is None:
             return
+        if request.kind is RequestKind.PUSH and status in DROPS:
+            self._instruments.count(SNAPSHOTS_DROPPED, reason=DROPS[status])
         outcome = Outcome.ABANDONED if answered.is_abandoned else outcome_of(status)
         if self._is_starting() and outcome is Outcome.FAILED:
             return
         self._instruments.count(REQUESTS, kind="push" if request.is_push else "other", outcome=outcome.value)
-        if not request.is_push:
-            return
-        received, is_measured = answered.received_at, has_time(status) and not answered.is_abandoned
-        seconds = time.monotonic() - received if is_measured and received is not None else None
-        if seconds is not None or outcome is Outcome.SHED:
-            self._admission.widening.count_push(time.monotonic(), seconds)
 
     def _is_starting(self) -> bool:
         """Whether the service has not answered yet, and may still be starting."""
@@ -187,44 +177,24 @@ class Gate:
                 "send fewer or shorter ones"
             )
 
-    def _check_access(self, scope: Scope) -> Principal:
-        return self._access.check(
-            scope["method"], scope["path"], scope["headers"], scope["client"], scope["scheme"], scope["http_version"]
-        )
-
-    async def _pass(self, request: Request, scope: Scope, receive: Receive, send: "TrackedSend") -> None:
-        if request.deadline_seconds is None:
-            await self._app(scope, receive, send)
-            return
-        try:
-            await self._admit_and_send(request, request.deadline_seconds, scope, receive, send)
-        except ServeError as error:
-            self._count_drop(request, answer(error).status)
-            raise
-        self._count_drop(request, send.status)
-
     async def _admit_and_send(
         self, request: Request, seconds: float, scope: Scope, receive: Receive, send: "TrackedSend"
     ) -> None:
         if request.kind and not self._room.is_open(request.kind, request.mesh):
             raise self._refusal()
         body = await self._body(scope, receive)
-        send.received_at, received = time.monotonic(), mark_time()
+        received = time.monotonic()
         try:
-            ticket = await self._admit(request)
+            ticket = await self._room.enter(request.kind, request.mesh) if request.kind else None
+            if request.kind and ticket is None:
+                raise self._refusal()
             try:
-                until = send.received_at + SLACK * seconds
-                await self._send_until(until, received, request, scope, body, receive, send)
+                await self._send_until(received, seconds, request, scope, body, receive, send)
             finally:
                 if ticket:
                     self._room.leave(ticket)
         finally:
             self._buffered -= len(body)
-
-    def _count_drop(self, request: Request, status: int) -> None:
-        """Count a snapshot that gets no verdict because the service is too busy."""
-        if request.kind is RequestKind.PUSH and status in DROPS:
-            self._instruments.count(SNAPSHOTS_DROPPED, reason=DROPS[status])
 
     def _request(self, scope: Scope) -> Request:
         path, live = scope["path"], self._front.deadline_seconds
@@ -241,14 +211,6 @@ class Gate:
             return Request(RequestKind.READ, "", live)
         is_push = found[2] == SNAPSHOTS
         return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, is_push)
-
-    async def _admit(self, request: Request) -> Ticket | None:
-        if request.kind is None:
-            return None
-        ticket = await self._room.enter(request.kind, request.mesh)
-        if ticket is None:
-            raise self._refusal()
-        return ticket
 
     def _refusal(self) -> Overloaded:
         """The error of a request that is not admitted."""
@@ -309,8 +271,8 @@ class Gate:
 
     async def _send_until(
         self,
-        until: float,
-        received: str,
+        received: float,
+        seconds: float,
         request: Request,
         scope: Scope,
         body: bytes,
@@ -320,21 +282,23 @@ class Gate:
         """Send the request to the replicas, again if one dropped it, until it is answered or the deadline passes.
 
         Args:
-            until: deadline, s of the monotonic clock.
-            received: when the whole request had arrived, as returned by :func:`mark_time`: a wait for room counts, too.
+            received: when the whole request had arrived, s of the monotonic clock: a wait for room counts, too.
+            seconds: to its deadline.
             request, scope, body, receive, send: of the request.
         """
         is_handed = request.brings_snapshots and len(body) <= MAX_BYTES
-        headers = [(name, value) for name, value in scope["headers"] if name != RECEIVED.encode()]
-        scope = {**scope, "headers": [*headers, (RECEIVED.encode(), received.encode())]}
+        until = received + SLACK * seconds
+        headers = [(name, value) for name, value in scope["headers"] if name != WAITED.encode()]
         try:
             async with asyncio.timeout(until - time.monotonic()):
                 while True:
                     attempt, watched = Attempt(send), send.watch(receive)
+                    waited = f"{time.monotonic() - received:.6f}"
+                    sent = {**scope, "headers": [*headers, (WAITED.encode(), waited.encode())]}
                     if is_handed:
-                        await self._app(hand_body(scope, body), watched, attempt)
+                        await self._app(hand_body(sent, body), watched, attempt)
                     else:
-                        await self._app(dict(scope), replay_body(body, watched), attempt)
+                        await self._app(sent, replay_body(body, watched), attempt)
                     if attempt.was_answered or send.is_abandoned:
                         return
                     if attempt.is_not_found and self._has_answered:  # Serve knows the applications, so it is their own
@@ -362,7 +326,6 @@ class TrackedSend:
 
     Attributes:
         status: of the answer; 0 before it has begun.
-        received_at: when the whole request had arrived, s of the monotonic clock; None: it has not.
         is_abandoned: whether the client left before the end of the answer.
     """
 
@@ -370,7 +333,6 @@ class TrackedSend:
         self._send = send
         self.status = 0
         self.has_ended = False
-        self.received_at: float | None = None
         self.is_abandoned = False
 
     @property

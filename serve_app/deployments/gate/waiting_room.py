@@ -8,17 +8,8 @@ wait in it is short, so under a lasting overload a refusal still comes quickly.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from serve_app.deployments.gate.admission import TARGET_SHARE, Admission, RequestKind, Ticket
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WaitingSnapshot:
-    """A snapshot that waits. ``turn``: its ticket."""
-
-    mesh: str
-    turn: "asyncio.Future[Ticket]"
 
 
 class WaitingRoom:
@@ -27,13 +18,14 @@ class WaitingRoom:
     def __init__(self, admission: Admission, clock: Callable[[], float] = time.monotonic) -> None:
         self._admission, self._clock = admission, clock
         self._patience_seconds = TARGET_SHARE * admission.deadline_seconds
-        self._waiting: list[WaitingSnapshot] = []  # in order of arrival
+        # Tickets to come in order of arrival, with the mesh of the snapshot and when it came.
+        self._waiting: dict[asyncio.Future[Ticket], tuple[str, float]] = {}
 
     def is_open(self, kind: RequestKind, mesh: str) -> bool:
         """Whether a request would be admitted, or could wait. False: it counts as refused."""
         if self._admission.has_room(kind, mesh, self._clock()) or (kind is RequestKind.PUSH and self._has_place()):
             return True
-        self._admission.refuse(mesh, self._clock())
+        self._admission.refuse(kind, mesh, self._clock())
         return False
 
     async def enter(self, kind: RequestKind, mesh: str) -> Ticket | None:
@@ -43,7 +35,7 @@ class WaitingRoom:
         if ticket is None and kind is RequestKind.PUSH and self._has_place():
             ticket = await self._wait(mesh)
         if ticket is None:
-            self._admission.refuse(mesh, self._clock())
+            self._admission.refuse(kind, mesh, self._clock())
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
@@ -52,37 +44,27 @@ class WaitingRoom:
         self._call_next()
 
     async def _wait(self, mesh: str) -> Ticket | None:
-        here = WaitingSnapshot(mesh, asyncio.get_running_loop().create_future())
-        self._waiting.append(here)
+        turn: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = mesh, self._clock()
         self._call_next()  # there may be room, which others of its mesh could not use
         try:
-            async with asyncio.timeout(self._patience_seconds):
-                return await here.turn
-        except TimeoutError:
-            return _ticket(here)
+            await asyncio.wait([turn], timeout=self._patience_seconds)
         except asyncio.CancelledError:  # the client is gone
-            if (ticket := _ticket(here)) is not None:
-                self.leave(ticket)
+            if turn.done():
+                self.leave(turn.result())
             raise
         finally:
-            if here in self._waiting:
-                self._waiting.remove(here)
+            self._waiting.pop(turn, None)
+        return turn.result() if turn.done() else None
 
     def _call_next(self) -> None:
         """Admit those that wait, in their order, while there is room. One whose mesh has its share is passed over."""
-        for one in list(self._waiting):
-            if one.turn.done():  # its time is over
-                continue
-            ticket = self._admission.admit(RequestKind.PUSH, one.mesh, self._clock())
+        for turn, (mesh, arrived) in list(self._waiting.items()):
+            ticket = self._admission.admit(RequestKind.PUSH, mesh, self._clock(), arrived)
             if ticket is not None:
-                self._waiting.remove(one)
-                one.turn.set_result(ticket)
+                del self._waiting[turn]
+                turn.set_result(ticket)
 
     def _has_place(self) -> bool:
         """Whether one more can wait: as many as may be under way; at least one."""
         return len(self._waiting) < max(1, int(self._admission.usable))
-
-
-def _ticket(one: WaitingSnapshot) -> Ticket | None:
-    """The ticket that a snapshot got in the moment in which its wait ended."""
-    return one.turn.result() if one.turn.done() and not one.turn.cancelled() else None

@@ -4,7 +4,7 @@ The gate checks each request once, before it reads any byte of its body (:mod:`s
 the caller to the application in the scope.
 """
 
-from collections.abc import Awaitable, Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -12,9 +12,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serve_app.access import Access, Principal
 from serve_app.deployments.http.problems import refuse
 from serve_app.errors import Forbidden, ServeError, Unauthenticated
+from serve_app.runtime import replica
 
 HANDED = "tagae.principal"  # extension of a request's scope, from the gate; clients cannot send it
-PRINCIPAL, ACCESS = "principal", "access"  # in the state of a request
+PRINCIPAL = "principal"  # in the state of a request
 POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
 
 
@@ -24,15 +25,10 @@ def hand_principal(scope: Scope, principal: Principal) -> Scope:
 
 
 class AccessControl:
-    """Middleware: refuses requests that did not pass the gate, and users whose sign-in has ended.
+    """Middleware: refuses requests that did not pass the gate, and users whose sign-in has ended."""
 
-    Args:
-        access: returns the rules; called for each request, since the rules are made after the application.
-        follow: called before the sign-in of a user is checked, with the scope of the request.
-    """
-
-    def __init__(self, app: ASGIApp, access: Callable[[], Access], follow: Callable[[Scope], Awaitable[None]]) -> None:
-        self._app, self._access, self._follow = app, access, follow
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -44,16 +40,16 @@ class AccessControl:
         # Anything else gets no answer, which ends its connection.
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        access = self._access()
+        ingress = replica.ingress()
         try:
-            principal = await self._caller(scope, access)
+            principal = await self._caller(scope, ingress)
         except ServeError as error:
             await refuse(scope["app"], error)(scope, receive, send)
             return
-        scope.setdefault("state", {}).update({PRINCIPAL: principal, ACCESS: access})
+        scope.setdefault("state", {})[PRINCIPAL] = principal
         await self._app(scope, receive, send)
 
-    async def _caller(self, scope: Scope, access: Access) -> Principal:
+    async def _caller(self, scope: Scope, ingress: Any) -> Principal:
         principal: Principal | None = scope.get("extensions", {}).get(HANDED)
         if principal is None:
             raise Forbidden(
@@ -61,8 +57,9 @@ class AccessControl:
                 "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH to serve_app.deployments.gate.middlewares where Ray starts"
             )
         if principal.user is not None:  # another replica may have signed the user out, which the gate does not know
-            await self._follow(scope)
-            if not access.is_valid(principal):
+            if ingress.sign_ins is not None:
+                await ingress.sign_ins.follow(scope)
+            if not ingress.access.is_valid(principal):
                 raise Unauthenticated("authorization: this sign-in has ended; sign in again")
         return principal
 
@@ -73,7 +70,7 @@ def principal_of(request: Request) -> Principal:
     return found
 
 
-def access_of(request: Request) -> Access:
-    """The rules that the request passed."""
-    found: Access = getattr(request.state, ACCESS)
+def access_rules() -> Access:
+    """The rules of this replica."""
+    found: Access = replica.ingress().access
     return found

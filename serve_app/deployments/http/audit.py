@@ -3,7 +3,6 @@
 import logging
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,15 +10,16 @@ from typing import Any
 from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve_app.access import Access, Principal
+from serve_app.access import Principal
 from serve_app.access.audit import MAX_NAMES, AuditRecord, short
 from serve_app.access.routes import SAFE
-from serve_app.deployments.http.access_control import ACCESS, PRINCIPAL
+from serve_app.deployments.http.access_control import PRINCIPAL
 from serve_app.deployments.http.backend import Backend
 from serve_app.errors import AuditGone, ServeError, StoreFull, StoreGone
+from serve_app.runtime import replica
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 
-NOTE, AUDIT = "audit_note", "audit"  # in the state of a request
+NOTE = "audit_note"  # in the state of a request
 PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
 NO_CHANGES = ("/v1/score", *PUSHES)
 SIGN_IN, SIGN_OUT = "sign_in", "sign_out"
@@ -29,13 +29,15 @@ log = logging.getLogger("serve_app.audit")
 
 @dataclass(slots=True)
 class Note:
-    """What is known of a request.
+    """What is known of a request, and its record in the audit log.
 
     Attributes:
+        backend: the sessions, which have the store.
         record: without the outcome.
         makes_room: whether the change is a deletion, for which a full store has no record before it is made.
     """
 
+    backend: Backend
     record: AuditRecord
     is_recorded: bool = False
     makes_room: bool = False
@@ -45,30 +47,19 @@ class Note:
         added = (short(name) for name in names if name)
         self.record = replace(self.record, names=(*self.record.names, *added)[:MAX_NAMES])
 
-
-class Audit:
-    """Writes the audit log of one ingress replica.
-
-    Args:
-        backend: the sessions, which have the store.
-    """
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-
-    async def begin(self, note: Note) -> None:
+    async def begin(self) -> None:
         """Record a change before it is made.
 
         Raises:
             AuditGone, StoreGone: it could not be recorded, so it must not be made.
         """
         try:
-            await self._backend.ask(self._backend.records.audit.append, note.record)
-            note.is_recorded = True
+            await self.backend.ask(self.backend.records.audit.append, self.record)
+            self.is_recorded = True
         except StoreGone:
             raise  # the change needs the same store
         except ServeError as error:
-            if isinstance(error, StoreFull) and note.makes_room:
+            if isinstance(error, StoreFull) and self.makes_room:
                 return  # its record follows when there is room
             raise AuditGone(
                 f"audit log: expected to record this request first, got {error.message}; nothing was changed; try "
@@ -76,54 +67,46 @@ class Audit:
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             ) from None
 
-    async def finish(self, note: Note, status: int) -> None:
-        """Add the outcome. If that fails, the record stays without one, and the log has it."""
-        note.record = replace(note.record, status=status)
-        log.info("%s", note.record.line())
+    async def finish(self, status: int) -> None:
+        """Add the outcome of a change. If that fails, the record stays without one, and the log has it."""
+        if not (self.is_recorded or self.makes_room):
+            return
+        self.record = replace(self.record, status=status)
+        log.info("%s", self.record.line())
         try:
-            await self._backend.ask(self._backend.records.audit.finish, note.record)
+            await self.backend.ask(self.backend.records.audit.finish, self.record)
         except ServeError as error:
-            log.error("the outcome of record %s could not be stored: %s", note.record.id, error.message)
+            log.error("the outcome of record %s could not be stored: %s", self.record.id, error.message)
 
 
 class Audited:
-    """ASGI middleware behind the access control: notes each request that may change something, and its outcome.
+    """ASGI middleware behind the access control: notes each request that may change something, and its outcome."""
 
-    Args:
-        audit: returns what writes the log; None: this application has none.
-    """
-
-    def __init__(self, app: ASGIApp, audit: Callable[[], Audit | None]) -> None:
-        self._app, self._audit = app, audit
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
-        audit = self._audit() if scope["type"] == "http" and scope["method"] not in SAFE else None
-        if audit is None:
+        is_noted = scope["type"] == "http" and scope["method"] not in SAFE
+        if not is_noted or replica.ingress().backend is None:
             await self._app(scope, receive, send)
             return
-        note = make_note(scope)
-        scope["state"].update({NOTE: note, AUDIT: audit})
+        note = scope["state"][NOTE] = make_note(scope)
         is_open = True
 
         async def send_recorded(message: Message) -> None:
             nonlocal is_open
             if is_open and message["type"] == "http.response.start":
                 is_open = False
-                await _close(audit, note, message["status"])
+                await note.finish(message["status"])
             await send(message)
 
         try:
             await self._app(scope, receive, send_recorded)
         except Exception:  # if the client left, the outcome stays unknown
             if is_open:
-                await _close(audit, note, 500)
+                await note.finish(500)
             raise
-
-
-async def _close(audit: Audit, note: Note, status: int) -> None:
-    if note.is_recorded or note.makes_room:
-        await audit.finish(note, status)
 
 
 def is_change(method: str, route: str) -> bool:
@@ -135,9 +118,10 @@ def make_note(scope: Scope) -> Note:
     """What is known of a request before its route."""
     state: dict[str, Any] = scope["state"]
     principal: Principal = state[PRINCIPAL]
-    access: Access = state[ACCESS]
+    ingress = replica.ingress()
     found = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
     return Note(
+        ingress.backend,
         AuditRecord(
             secrets.token_urlsafe(12),
             datetime.now(UTC),
@@ -145,10 +129,10 @@ def make_note(scope: Scope) -> Note:
             principal.way_in,
             "",
             "",
-            address=access.locate(scope["headers"], scope.get("client")),
+            address=ingress.access.locate(scope["headers"], scope.get("client")),
             request=found if REQUEST_ID.fullmatch(found) else secrets.token_hex(8),
             subject=principal.user.subject if principal.user else "",
-        )
+        ),
     )
 
 
@@ -167,9 +151,8 @@ async def record_change(request: Request) -> None:
     note.record = replace(note.record, action=route.name, route=f"{request.method} {route.path}", mesh=short(mesh))
     note.add_names(*(str(value) for name, value in found.items() if name != "mesh"))
     if is_change(request.method, route.path):
-        audit: Audit = getattr(request.state, AUDIT)
         note.makes_room = request.method == "DELETE"
-        await audit.begin(note)
+        await note.begin()
 
 
 def note_of_sign_in(request: Request, principal: Principal, action: str = SIGN_IN) -> Note:

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
 
 from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.session.doors import doors_of
-from serve_app.errors import NoTelemetry
-from serve_app.runtime.deadline import Deadline, seconds_since
-from serve_app.runtime.rpc import RECEIVED, Caller, Handle, P, T, with_session
+from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import WAITED, Caller, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
-from serve_app.web.period import RangeSteps, Subject, TimeRange
 
+PROBE_SECONDS = 0.5  # that a probe, or a list, waits for the replicas behind the ingress
 RECORDS = "(access records)"  # in place of the name of a mesh; none can be so
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
     from serve_app.deployments.session.doors import Doors
     from serve_app.deployments.session.mesh_session import MeshSession
-    from serve_app.stores.history_files import PastSeries
 
 
 class Backend:
     """The replicas behind an ingress.
-
-    Args:
-        collector: handle; None if no mesh is collected.
 
     Attributes:
         doors: of any session.
@@ -59,8 +53,8 @@ class Backend:
 
     def deadline(self, request: Request | None = None) -> Deadline:
         """The deadline of a request that has just arrived. With ``request``: counted from when the gate had received
-        all of it, if the gate is on this machine."""
-        waited = seconds_since(request.headers.get(RECEIVED)) if request else 0.0
+        all of it."""
+        waited = float(request.headers.get(WAITED, 0.0)) if request else 0.0
         return Deadline.after(self._deadline_seconds - waited)
 
     @overload
@@ -73,30 +67,13 @@ class Backend:
         """Call a method of a handle, or of a door, within the usual deadline; errors as in :meth:`Caller.ask`."""
         return await Caller(self.deadline()).ask(method, *args, **kwargs)
 
-    async def past(self, mesh: str, period: TimeRange, subject: Subject) -> tuple[RangeSteps, PastSeries]:
-        """The metrics of a subject in a period, from the mesh's Prometheus.
+    def collector_of(self, mesh: str) -> Handle[Collector] | None:
+        """The collector, if it collects a mesh."""
+        return self._collector if mesh in self.settings.collected else None
 
-        Raises:
-            NoTelemetry: the mesh is not collected from Prometheus, or this has no data of the period.
-        """
-        return await self.ask(self._require_collector(mesh).past, mesh, period, subject)
-
-    async def past_snapshot(self, mesh: str, at: datetime) -> bytes:
-        """The mesh at a past time, packed. Errors as in :meth:`past`."""
-        return await self.ask(self._require_collector(mesh).past_snapshot, mesh, at)
-
-    def _require_collector(self, mesh: str) -> Handle[Collector]:
-        if self._collector is None or mesh not in self.settings.collected:
-            raise NoTelemetry(f"mesh {mesh!r}: expected a mesh that is collected from Prometheus, got another one")
-        return self._collector
-
-    async def collector_states(self, seconds: float | None = None) -> list[CollectorState]:
-        """The state of each collected mesh. Returns an empty list if no collector runs.
-
-        Args:
-            seconds: to wait for the answer; None: the usual deadline.
-        """
+    async def collector_states(self) -> list[CollectorState]:
+        """The state of each collected mesh; an empty list if no collector runs. Waits ``PROBE_SECONDS``, and raises the
+        errors of :meth:`Caller.ask`."""
         if self._collector is None:
             return []
-        seconds = self._deadline_seconds if seconds is None else seconds
-        return await Caller(Deadline.after(seconds)).ask(self._collector.states)
+        return await Caller(Deadline.after(PROBE_SECONDS)).ask(self._collector.states)

@@ -5,13 +5,12 @@ import math
 import time
 from contextlib import suppress
 
-from serve_app.deployments.http.backend import Backend
+from serve_app.deployments.http.backend import PROBE_SECONDS, Backend
 from serve_app.deployments.http.single_flight import SingleFlight
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import ServeError
 from serve_app.runtime.rpc import Caller
 
-PROBE_SECONDS = 0.5  # that a probe of liveness waits for the replicas behind the ingress
 READY_SECONDS = 2.0  # for which an answer of the replicas is reused, so that many probes cost little
 
 
@@ -23,15 +22,12 @@ class Health:
         self._newest: ScorerInfo | None = None  # the newest answer
         self._answered_at = -math.inf  # s of the monotonic clock
         self._shared: SingleFlight[ScorerInfo] = SingleFlight()
-        self._refreshing: asyncio.Task[None] | None = None
 
     async def last_scorer_info(self) -> ScorerInfo | None:
-        """The newest answer of the scorers, or a fresh one if it arrives at once. None if they have never answered."""
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh())
-        if self._newest is None:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._refreshing), PROBE_SECONDS)
+        """The newest answer of the scorers, or a fresh one if it arrives at once. None if they have never answered.
+        Liveness does not depend on other replicas."""
+        with suppress(ServeError, TimeoutError):
+            await asyncio.wait_for(self.ready_scorer_info(), PROBE_SECONDS)
         return self._newest
 
     async def ready_scorer_info(self) -> ScorerInfo:
@@ -42,10 +38,6 @@ class Health:
         """
         if self._newest is not None and time.monotonic() - self._answered_at < READY_SECONDS:
             return self._newest
-        return await self._ask()
-
-    async def _ask(self) -> ScorerInfo:
-        """Ask the scorers; concurrent probes share the call."""
 
         async def ask() -> ScorerInfo:
             caller = Caller(self._backend.deadline())
@@ -54,7 +46,3 @@ class Health:
             return found
 
         return await self._shared.do("ready", ask)
-
-    async def _refresh(self) -> None:
-        with suppress(ServeError):  # liveness does not depend on other replicas
-            await self._ask()

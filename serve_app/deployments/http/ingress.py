@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from serve_app.access import Access
-from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.handed_bodies import HandedBodies
 from serve_app.deployments.http.health import Health
@@ -14,7 +13,6 @@ from serve_app.deployments.http.routes import ROUTERS
 from serve_app.deployments.http.sign_ins import open_sign_ins
 from serve_app.deployments.http.streams import VerdictStreams
 from serve_app.deployments.load import RequestLoad
-from serve_app.runtime import replica
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import Handle, connect
 from serve_app.settings import Settings
@@ -26,13 +24,8 @@ if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.session.mesh_session import MeshSession
 
 
-def _load() -> RequestLoad:
-    found: RequestLoad = replica.ingress().load
-    return found
-
-
 http = interface()
-http.add_middleware(CountRequests, load=_load)
+http.add_middleware(CountRequests)
 http.add_middleware(HandedBodies)
 for router in ROUTERS:
     http.include_router(router)
@@ -65,7 +58,6 @@ class Ingress:
         self.access = Access(serve_rules(settings))
         self.backend = Backend(settings, connect(sessions), connect(collector))
         self.sign_ins = open_sign_ins(self.access, self.backend)
-        self.audit = Audit(self.backend)
         self.health = Health(self.backend)
         self.streams = VerdictStreams(self.backend)
         self.load = RequestLoad()

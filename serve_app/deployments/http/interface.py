@@ -1,7 +1,7 @@
 """The HTTP interface without its routes: rules for every request, and the OpenAPI document."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -12,23 +12,12 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
-from serve_app.access import Access
-from serve_app.api.schemas.actions import (
-    AcceptanceDocument,
-    FeedbackDocument,
-    MissedDocument,
-    MuteDocument,
-    TestAlertDocument,
-)
-from serve_app.api.schemas.models import CanaryDocument, PromotionDocument, RollbackDocument
+from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.problem import Problem
-from serve_app.api.schemas.snapshot import SnapshotDocument
-from serve_app.api.schemas.verdict import ScoreDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import AccessControl
-from serve_app.deployments.http.audit import Audit, Audited, is_change, record_change
+from serve_app.deployments.http.audit import Audited, is_change, record_change
 from serve_app.deployments.http.traced_requests import TracedRequests
-from serve_app.deployments.load import RequestLoad
 from serve_app.errors import (
     AuditGone,
     BadHost,
@@ -59,6 +48,15 @@ MeshName = Annotated[
 ]
 
 
+_DESCRIBED: dict[type[Document], None] = {}  # documents of bodies, in order
+
+
+def refer_to(document: type[Document]) -> dict[str, str]:
+    """The reference to the schema of a body, which is then part of the OpenAPI document."""
+    _DESCRIBED[document] = None
+    return {"$ref": f"#/components/schemas/{document.__name__}"}
+
+
 class Http(FastAPI):
     """The HTTP interface. Adds to OpenAPI what FastAPI does not know: bodies that the codec decodes, and errors, which
     are problem documents and never FastAPI's own."""
@@ -68,9 +66,8 @@ class Http(FastAPI):
             return self.openapi_schema
         schema = super().openapi()
         documents = schema["components"]["schemas"]
-        read = (SnapshotDocument, ScoreDocument, FeedbackDocument, MissedDocument, AcceptanceDocument, MuteDocument)
-        changes = (CanaryDocument, PromotionDocument, RollbackDocument, TestAlertDocument)
-        for document in (*read, *changes, Problem):
+        bodies: list[type[Document]] = [*_DESCRIBED, Problem]
+        for document in bodies:
             described = document.model_json_schema(ref_template="#/components/schemas/{model}")
             documents |= described.pop("$defs", {}) | {document.__name__: described}
         operations = ((path, *one) for path, methods in schema["paths"].items() for one in methods.items())
@@ -116,19 +113,15 @@ class ServerTiming:
 
 
 class CountRequests:
-    """Middleware: counts each request until its answer begins, so that a stream of verdicts does not count.
+    """Middleware: counts each request until its answer begins, so that a stream of verdicts does not count."""
 
-    Args:
-        load: where to count; called for each request, since it is made after the application.
-    """
-
-    def __init__(self, app: ASGIApp, load: Callable[[], RequestLoad]) -> None:
-        self._app, self._load = app, load
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with ExitStack() as work:
             if scope["type"] == "http":
-                work.enter_context(self._load().work())
+                work.enter_context(replica.ingress().load.work())
 
             async def send_on(message: Message) -> None:
                 if message["type"] == "http.response.start":
@@ -187,27 +180,9 @@ async def _lifespan(http: FastAPI) -> AsyncIterator[None]:
     yield
 
 
-def _access() -> Access:
-    """The access rules of this replica; each class with an interface has them as ``access``."""
-    found: Access = replica.ingress().access
-    return found
-
-
-async def _follow(scope: Scope) -> None:
-    """Learn which sign-ins have ended, where there is a provider to sign in at."""
-    sign_ins = getattr(replica.ingress(), "sign_ins", None)
-    if sign_ins is not None:
-        await sign_ins.follow(scope)
-
-
-def _audit() -> Audit | None:
-    """What writes the audit log of this replica; None: it is not the service's own."""
-    found: Audit | None = getattr(replica.ingress(), "audit", None)
-    return found
-
-
 def interface(openapi: str | None = "/openapi.json") -> Http:
-    """An interface without routes.
+    """An interface without routes. A deployment with one has ``access``, ``sign_ins`` and ``backend``, of which the
+    last two may be None.
 
     Args:
         openapi: path of the OpenAPI document; None: there is none.
@@ -224,8 +199,8 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
         dependencies=[Depends(only_own_pages), Depends(only_known_parameters), Depends(record_change)],
         generate_unique_id_function=lambda route: route.name,
     )
-    http.add_middleware(Audited, audit=_audit)
-    http.add_middleware(AccessControl, access=_access, follow=_follow)
+    http.add_middleware(Audited)
+    http.add_middleware(AccessControl)
     http.add_middleware(ServerTiming)
     http.add_middleware(TracedRequests, place="ingress")
     problems.install(http)

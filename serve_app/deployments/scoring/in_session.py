@@ -18,11 +18,10 @@ from model.mesh_weights import Weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
-from serve_app.deployments.scoring.groups import ScoredGroup, Scores
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
-from serve_app.deployments.scoring.passes import observe_pass
-from serve_app.deployments.scoring.scorer import probe, score_groups
-from serve_app.deployments.scoring.stages import Progress
+from serve_app.deployments.scoring.passes import observe_pass, probe, score_groups
+from serve_app.deployments.scoring.progress import Progress
+from serve_app.deployments.scoring.queue import ScoredGroup, Scores
 from serve_app.metrics import PARTS_SCORED, Instruments
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
@@ -33,7 +32,8 @@ log = logging.getLogger(__name__)
 
 
 class InSession:
-    """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend`: this process, on its CPU.
+    """Scores in this process, on its CPU. Another place with the same methods is
+    :class:`~serve_app.deployments.scoring.replicas.Replicas`.
 
     Snapshots of all meshes wait in one queue, in order of arrival. Each mesh has one snapshot at a time under way, so
     that none takes the turn of another.
@@ -53,14 +53,22 @@ class InSession:
         self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
     def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SessionRunner:
-        progress = Progress(mesh, model.checkpoint.digest, deadline)
+        """A runner for one snapshot of a mesh.
+
+        Args:
+            deadline: after which no stage begins.
+            in_shadow: whether no one waits for it.
+        """
+        progress = Progress(mesh, deadline)
         return SessionRunner(self, self.spare_pool if in_shadow else self.pool, model.checkpoint, progress)
 
     async def check(self) -> None:
+        """Raise an error if this process can score no longer."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self.pool, score, self._checkpoint.network, self._probe)
 
     async def info(self, caller: Caller) -> ScorerInfo:
+        """The device and weights that score. Raises an error if they do not answer."""
         device = next(self._checkpoint.network.parameters()).device
         return ScorerInfo(device.type, backend(), self._checkpoint.digest, self.weights.refused)
 

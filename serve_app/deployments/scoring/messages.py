@@ -1,4 +1,4 @@
-"""Messages of sessions and scorers to the ingress, in a file of their own because the ingress needs no torch."""
+"""Messages of sessions and scorers to ingress and collector, in a file of their own because those need no torch."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -34,6 +34,20 @@ class ScoredMesh:
     place: RunnerPlace
     parts: dict[str, int]
     missing_parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Where the collector of a mesh continues.
+
+    Attributes:
+        at: Unix time of the newest snapshot with a verdict; None: there is none.
+        reads_past: whether to read the past of a new mesh, or the rest of it. A mesh whose state was damaged is watched
+            again at once, since people may be waiting for the end of an incident.
+    """
+
+    at: float | None
+    reads_past: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -11,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
-from model.scoring.score import PartitionScore
+from model.scoring.score import PartitionScore, PartitionTask
 from model.verdict import Verdict
-from serve_app.deployments.scoring.groups import Group, ScoredGroup
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
-from serve_app.deployments.scoring.scorer import Scorer, balance, score_groups
-from serve_app.deployments.scoring.stages import Progress
+from serve_app.deployments.scoring.passes import score_groups
+from serve_app.deployments.scoring.progress import Progress
+from serve_app.deployments.scoring.queue import Group, ScoredGroup
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.models.loader import NOT_LOADED
 from serve_app.models.served import ServedModel
@@ -27,6 +28,7 @@ from serve_app.runtime.rpc import Caller, Handle, P, T
 
 if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
+    from serve_app.deployments.scoring.scorer import Scorer
 
 SCORING_SHARE = 0.8  # of the time left; parts without an answer by then are left out, so that the verdict is in time
 DECIDING_SHARE = 0.8  # of the time left then
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A :class:`~serve_app.deployments.scoring.stages.ScoringBackend` beside the session.
+    """Scores on replicas; see :class:`~serve_app.deployments.scoring.in_session.InSession`.
 
     Attributes:
         groups: of parts, scored with one call each.
@@ -47,7 +49,7 @@ class Replicas:
     groups: int
 
     def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> ReplicaRunner:
-        progress = Progress(mesh, model.checkpoint.digest, deadline)
+        progress = Progress(mesh, deadline)
         return ReplicaRunner(self, model, progress, in_shadow=in_shadow)
 
     async def check(self) -> None:
@@ -150,3 +152,16 @@ def _outcome(answer: ScoredGroup | BaseException) -> ScoredGroup | Exception:
     if isinstance(answer, Overloaded) or (isinstance(answer, BaseException) and not isinstance(answer, Exception)):
         raise answer
     return answer
+
+
+def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
+    """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
+    (Graham's LPT rule, within 4/3 of the best)."""
+    groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
+    lightest = [(0, g) for g in range(len(groups))]
+    for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
+        load, g = lightest[0]
+        groups[g].append(task)
+        # A part without calls still costs its services.
+        heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
+    return [tuple(group) for group in groups]

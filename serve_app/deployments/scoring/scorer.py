@@ -1,14 +1,10 @@
 """Scorer: parts of any mesh in, scores out. It is pure: any replica can score any part, and repeats are safe."""
 
 import asyncio
-import heapq
-import logging
 import time
-import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -18,26 +14,22 @@ from kernels import backend
 from model.checkpoint import Checkpoint
 from model.mesh_weights import Weights, load_weights
 from model.network.contract import MeshNetwork
-from model.scoring.joining import score_joined
-from model.scoring.score import PartitionTask, score
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
+from model.scoring.score import score
 from serve_app.api.schemas.models import ModelPin
-from serve_app.deployments.scoring.gpu import measure_memory
-from serve_app.deployments.scoring.groups import Group, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.messages import ScorerInfo
-from serve_app.deployments.scoring.passes import observe_pass
-from serve_app.deployments.scoring.queue import GroupQueue
+from serve_app.deployments.scoring.passes import measure_memory, observe_pass, probe, score_group, score_groups
+from serve_app.deployments.scoring.queue import Group, GroupQueue, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.metrics import BATCH_GROUPS, BATCHES, PARTS_SCORED
 from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of, open_loader
 from serve_app.observability.spans import span
-from serve_app.pipeline import Mesh, Options, prepare
 from serve_app.runtime import devices, replica
 from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.settings import Settings
+from serve_app.settings.scorer import CPU_BATCH, GPU_BATCH
 
-LOG = logging.getLogger(__name__)
+MAX_GROUPS = {"cpu": CPU_BATCH, "cuda": GPU_BATCH}  # of a pass, by device
 LOADING_SHARE = 0.5  # of the time left, for which a group waits for its weights at most
 
 
@@ -69,7 +61,7 @@ class Scorer:
         self._replica = replica.name()
         self._instruments = open_instruments()
         devices.report(chosen, self._instruments)
-        self._queue = GroupQueue(self._device.type, self._score_batch, self._instruments)
+        self._queue = GroupQueue(MAX_GROUPS[self._device.type], self._score_batch, self._instruments)
         self._loader = open_loader(settings, self._device, self._instruments)
 
     def _load_weights(self, settings: Settings, device: torch.device) -> Weights:
@@ -111,8 +103,8 @@ class Scorer:
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
         checkpoint = self._weights.of(mesh) if pin is None else await self._load_model(pin, deadline)
-        waiting = WaitingGroup(group, deadline, time.monotonic(), checkpoint, in_shadow)
-        with span("scorer.score", trace, parts=len(group), work=waiting.work) as recorded:
+        waiting = WaitingGroup(group, deadline, checkpoint, in_shadow)
+        with span("scorer.score", trace, parts=len(group)) as recorded:
             scored = await self._queue.score(waiting)
             recorded.set(replica=self._replica, pass_seconds=scored.seconds)
         self._instruments.count(PARTS_SCORED, len(group), scorer=self._replica)
@@ -146,8 +138,6 @@ class Scorer:
         seconds = time.perf_counter() - started
         observe_pass(self._instruments, [task for group in groups for task in group], seconds, checkpoint.digest)
         measure_memory(self._device, self._instruments)
-        work = sum(waiting.work for waiting in batch)
-        self._queue.times = self._queue.times.finish(work, seconds)
         digest = checkpoint.digest
         return {
             waiting: one if isinstance(one, Exception) else ScoredGroup(self._replica, digest, one, seconds)
@@ -159,7 +149,7 @@ class Scorer:
     ) -> list[Scores | Exception]:
         """Score the groups that failed on the GPU, each alone, on the CPU."""
         return [
-            devices.score_on_cpu(partial(_score_group, group=group), network, outcome, self._instruments)
+            devices.score_on_cpu(partial(score_group, group=group), network, outcome, self._instruments)
             if isinstance(outcome, Exception)
             else outcome
             for group, outcome in zip(groups, outcomes, strict=True)
@@ -167,56 +157,3 @@ class Scorer:
 
     async def _in_thread(self, function: Any, *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
-
-
-def balance(tasks: Sequence[PartitionTask], count: int) -> list[Group]:
-    """At most ``count`` groups of about equally many calls: the largest part first, each to the lightest group
-    (Graham's LPT rule, within 4/3 of the best)."""
-    groups: list[list[PartitionTask]] = [[] for _ in range(min(count, len(tasks)))]
-    lightest = [(0, g) for g in range(len(groups))]
-    for task in sorted(tasks, key=lambda t: (-len(t.edges), t.part)):
-        load, g = lightest[0]
-        groups[g].append(task)
-        # A part without calls still costs its services.
-        heapq.heapreplace(lightest, (load + len(task.edges) + 1, g))
-    return [tuple(group) for group in groups]
-
-
-def score_groups(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception]:
-    """Score all groups in one pass. If that fails, score each half alone: it needs less memory, and in the end a bad
-    group affects no other."""
-    if not groups:
-        return []
-    scores = _score_together(network, groups)
-    if not isinstance(scores, Exception):
-        return scores
-    if len(groups) == 1:
-        return [scores]
-    LOG.warning("a pass over %d groups of parts failed, so each half is scored alone: %s", len(groups), scores)
-    middle = len(groups) // 2
-    return [*score_groups(network, groups[:middle]), *score_groups(network, groups[middle:])]
-
-
-def _score_together(network: MeshNetwork, groups: Sequence[Group]) -> list[Scores | Exception] | Exception:
-    try:
-        scores = iter(score_joined(network, [task for group in groups for task in group]))
-        return [tuple(next(scores) for _ in group) for group in groups]
-    except Exception as error:
-        traceback.clear_frames(error.__traceback__)  # they hold the tensors of this pass, while the next needs memory
-        return error
-
-
-def _score_group(network: MeshNetwork, group: Group) -> Scores:
-    return tuple(score_joined(network, group))
-
-
-def probe(checkpoint: Checkpoint) -> Group:
-    """The smallest mesh with a call, ready to be scored."""
-    snapshot = MeshSnapshot.create(
-        node_ids=["probe/a", "probe/b"],
-        edge_index=[[0], [1]],
-        node_features=[[1.0] * len(NODE_METRICS)] * 2,
-        edge_features=[[1.0] * len(EDGE_METRICS)],
-        observed_at=datetime.fromtimestamp(0, UTC),
-    )
-    return (prepare(checkpoint, Mesh(), snapshot, Options()).whole,)

@@ -28,10 +28,9 @@ from serve_app.alerts.receiver_trials import ReceiverDesk
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
-from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.in_session import InSession, SessionRunner
 from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
-from serve_app.deployments.scoring.replicas import Replicas
-from serve_app.deployments.scoring.stages import ScoringBackend, SnapshotRunner
+from serve_app.deployments.scoring.replicas import ReplicaRunner, Replicas
 from serve_app.deployments.session.doors import Doors
 from serve_app.deployments.session.reader import Reader, Reports
 from serve_app.deployments.session.service_graphs import ServiceGraphs
@@ -85,6 +84,7 @@ if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
     from serve_app.deployments.scoring.scorer import Scorer
 
+SnapshotRunner = SessionRunner | ReplicaRunner
 log = logging.getLogger(__name__)
 NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 SHADOW_SECONDS = 30.0  # for which the other model of a trial may score a snapshot; no one waits for it
@@ -153,7 +153,7 @@ class MeshSession:
 
     def _open_backend(
         self, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
-    ) -> ScoringBackend:
+    ) -> InSession | Replicas:
         chosen = self._settings.scorer
         if scorer is None or meta is None:
             return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
@@ -212,11 +212,6 @@ class MeshSession:
             events: recent Kubernetes events of the mesh, newest first; shown with incidents.
             trace: ``traceparent`` of the caller; so in all methods.
             replayed: True for the past of a mesh that is new; no notification is sent.
-
-        Raises:
-            SameTimeOtherContent: another snapshot of this instant has a verdict.
-            StaleSnapshot: it is older than the newest one.
-            ServeError: it could not be scored or stored, or not in time.
         """
         runner = await self._runner(mesh, deadline)
         with set_log_context(mesh), spans.span("session.push", trace, mesh=mesh):

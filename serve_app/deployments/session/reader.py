@@ -14,9 +14,9 @@ from serve_app.api.schemas.actions import FeedbackListDocument, MuteListDocument
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, plan_document
-from serve_app.deployments.scoring.messages import ScoredMesh
+from serve_app.deployments.scoring.messages import Resume, ScoredMesh
 from serve_app.deployments.session.verdict_signal import VerdictSignal
-from serve_app.errors import InvalidParameter
+from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options, embed, plan_of
@@ -55,9 +55,13 @@ class Reader:
         """The meshes of all sessions."""
         return self._meshes.gauges()
 
-    def was_set_aside(self, mesh: str) -> bool:
-        """Whether the store has set the mesh aside, because its state was damaged or of another version."""
-        return self._meshes.store.was_set_aside(mesh)
+    def resume(self, mesh: str) -> Resume:
+        """Where the collector of a mesh continues."""
+        try:
+            newest = VerdictDocument.model_validate_json(self._meshes.load_record(mesh).document)
+        except UnknownMesh:
+            return Resume(None, not self._meshes.store.was_set_aside(mesh))
+        return Resume(newest.observed_at.timestamp(), bool(newest.replayed))
 
     def scoring(self, mesh: str) -> ScoredMesh | None:
         """How the newest snapshot of a mesh was scored; None: by no process that runs now."""

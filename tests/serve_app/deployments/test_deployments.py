@@ -22,9 +22,9 @@ from model.network.contract import Decoding, MeshGraph, MeshNetwork
 from model.scoring.score import PartitionTask, score
 from serve_app.app import nest
 from serve_app.deployments.http.routes.views import mesh_document
-from serve_app.deployments.scoring.gpu import measure_memory
 from serve_app.deployments.scoring.in_session import score_parts
-from serve_app.deployments.scoring.scorer import balance, probe, score_groups
+from serve_app.deployments.scoring.passes import measure_memory, probe, score_groups
+from serve_app.deployments.scoring.replicas import balance
 from serve_app.errors import CorruptState, NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import PARTS_SCORED, STAGE

@@ -1,6 +1,7 @@
 """Autoscaling by the requests that replicas work on."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from serve_app.deployments.http.interface import CountRequests
 from serve_app.deployments.load import REQUESTS, RequestLoad
 from serve_app.deployments.scaling import choose_replicas, follow_requests
+from serve_app.runtime import replica
 from tests.builders import Clock
 
 
@@ -37,7 +39,7 @@ def test_a_request_that_fails_counts_no_longer() -> None:
     assert load.report() == {REQUESTS: 0.0}
 
 
-def test_a_stream_counts_until_its_answer_begins() -> None:
+def test_a_stream_counts_until_its_answer_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, seen = Clock(100.0), list[float]()
     load = RequestLoad(clock)
 
@@ -53,7 +55,8 @@ def test_a_stream_counts_until_its_answer_begins() -> None:
     async def receive() -> Message:
         raise AssertionError("nothing to receive")
 
-    asyncio.run(CountRequests(answer, lambda: load)({"type": "http"}, receive, send))
+    monkeypatch.setattr(replica, "ingress", lambda: SimpleNamespace(load=load))
+    asyncio.run(CountRequests(answer)({"type": "http"}, receive, send))
     assert seen == [101.0, 200.0]
     assert load.report() == {REQUESTS: pytest.approx(1.0 / 100.0)}
 

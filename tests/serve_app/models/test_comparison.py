@@ -25,7 +25,7 @@ from serve_app.models.comparison import (
     rate,
 )
 from serve_app.models.gate import broken_limit
-from serve_app.settings.models import ModelsSettings
+from serve_app.settings.model import ModelsSettings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 ONE, TWO = "1" * 16, "2" * 16

@@ -20,8 +20,9 @@ from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring import scorer
 from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.deployments.scoring.meta import MetaModel
+from serve_app.deployments.scoring.passes import probe
 from serve_app.deployments.scoring.replicas import Replicas
-from serve_app.deployments.scoring.scorer import Scorer, probe
+from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.errors import RegistryGone

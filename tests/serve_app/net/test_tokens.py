@@ -19,7 +19,7 @@ from serve_app.errors import BadSettings
 from serve_app.net import tokens
 from serve_app.net.endpoint import SecretUnreadable
 from serve_app.net.google import GoogleTokens
-from serve_app.net.tokens import CachedTokens, NoToken, OAuth2Client, OAuth2Tokens
+from serve_app.net.tokens import NoToken, OAuth2Client, OAuth2Tokens, TokenSource
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.http_server import QuietHandler, serve_in_thread
 from tests.serve_app.collect.prometheus import standin
@@ -133,7 +133,7 @@ def test_a_wrong_secret_and_an_issuer_that_is_away_are_named(issuer: Issuer, tmp
         OAuth2Tokens(OAuth2Client(issuer.url, "tagae", tmp_path / "missing")).token()
 
 
-class Counted(CachedTokens):
+class Counted(TokenSource):
     """Issues 1, 2, 3, ... with the next of these lifetimes."""
 
     def __init__(self, *lifetimes: float) -> None:

@@ -315,7 +315,9 @@ def test_an_error_that_leaves_a_span_marks_it_as_failed(recording: Any) -> None:
 
 
 def test_without_an_endpoint_nothing_is_recorded_or_imported() -> None:
-    assert spans.span("one", mesh="shop") is spans.span("two")
+    with spans.span("one", mesh="shop") as span:
+        span.set(sequence=1)
+        span.fail("why")
     assert (spans.traceparent(), spans.trace_id(), spans.is_recording()) == ("", None, False)
     code = (
         "import sys, serve_app.deployments.session.mesh_session, serve_app.observability.traces as s\n"

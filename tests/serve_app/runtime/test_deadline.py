@@ -1,11 +1,10 @@
-"""Deadlines that travel between processes, and the mark of the gate."""
+"""Deadlines that travel between processes."""
 
 import time
 
 import pytest
 
-from serve_app.runtime import deadline
-from serve_app.runtime.deadline import Deadline, mark_time, seconds_since
+from serve_app.runtime.deadline import Deadline
 
 
 def shift_clocks(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -36,19 +35,3 @@ def test_a_share_of_a_deadline_and_a_later_one() -> None:
     whole = Deadline.after(1e6)
     assert whole.take_share(0.8).remaining_seconds == pytest.approx(0.8e6, rel=1e-3)
     assert whole.extend(10.0).at == whole.at + 10.0
-
-
-def test_the_wait_of_a_request_counts_on_one_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = mark_time()
-    shift_clocks(monkeypatch, 3.0)
-    assert 3.0 <= seconds_since(mark) < 60.0
-    monkeypatch.setattr(deadline, "_boot", lambda: "another-machine")
-    assert seconds_since(mark) == 0.0
-    monkeypatch.setattr(deadline, "_boot", lambda: "")  # a system without an id of its boot
-    assert seconds_since(mark_time()) == 0.0
-
-
-@pytest.mark.parametrize("mark", [None, "", "1.0", "boot", "boot yesterday", "boot nan", "boot -1e9", "boot 1e9"])
-def test_what_is_no_mark_counts_no_wait(monkeypatch: pytest.MonkeyPatch, mark: str | None) -> None:
-    monkeypatch.setattr(deadline, "_boot", lambda: "boot")
-    assert seconds_since(mark) == 0.0

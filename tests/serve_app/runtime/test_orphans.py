@@ -3,7 +3,7 @@
 import pytest
 from ray.exceptions import RayError, RaySystemError
 
-from serve_app.runtime.orphans import CHECK_SECONDS, MISSES, wait_for_name, wait_until_unknown
+from serve_app.runtime.worker_setup import CHECK_SECONDS, MISSES, wait_until_unknown
 
 OWN = {"scorer", "session"}
 OTHERS = {"session"}
@@ -29,13 +29,7 @@ def test_only_answers_in_a_row_count(answers: list[set[str] | RayError]) -> None
             raise answer
         return answer
 
-    pauses: list[float] = []
-    wait_until_unknown("scorer", list_names, pauses.append)
-    assert not left, "each answer was waited for"
-    assert len(pauses) == len(answers)
-
-
-def test_a_process_waits_for_its_actor() -> None:
     names, pauses = iter([None, None, "", "scorer"]), list[float]()
-    assert wait_for_name(lambda: next(names), pauses.append) == "scorer"
-    assert pauses == [CHECK_SECONDS] * 3
+    assert wait_until_unknown(lambda: next(names), list_names, pauses.append) == "scorer"
+    assert not left, "each answer was waited for"
+    assert pauses == [CHECK_SECONDS] * (3 + len(answers))

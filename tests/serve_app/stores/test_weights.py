@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,10 +18,9 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import score
 from serve_app.api.codec import pack_snapshot
 from serve_app.deployments.scoring import scorer
-from serve_app.deployments.scoring.groups import Group, ScoredGroup, Scores, WaitingGroup
 from serve_app.deployments.scoring.in_session import InSession
-from serve_app.deployments.scoring.queue import GroupQueue
-from serve_app.deployments.scoring.scorer import probe, score_groups
+from serve_app.deployments.scoring.passes import probe, score_groups
+from serve_app.deployments.scoring.queue import Group, ScoredGroup, Scores, WaitingGroup
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
@@ -128,13 +126,11 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
     monkeypatch.setattr(scorer, "score_groups", count_passes)
     chosen = settings_of(own=other_weights, same=other_weights)
     weights = load_weights(None, chosen.weights_by_mesh, torch.device(device))
-    monkeypatch.setattr(scorer, "GroupQueue", partial(GroupQueue, max_groups=8))
+    monkeypatch.setattr(scorer, "MAX_GROUPS", {device: 8})
     replica = scorer.Scorer(chosen, device)
     meshes = ["own", "plain", "same", "plain", "late"]
     requests = [
-        WaitingGroup(
-            probe(weights.default), Deadline.after(0 if mesh == "late" else 600), 0.0, replica._weights.of(mesh)
-        )
+        WaitingGroup(probe(weights.default), Deadline.after(0 if mesh == "late" else 600), replica._weights.of(mesh))
         for mesh in meshes
     ]
     outcomes = await asyncio.gather(*map(replica._queue.score, requests), return_exceptions=True)

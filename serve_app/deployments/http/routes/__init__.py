@@ -3,13 +3,11 @@
 from serve_app.deployments.http.routes import (
     actions,
     audit,
-    embeddings,
     health,
     incidents,
     login,
     models,
     oidc,
-    otlp,
     page,
     past,
     receivers,
@@ -19,10 +17,8 @@ from serve_app.deployments.http.routes import (
 
 ROUTERS = (
     snapshots.router,
-    otlp.router,
     views.router,
     past.router,
-    embeddings.router,
     models.router,
     incidents.router,
     actions.router,

@@ -8,10 +8,14 @@ from serve_app.actions.acceptance import decode_acceptance
 from serve_app.actions.feedback import decode_feedback
 from serve_app.actions.mutes import decode_mute
 from serve_app.api.schemas.actions import (
+    AcceptanceDocument,
+    FeedbackDocument,
     FeedbackListDocument,
     KeptAcceptanceDocument,
     KeptFeedbackDocument,
     KeptMuteDocument,
+    MissedDocument,
+    MuteDocument,
     MuteListDocument,
 )
 from serve_app.api.schemas.base import Id
@@ -29,7 +33,6 @@ from serve_app.errors import (
     UnknownIncident,
     UnknownMute,
 )
-from serve_app.runtime.rpc import Caller
 
 router = APIRouter(tags=["Feedback and mutes"])
 
@@ -38,16 +41,17 @@ router = APIRouter(tags=["Feedback and mutes"])
     "/v1/meshes/{mesh}/feedback",
     operation_id="tell",
     response_model=KeptFeedbackDocument,
-    openapi_extra=describe_json_body("FeedbackDocument", "MissedDocument"),
+    openapi_extra=describe_json_body(FeedbackDocument, MissedDocument),
     responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooMuchFeedback, StoreConflict, StoreFull),
 )
 async def add_feedback(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Give feedback on an incident: confirm it, reject it as a false alarm, name its cause, or report one that was
     missed. It applies from the next snapshot on and replaces earlier feedback on the same incident."""
-    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_document(request, decode_feedback)
     note_names(request, getattr(document, "incident", None), *(getattr(document, "services", None) or ()))
-    return json_response(await caller.ask(changes.add_feedback, mesh, document, principal_of(request).name))
+    return json_response(
+        await backend.ask(backend.of(mesh).changes.add_feedback, mesh, document, principal_of(request).name)
+    )
 
 
 @router.get("/v1/meshes/{mesh}/feedback", response_model=FeedbackListDocument, responses=errors_of_mesh())
@@ -77,7 +81,7 @@ async def withdraw_feedback(
     "/v1/meshes/{mesh}/incidents/{incident}/accept",
     operation_id="accept",
     response_model=KeptAcceptanceDocument,
-    openapi_extra=describe_json_body("AcceptanceDocument", is_required=False),
+    openapi_extra=describe_json_body(AcceptanceDocument, is_required=False),
     responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, StoreConflict, StoreFull),
 )
 async def accept_incident(
@@ -91,26 +95,26 @@ async def accept_incident(
     """Accept the present level of an open incident as normal: of its services, and of the calls from and to them. The
     incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
     Repeating the request changes nothing."""
-    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_document(request, decode_acceptance)
     by = principal_of(request).name
-    return json_response(await caller.ask(changes.accept_incident, mesh, incident, document, by))
+    return json_response(await backend.ask(backend.of(mesh).changes.accept_incident, mesh, incident, document, by))
 
 
 @router.post(
     "/v1/meshes/{mesh}/mutes",
     operation_id="mute",
     response_model=KeptMuteDocument,
-    openapi_extra=describe_json_body("MuteDocument"),
+    openapi_extra=describe_json_body(MuteDocument),
     responses=errors_of_mesh(*WITH_A_BODY, TooManyMutes, StoreConflict, StoreFull),
 )
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
-    caller, changes = Caller(backend.deadline()), backend.of(mesh).changes
     document = await read_document(request, decode_mute)
     note_names(request, *(document.services or ()))
-    return json_response(await caller.ask(changes.add_mute, mesh, document, principal_of(request).name))
+    return json_response(
+        await backend.ask(backend.of(mesh).changes.add_mute, mesh, document, principal_of(request).name)
+    )
 
 
 @router.get("/v1/meshes/{mesh}/mutes", response_model=MuteListDocument, responses=errors_of_mesh())

@@ -7,7 +7,6 @@ from fastapi import Depends, Query
 
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.audit import Audit
 from serve_app.deployments.http.backend import Backend
 from serve_app.deployments.http.health import Health
 from serve_app.deployments.http.streams import VerdictStreams
@@ -36,29 +35,16 @@ def errors_of_mesh(*more: type[Exception]) -> dict[int | str, dict[str, Any]]:
     return problems.describe_errors(*OF_A_MESH, UnknownMesh, *more)
 
 
-# Coroutines, since FastAPI runs other functions in threads.
-async def _backend() -> Backend:
-    backend: Backend = replica.ingress().backend
-    return backend
+def _part(name: str) -> Any:
+    """A dependency: a part of the ingress of this replica."""
+
+    async def find() -> Any:  # FastAPI runs functions that are no coroutines in threads
+        return getattr(replica.ingress(), name)
+
+    return Depends(find)
 
 
-async def _health() -> Health:
-    health: Health = replica.ingress().health
-    return health
-
-
-async def _streams() -> VerdictStreams:
-    streams: VerdictStreams = replica.ingress().streams
-    return streams
-
-
-async def _audit() -> Audit:
-    audit: Audit = replica.ingress().audit
-    return audit
-
-
-UseAudit = Annotated[Audit, Depends(_audit)]
-UseBackend = Annotated[Backend, Depends(_backend)]
-UseHealth = Annotated[Health, Depends(_health)]
-UseStreams = Annotated[VerdictStreams, Depends(_streams)]
+UseBackend = Annotated[Backend, _part("backend")]
+UseHealth = Annotated[Health, _part("health")]
+UseStreams = Annotated[VerdictStreams, _part("streams")]
 At = Annotated[Instant | None, Query(description="time of a kept snapshot; by default the newest")]

@@ -9,8 +9,7 @@ from serve_app.access import Scope
 from serve_app.api.schemas.views import HealthDocument
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.access_control import access_of
-from serve_app.deployments.http.health import PROBE_SECONDS
+from serve_app.deployments.http.access_control import access_rules
 from serve_app.deployments.http.interface import VERSION
 from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
@@ -45,14 +44,14 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
         meshes = await backend.ask(backend.doors.meshes.gauges)
     states: list[CollectorState] = []
     with suppress(ServeError):  # the missing metrics of the collector show that it does not answer
-        states = await backend.collector_states(PROBE_SECONDS)
+        states = await backend.collector_states()
     instruments: PrometheusInstruments = request.app.state.instruments
     return Response(instruments.text(meshes, states), media_type=CONTENT_TYPE)
 
 
 def _sees_all_meshes(request: Request) -> bool:
     """Whether the caller, who needs no token here, may know the names of all meshes."""
-    caller = access_of(request).identify(request.scope["headers"], request.scope.get("client"))
+    caller = access_rules().identify(request.scope["headers"], request.scope.get("client"))
     return caller is not None and caller.meshes is None and caller.has(Scope.READ)
 
 

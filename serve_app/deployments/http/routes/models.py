@@ -28,7 +28,6 @@ from serve_app.errors import (
     UnfitModel,
     UnknownModel,
 )
-from serve_app.runtime.rpc import Caller
 from serve_app.settings.base import check_mesh_name
 
 router = APIRouter(tags=["Models"])
@@ -62,49 +61,46 @@ async def compare(version: Version, backend: UseBackend) -> Response:
     "/v1/models/{version}/canary",
     operation_id="try_model",
     response_model=RolloutDocument,
-    openapi_extra=describe_json_body("CanaryDocument", is_required=False),
+    openapi_extra=describe_json_body(CanaryDocument, is_required=False),
     responses=problems.describe_errors(*CHANGE, UnknownModel, IncompatibleWeights),
 )
 async def try_model(version: Version, request: Request, backend: UseBackend) -> Response:
     """Try a model on a share of the meshes. On the others it scores the same snapshots without alerts, as the model in
     use does on its meshes. Repeating the request changes the share."""
-    caller = Caller(backend.deadline())
     document = await read_document(request, by_schema(CanaryDocument, empty=b"{}"))
     by = principal_of(request).name
-    return json_response(await caller.ask(backend.doors.models.try_out, version, document.share, by))
+    return json_response(await backend.ask(backend.doors.models.try_out, version, document.share, by))
 
 
 @router.post(
     "/v1/models/{version}/promote",
     operation_id="promote_model",
     response_model=RolloutDocument,
-    openapi_extra=describe_json_body("PromotionDocument", is_required=False),
+    openapi_extra=describe_json_body(PromotionDocument, is_required=False),
     responses=problems.describe_errors(*CHANGE, UnknownModel, IncompatibleWeights, BadMeshName),
 )
 async def promote_model(version: Version, request: Request, backend: UseBackend) -> Response:
     """Have all meshes use a model, or one, from the next snapshot on. Meshes keep their state. Of all meshes, the model
     before still scores the same snapshots until the trial ends. Repeating the request changes nothing."""
-    caller = Caller(backend.deadline())
     document = await read_document(request, by_schema(PromotionDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
-    return json_response(await caller.ask(backend.doors.models.promote, version, mesh, by))
+    return json_response(await backend.ask(backend.doors.models.promote, version, mesh, by))
 
 
 @router.post(
     "/v1/models/rollback",
     operation_id="roll_back_model",
     response_model=RolloutDocument,
-    openapi_extra=describe_json_body("RollbackDocument", is_required=False),
+    openapi_extra=describe_json_body(RollbackDocument, is_required=False),
     responses=problems.describe_errors(*CHANGE, BadMeshName),
 )
 async def roll_back_model(request: Request, backend: UseBackend) -> Response:
     """End the trial of a model, or go back to the model before the one in use, from the next snapshot on. With a mesh,
     take away the model that this mesh has of its own."""
-    caller = Caller(backend.deadline())
     document = await read_document(request, by_schema(RollbackDocument, empty=b"{}"))
     mesh = None if document.mesh is None else check_mesh_name(document.mesh)
     note_names(request, mesh)
     by = principal_of(request).name
-    return json_response(await caller.ask(backend.doors.models.roll_back, mesh, document.reason, by))
+    return json_response(await backend.ask(backend.doors.models.roll_back, mesh, document.reason, by))

@@ -11,11 +11,10 @@ from starlette.exceptions import HTTPException
 from serve_app.access import COOKIE, Principal
 from serve_app.access.oidc.attempt import ATTEMPT_COOKIE, ATTEMPT_SECONDS
 from serve_app.access.oidc.rules import OidcRules
-from serve_app.deployments.http.access_control import access_of
+from serve_app.deployments.http.access_control import access_rules
 from serve_app.deployments.http.audit import note_of_sign_in
 from serve_app.deployments.http.page_files import file_response, is_page_request
 from serve_app.deployments.http.problems import refuse
-from serve_app.deployments.http.routes.dependencies import UseAudit
 from serve_app.deployments.http.sign_ins import SignIns
 from serve_app.errors import Forbidden, ServeError, answer
 from serve_app.runtime import replica
@@ -33,14 +32,8 @@ log = logging.getLogger(__name__)
 router = APIRouter(include_in_schema=False)
 
 
-def find_sign_ins() -> SignIns | None:
-    """The sign-ins of this replica; None if there is no provider, or this is not the service but the demo's panel."""
-    found: SignIns | None = getattr(replica.ingress(), "sign_ins", None)
-    return found
-
-
 async def _sign_ins() -> SignIns:
-    found = find_sign_ins()
+    found: SignIns | None = replica.ingress().sign_ins
     if found is None:
         raise HTTPException(404, "there is no provider to sign in at; set serve.oidc")
     return found
@@ -61,21 +54,21 @@ async def begin_sign_in(request: Request, sign_ins: UseSignIns, return_to: str =
 
 
 @router.get("/login/callback")
-async def finish_sign_in(request: Request, sign_ins: UseSignIns, audit: UseAudit) -> Response:
+async def finish_sign_in(request: Request, sign_ins: UseSignIns) -> Response:
     """Where the provider sends the browser back to."""
     rules, parameters = sign_ins.rules, request.query_params
     attempt = rules.cookie_name(ATTEMPT_COOKIE)
     once = {name: parameters[name] for name in parameters if len(parameters.getlist(name)) == 1}
     try:
-        signed_in = await sign_ins.sign_on.finish(access_of(request).cookie(request.scope["headers"], attempt), once)
+        signed_in = await sign_ins.sign_on.finish(access_rules().cookie(request.scope["headers"], attempt), once)
         value = sign_ins.cookies.seal(signed_in.user)
         note = note_of_sign_in(request, Principal(signed_in.user.name, way="oidc", user=signed_in.user))
-        await audit.begin(note)
+        await note.begin()
     except ServeError as error:
         response = _failure(error, request, sign_ins.rules)
         response.headers.append("set-cookie", _cookie(rules, attempt, "", 0))
         return response
-    await audit.finish(note, 303)
+    await note.finish(303)
     seconds = int(rules.valid_seconds)
     return _redirect(
         signed_in.location,
@@ -94,7 +87,7 @@ async def end_sign_in(request: Request, sign_ins: SignIns) -> tuple[str, list[st
         URL at which the browser signs out at the provider too, empty if the user did not sign in there; and the values
         of ``Set-Cookie`` that drop the cookies.
     """
-    rules, access, headers = sign_ins.rules, access_of(request), request.scope["headers"]
+    rules, access, headers = sign_ins.rules, access_rules(), request.scope["headers"]
     dropped = [
         _cookie(rules, sign_ins.cookies.name, "", 0),
         _cookie(rules, _id_token_name(rules), "", 0, _logout_path(rules)),

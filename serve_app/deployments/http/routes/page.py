@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
 from serve_app.api.schemas.base import Instant
-from serve_app.deployments.http.access_control import access_of, principal_of
+from serve_app.deployments.http.access_control import access_rules, principal_of
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.page_files import file_response, permanent_response
 from serve_app.deployments.http.routes.dependencies import UseStreams, errors_of_mesh
@@ -55,7 +55,7 @@ async def stream(
 ) -> Response:
     """Verdicts as server-sent events named `verdict`: the data is a verdict, the id is its time. Begins with the newest
     verdict, or with the first after the last one seen."""
-    is_valid = partial(access_of(request).is_valid, principal_of(request))
+    is_valid = partial(access_rules().is_valid, principal_of(request))
     return await streams.open(mesh, _event_time(last_event_id) or since, is_valid)
 
 

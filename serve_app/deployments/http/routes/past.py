@@ -55,10 +55,11 @@ async def mesh_range(
     period, subject = TimeRange(start, end, points), None if service is None else Subject(service, source)
     read = backend.of(mesh).past.range
     stored = await backend.ask(read, mesh, period, subject)
-    if subject is None or mesh not in backend.settings.collected or not _begins_before(start, stored):
+    collector = backend.collector_of(mesh)
+    if collector is None or subject is None or not _begins_before(start, stored):
         return json_response(stored)
     try:
-        table = await backend.past(mesh, period, subject)
+        table = await backend.ask(collector.past, mesh, period, subject)
     except (NoTelemetry, DeadlineExceeded) as error:
         return json_response(await backend.ask(read, mesh, period, subject, problem=str(error)))
     return json_response(await backend.ask(read, mesh, period, subject, table))
@@ -106,10 +107,10 @@ async def _past_map(backend: Backend, mesh: str, at: datetime, names: Sequence[s
     try:
         return await backend.ask(draw, mesh, at, names)
     except UnknownInstant as unknown:
-        if mesh not in backend.settings.collected:
+        if (collector := backend.collector_of(mesh)) is None:
             raise
         try:
-            snapshot = await backend.past_snapshot(mesh, at)
+            snapshot = await backend.ask(collector.past_snapshot, mesh, at)
         except NoTelemetry as error:
             raise UnknownInstant(f"{unknown}; {error}") from error
         return await backend.ask(draw, mesh, at, names, snapshot)

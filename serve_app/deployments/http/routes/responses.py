@@ -7,6 +7,7 @@ from fastapi import Response
 
 from serve_app.api.codec import ARROW, JSON
 from serve_app.api.schemas.base import Document
+from serve_app.deployments.http.interface import refer_to
 
 
 def json_response(document: bytes | Document, headers: Mapping[str, str] | None = None) -> Response:
@@ -16,10 +17,10 @@ def json_response(document: bytes | Document, headers: Mapping[str, str] | None 
     return Response(document, headers=headers, media_type=JSON)
 
 
-def describe_body(document: str) -> dict[str, Any]:
+def describe_body(document: type[Document]) -> dict[str, Any]:
     """``openapi_extra`` of a route that reads snapshots in JSON or Arrow."""
     forms = {
-        JSON: {"schema": {"$ref": f"#/components/schemas/{document}"}},
+        JSON: {"schema": refer_to(document)},
         ARROW: {
             "schema": {"type": "string", "format": "binary", "description": "`Table.from_pylist([snapshot, ...])`"}
         },
@@ -27,9 +28,9 @@ def describe_body(document: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": forms}}
 
 
-def describe_json_body(*documents: str, is_required: bool = True) -> dict[str, Any]:
+def describe_json_body(*documents: type[Document], is_required: bool = True) -> dict[str, Any]:
     """``openapi_extra`` of a route that reads one of these documents, in JSON only, or nothing if none is required."""
-    schemas = [{"$ref": f"#/components/schemas/{document}"} for document in documents]
+    schemas = [refer_to(document) for document in documents]
     schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
     return {"requestBody": {"required": is_required, "content": {JSON: {"schema": schema}}}}
 

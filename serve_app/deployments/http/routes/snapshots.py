@@ -1,4 +1,4 @@
-"""Routes that take snapshots: push, baseline, score."""
+"""Routes that take snapshots: push, baseline, score, and metrics of an OpenTelemetry collector."""
 
 import time
 from collections import Counter
@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
 
-from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.api.schemas.snapshot import SnapshotDocument
+from serve_app.api.schemas.verdict import ScoreDocument, VerdictDocument
+from serve_app.collect.otlp.decode import JSON, PROTOBUF, encode_response
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.bodies import read_snapshot, read_snapshots
+from serve_app.deployments.http.bodies import read_metrics, read_snapshot, read_snapshots
 from serve_app.deployments.http.interface import MeshName, server_timing
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
 from serve_app.deployments.http.routes.responses import describe_body, describe_json_body, json_response
@@ -25,12 +27,13 @@ from serve_app.observability.spans import span, traceparent
 from serve_app.runtime.rpc import Caller
 
 router = APIRouter(tags=["Snapshots and verdicts"])
+MESSAGES = {PROTOBUF: {"schema": {"type": "string", "format": "binary"}}, JSON: {"schema": {"type": "object"}}}
 
 
 @router.post(
     "/v1/meshes/{mesh}/snapshots",
     response_model=VerdictDocument,
-    openapi_extra=describe_body("SnapshotDocument"),
+    openapi_extra=describe_body(SnapshotDocument),
     responses=problems.describe_errors(
         *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
     ),
@@ -57,7 +60,7 @@ async def push(mesh: MeshName, request: Request, backend: UseBackend) -> Respons
     "/v1/meshes/{mesh}/baseline",
     status_code=204,
     response_class=Response,
-    openapi_extra=describe_body("SnapshotDocument"),
+    openapi_extra=describe_body(SnapshotDocument),
     responses=problems.describe_errors(*OF_A_MESH, *WITH_A_BODY, TooManyMeshes, StoreFull),
 )
 async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
@@ -72,7 +75,7 @@ async def baseline(mesh: MeshName, request: Request, backend: UseBackend) -> Res
 @router.post(
     "/v1/score",
     response_model=VerdictDocument,
-    openapi_extra=describe_json_body("ScoreDocument"),
+    openapi_extra=describe_json_body(ScoreDocument),
     responses=problems.describe_errors(*BUSY, *WITH_A_BODY),
 )
 async def score(request: Request, backend: UseBackend) -> Response:
@@ -84,3 +87,27 @@ async def score(request: Request, backend: UseBackend) -> Response:
     answer = await caller.ask(backend.sessions.score, packed, caller.deadline, traceparent())
     seconds = {"decode": decoded, **answer.seconds, "total": time.perf_counter() - started}
     return json_response(answer.verdict, {"server-timing": server_timing(seconds)})
+
+
+@router.post(
+    "/v1/meshes/{mesh}/otlp/v1/metrics",
+    operation_id="metrics_of_calls",
+    response_class=Response,
+    openapi_extra={"requestBody": {"required": True, "content": MESSAGES}},
+    responses={
+        200: {"content": MESSAGES, "description": "`ExportMetricsServiceResponse`"},
+        **problems.describe_errors(
+            *OF_A_MESH, *WITH_A_BODY, AheadOfClock, StaleSnapshot, SameTimeOtherContent, TooManyMeshes, StoreFull
+        ),
+    },
+)
+async def take_metrics(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
+    """Take metrics of a service graph from an OpenTelemetry collector (OTLP over HTTP, `ExportMetricsServiceRequest`).
+    When an interval ends, its rates become a snapshot of the mesh. Other metrics are ignored and counted in the
+    answer."""
+    caller, session = Caller(backend.deadline(request)), backend.session_of(mesh)
+    with span("ingress.decode"):
+        points, ignored, media_type = await read_metrics(request, backend.settings.limits, datetime.now(UTC))
+    if points:
+        await caller.ask(session.add_metrics, mesh, points, caller.deadline, traceparent())
+    return Response(encode_response(media_type, ignored), media_type=media_type)

@@ -1,4 +1,4 @@
-"""Routes that read: verdicts, graph, plan, history of the mesh, the model."""
+"""Routes that read: verdicts, graph, plan, embeddings, the list of meshes, the model."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from model.verdict import Status
 from serve_app.alerts.links import Links
-from serve_app.api.codec import JSON, unpack_snapshot
+from serve_app.api.codec import ARROW, JSON, unpack_snapshot
 from serve_app.api.graph_formats import GRAPHML, GraphFormat, check_size, write_graphml
 from serve_app.api.schemas.base import MAX_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.drift import DriftDocument
@@ -30,7 +30,6 @@ from serve_app.api.views import Deviations, encode_graph, graph_document
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
-from serve_app.deployments.http.health import PROBE_SECONDS
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_text, json_response
@@ -47,6 +46,7 @@ from serve_app.web.period import Subject
 
 MAX_VERDICTS = 1000  # of one answer
 MAX_FOUND = 1000  # services of one answer
+ROW = {"type": "string", "format": "binary", "description": "one row a service"}
 
 router = APIRouter(tags=["Meshes"])
 
@@ -162,6 +162,17 @@ async def drift(mesh: MeshName, backend: UseBackend) -> Response:
     return json_response(await backend.ask(backend.of(mesh).meshes.drift, mesh))
 
 
+@router.get(
+    "/v1/meshes/{mesh}/embeddings",
+    response_class=Response,
+    responses={**errors_of_mesh(), 200: {"content": {ARROW: {"schema": ROW}}}},
+)
+async def embeddings(mesh: MeshName, backend: UseBackend) -> Response:
+    """The embeddings of the services of the newest snapshot, with how unusual each one is: an Arrow stream with the
+    columns `service`, `deviation` and `embedding`. Time, model, status and score are metadata of its schema."""
+    return Response(await backend.ask(backend.of(mesh).meshes.embeddings, mesh), media_type=ARROW)
+
+
 @router.get("/v1/meshes", responses=problems.describe_errors(InvalidParameter, *BUSY))
 async def meshes(request: Request, backend: UseBackend) -> list[MeshDocument]:
     """The meshes that the caller may see, by name. Includes collected meshes that have no snapshot yet."""
@@ -177,7 +188,7 @@ async def model(request: Request, backend: UseBackend) -> Response:
 async def _collectors(backend: UseBackend) -> list[CollectorState] | None:
     """The states of all collected meshes; None: the collector does not answer."""
     with suppress(ServeError):
-        return await backend.collector_states(PROBE_SECONDS)
+        return await backend.collector_states()
     return None
 
 

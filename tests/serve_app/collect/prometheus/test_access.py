@@ -16,6 +16,7 @@ import pytest
 from serve_app.collect.prometheus import client
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.net.endpoint import Endpoint
+from serve_app.net.tokens import TokenSource
 from tests.http_server import serve_in_thread
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.standin import Behaviour, Request
@@ -344,14 +345,15 @@ def test_without_the_right_certificate_the_message_names_the_settings(certificat
 # A token source
 
 
-class Tokens:
+class Tokens(TokenSource):
     """Issues a, b, c, ...; ``rejected`` collects what servers refused."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.rejected: list[str] = []
 
-    def token(self) -> str:
-        return "abcdefgh"[len(self.rejected)]
+    def fetch(self) -> tuple[str, float]:
+        return "abcdefgh"[len(self.rejected)], 0.0
 
     def reject(self, token: str) -> None:
         self.rejected.append(token)

@@ -40,7 +40,7 @@ def simulate(admission: Admission, clients: int, servers: int, seconds_each: flo
             continue
         admitted = admission.admit(RequestKind.PUSH, f"mesh-{order % clients}", now)
         if admitted is None:
-            admission.refuse(f"mesh-{order % clients}", now)
+            admission.refuse(RequestKind.PUSH, f"mesh-{order % clients}", now)
             heapq.heappush(events, (now + admission.retry_after_seconds(), order, None))
             continue
         begins = max(now, heapq.heappop(free))
@@ -126,7 +126,7 @@ def test_refused_clients_wait_longer_if_there_are_more_of_them() -> None:
             pass  # until it is full
         for i in range(refusals):
             assert admission.admit(RequestKind.PUSH, f"other-{i}", 0.0) is None
-            admission.refuse(f"other-{i}", 0.0)
+            admission.refuse(RequestKind.PUSH, f"other-{i}", 0.0)
     waits = [[admission.retry_after_seconds() for _ in range(200)] for admission in (few, many)]
     assert 1.0 <= min(waits[0]) <= max(waits[0]) < max(waits[1]) <= LONGEST_WAIT_SECONDS
     for share in (0.25, 0.5, 0.75):  # spread over two thirds of the time, so that they do not all retry at once
@@ -147,7 +147,7 @@ def test_few_clients_are_refused_if_many_wait_for_their_turn() -> None:
         ticket = admission.admit(RequestKind.PUSH, f"mesh-{client}", now)
         counts[ticket is not None] += now > seconds / 2
         if ticket is None:
-            admission.refuse(f"mesh-{client}", now)
+            admission.refuse(RequestKind.PUSH, f"mesh-{client}", now)
             heapq.heappush(due, (now + admission.retry_after_seconds(), client))
             continue
         done = max(now, under_way[-1][0] if under_way else 0.0) + 1 / pushes_per_second

@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serve_app.access import Access, Principal, Rules
 from serve_app.access.audit import AuditRecord
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.audit import Audit, Audited, note_names, record_change
+from serve_app.deployments.http.audit import Audited, note_names, record_change
 from serve_app.errors import NoCapacity, ServeError, StoreFull, StoreGone, UnknownMesh
+from serve_app.runtime import replica
 
 MESH = "/v1/meshes/shop"
 
@@ -54,11 +55,11 @@ class Admit:
     """In place of the access control."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._access = app, Access(Rules())
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope.setdefault("state", {}).update(principal=Principal("ada", way="cookie"), access=self._access)
+            scope.setdefault("state", {})["principal"] = Principal("ada", way="cookie")
         await self._app(scope, receive, send)
 
 
@@ -75,7 +76,7 @@ def records() -> Records:
 
 
 @pytest.fixture
-def http(records: Records) -> FastAPI:
+def http(records: Records, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
     app = FastAPI(dependencies=[Depends(record_change)])
     app.state.instruments = Uncounted()
     problems.install(app)
@@ -107,8 +108,9 @@ def http(records: Records) -> FastAPI:
     async def mutes(mesh: str) -> str:
         return "none"
 
-    audit = Audit(Sessions(records))  # type: ignore[arg-type]
-    app.add_middleware(Audited, audit=lambda: audit)
+    ingress = SimpleNamespace(backend=Sessions(records), access=Access(Rules()))
+    monkeypatch.setattr(replica, "ingress", lambda: ingress)
+    app.add_middleware(Audited)
     app.add_middleware(Admit)
     return app
 

@@ -10,9 +10,10 @@ import torch
 from model.mesh_weights import load_weights
 from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, PartitionTask, score
-from serve_app.deployments.scoring import scorer
-from serve_app.deployments.scoring.groups import ScoredGroup, WaitingGroup
-from serve_app.deployments.scoring.scorer import Scorer, probe
+from serve_app.deployments.scoring import passes, scorer
+from serve_app.deployments.scoring.passes import probe
+from serve_app.deployments.scoring.queue import ScoredGroup, WaitingGroup
+from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.errors import NoCapacity
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime.deadline import Deadline
@@ -35,8 +36,8 @@ class Memory:
         self.most_parts = 100
         self.passes: list[tuple[str, int]] = []  # device, parts
         self._on_gpu: MeshNetwork | None = None
-        for name in ("score", "score_joined"):
-            monkeypatch.setattr(scorer, name, self._score)
+        monkeypatch.setattr(scorer, "score", self._score)
+        monkeypatch.setattr(passes, "score_joined", self._score)
 
     def _score(self, network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[PartitionScore]:
         self._on_gpu = self._on_gpu or network
@@ -83,7 +84,7 @@ async def test_a_batch_that_finds_no_memory_is_halved_and_what_is_left_goes_to_t
     assert (await replica.info()).device == "cuda"
     memory.passes.clear()
     memory.most_parts = 0
-    requests = [WaitingGroup(GROUP, Deadline.after(PATIENCE_SECONDS), 0.0, replica._checkpoint) for _ in "abcd"]
+    requests = [WaitingGroup(GROUP, Deadline.after(PATIENCE_SECONDS), replica._checkpoint) for _ in "abcd"]
     for found in await replica._score_batch(requests):
         assert isinstance(found, ScoredGroup)
         assert_scores(found)

@@ -14,9 +14,9 @@ from model.checkpoint import load
 from model.incidents.policy import AlertPolicy
 from model.mesh_weights import Weights
 from serve_app.api.codec import encode_verdict
-from serve_app.deployments.scoring.groups import Group, ScoredGroup
+from serve_app.deployments.scoring.passes import score_groups
+from serve_app.deployments.scoring.queue import Group, ScoredGroup
 from serve_app.deployments.scoring.replicas import Replicas
-from serve_app.deployments.scoring.scorer import score_groups
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
 from serve_app.runtime.deadline import Deadline

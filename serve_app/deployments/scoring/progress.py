@@ -1,4 +1,4 @@
-"""The base of every runner of a snapshot's stages in a session: deadline, durations, and the answer to the ingress."""
+"""The progress of a snapshot through its stages: deadline, durations, scores, and the answer to the ingress."""
 
 from __future__ import annotations
 
@@ -7,50 +7,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from model.scoring.score import PartitionScore
-from serve_app.deployments.scoring.groups import ScoredGroup
-from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo, SnapshotAnswer
+from serve_app.deployments.scoring.messages import SnapshotAnswer
+from serve_app.deployments.scoring.queue import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
-from serve_app.models.served import ServedModel
-from serve_app.pipeline import StageRunner, stage_span
+from serve_app.pipeline import stage_span
 from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 
 log = logging.getLogger(__name__)
-
-
-class SnapshotRunner(StageRunner, Protocol):
-    """Runs the stages of one snapshot of a session."""
-
-    place: ClassVar[RunnerPlace]
-    progress: Progress
-
-
-class ScoringBackend(Protocol):
-    """Where a session has its snapshots scored."""
-
-    def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SnapshotRunner:
-        """A runner for one snapshot of a mesh.
-
-        Args:
-            deadline: after which no stage begins.
-            in_shadow: whether no one waits for it.
-        """
-
-    async def check(self) -> None:
-        """Raise an error if this session can score no longer."""
-
-    async def info(self, caller: Caller) -> ScorerInfo:
-        """The device and weights that score there. Raises an error if they do not answer."""
 
 
 class Progress:
     """The progress of one snapshot through the stages.
 
     Args:
-        model: digest of the session's weights.
         deadline: after which no stage begins.
 
     Attributes:
@@ -59,17 +32,16 @@ class Progress:
         retries: calls repeated because a replica died, by deployment.
     """
 
-    def __init__(self, mesh: str, model: str, deadline: Deadline) -> None:
+    def __init__(self, mesh: str, deadline: Deadline) -> None:
         self.mesh, self.deadline = mesh, deadline
-        self._model = model
         self._scored: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
         self.missing_parts = 0
 
     def accept_scores(self, parts: int, groups: Sequence[ScoredGroup | Exception]) -> list[PartitionScore]:
-        """The usable scores, in the order of the parts. The others of the ``parts`` count as missing."""
-        self._scored = [group for group in groups if isinstance(group, ScoredGroup) and self._has_our_weights(group)]
+        """The scores, in the order of the parts. The others of the ``parts`` count as missing."""
+        self._scored = [group for group in groups if isinstance(group, ScoredGroup)]
         for group in groups:
             if isinstance(group, Exception):
                 is_unknown = not isinstance(group, ServeError)
@@ -113,13 +85,3 @@ class Progress:
         with stage_span(stage, function):
             yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - started
-
-    def _has_our_weights(self, group: ScoredGroup) -> bool:
-        if group.model != self._model:
-            log.error(
-                "mesh %s: left out a group of parts, since scorer %s has other weights, %s",
-                self.mesh,
-                group.replica,
-                group.model,
-            )
-        return group.model == self._model
