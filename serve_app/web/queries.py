@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import msgspec
+
 from model.incidents.owners import Owners
 from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
@@ -74,13 +76,13 @@ class PageQueries:
         moment = self._moment(mesh, self._meshes.refresh(stored).mesh.state, at)
         around = incident_services(moment.verdict) if service is None else {service}
         document = graph_document(moment.snapshot, moment.deviations, moment.verdict, around)
-        if service is not None and not document.services and service not in document.vanished:
+        if service is not None and not document["services"] and service not in document["vanished"]:
             raise InvalidParameter(
                 f"service: expected a service of the snapshot of {at.isoformat()}, got {service!r}; correct the name, "
                 "or find it with the route services",
                 pointer="/service",
             )
-        return document.model_dump_json().encode()
+        return msgspec.json.encode(document)
 
     def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
         """Return JSON of the verdicts later than ``since``, as columns.

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, PlannedChange, Sensitivity, ServicePolicy
 from serve_app.api.schemas.snapshot import StoredChangeDocument
 
-ALL_ROWS = slice(None)
-
 
 def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     """The JSON document of a snapshot, as a client sends it. Numbers have the fewest digits that read back as the same
@@ -27,27 +25,26 @@ def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     return document
 
 
-def service_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
-    """The documents of these services of a snapshot."""
-    metrics = _metric_dicts(NODE_METRICS, snapshot.node_features[rows], snapshot.node_observed[rows])
+def service_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
+    """The documents of the services of a snapshot."""
+    metrics = _metric_dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
     documents: list[dict[str, Any]] = [
         dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=of_service)
-        for name, of_service in zip(snapshot.node_ids[rows], metrics, strict=True)
+        for name, of_service in zip(snapshot.node_ids, metrics, strict=True)
     ]
     if snapshot.signals:
-        of_name = dict(zip(snapshot.node_ids[rows], documents, strict=True))
+        of_name = dict(zip(snapshot.node_ids, documents, strict=True))
         for signal in snapshot.signals:
-            if signal.service in of_name:
-                of_name[signal.service].setdefault("signals", {})[signal.kind.value] = signal.value
+            of_name[signal.service].setdefault("signals", {})[signal.kind.value] = signal.value
     return documents
 
 
-def call_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
-    """The documents of these calls of a snapshot."""
-    metrics = _metric_dicts(EDGE_METRICS, snapshot.edge_features[rows], snapshot.edge_observed[rows])
+def call_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
+    """The documents of the calls of a snapshot."""
+    metrics = _metric_dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
     return [
         {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **of_call}
-        for (source, destination), of_call in zip(snapshot.edge_index[:, rows].T.tolist(), metrics, strict=True)
+        for (source, destination), of_call in zip(snapshot.edge_index.T.tolist(), metrics, strict=True)
     ]
 
 
