@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, PlannedChange, Sensitivity, ServicePolicy
 from serve_app.api.schemas.snapshot import StoredChangeDocument
 
+ENDS = ("source", "destination")  # of a call
+
 
 def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     """The JSON document of a snapshot, as a client sends it. Numbers have the fewest digits that read back as the same

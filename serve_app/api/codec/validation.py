@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from serve_app.api.codec.documents import ENDS
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import (
     ERRORS_LISTED,
@@ -25,7 +26,6 @@ from serve_app.api.codec.mistakes import (
     pointer,
     unknown_fields,
 )
-from serve_app.api.codec.rows import ENDS, Rows
 from serve_app.api.schemas.base import Document, Instant, Version
 from serve_app.api.schemas.snapshot import (
     CallDocument,
@@ -73,7 +73,7 @@ def check_document(document: Any, limits: Limits) -> None:
     """Raise the mistakes of a document, up to ``ERRORS_LISTED``. Values and names are checked by the snapshot itself.
 
     Args:
-        document: dicts, lists, strings and numbers; services and calls may be ``Rows``.
+        document: dicts, lists, strings and numbers.
 
     Raises:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
@@ -82,7 +82,7 @@ def check_document(document: Any, limits: Limits) -> None:
     if not isinstance(document, Mapping):
         raise error_at("", f"expected an object with the fields of a snapshot, got {abbreviate(document)}")
     lists = {name: document.get(name, ()) for name in ROWS}
-    limits.check(**{name: len(rows) for name, rows in lists.items() if isinstance(rows, list | Rows)})
+    limits.check(**{name: len(rows) for name, rows in lists.items() if isinstance(rows, list)})
     mistakes = Mistakes()
     try:
         _Head.model_validate({name: document[name] for name in _Head.model_fields if name in document})
@@ -119,14 +119,13 @@ def _validate_blocks(name: str, rows: Any, mistakes: Mistakes) -> Iterable[list[
     if isinstance(rows, Mapping):
         mistakes.add([(f"/{name}", ROWS_EXPECTED)])
         return
-    if not isinstance(rows, list | tuple | Rows):
+    if not isinstance(rows, list | tuple):
         mistakes.add([(f"/{name}", f"Input should be a valid list, got {abbreviate(rows)}")])
         return
     for start in range(0, len(rows), ROWS_AT_ONCE):
         if mistakes.are_enough:
             return
-        stop = min(start + ROWS_AT_ONCE, len(rows))
-        some = rows.read(start, stop) if isinstance(rows, Rows) else rows[start:stop]
+        some = rows[start : start + ROWS_AT_ONCE]
         wide = [(i, where, of) for i, row in enumerate(some) for where, of in _find_wide(row)]
         if wide:
             mistakes.add(
