@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, PlannedChange, Sensitivity, ServicePolicy
@@ -53,27 +54,12 @@ def call_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
 def _metric_dicts(
     names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]
 ) -> list[dict[str, float]]:
+    # As text and back: 0.1, not 0.10000000149011612. Both read back as the same float32.
+    short = pa.array(values.ravel()).cast(pa.string()).cast(pa.float64()).to_numpy().reshape(values.shape)
     return [
         {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
-        for row, mask in zip(_to_short_decimals(values).tolist(), observed.tolist(), strict=True)
+        for row, mask in zip(short.tolist(), observed.tolist(), strict=True)
     ]
-
-
-def _to_short_decimals(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The doubles with the shortest text that read back as these float32: 0.1, not 0.10000000149011612.
-
-    Tries decimals of 6 to 9 digits: 6 always survive float32, 9 always distinguish two values (C's FLT_DIG and
-    FLT_DECIMAL_DIG). Where powers of ten are inexact in a double (below 1e-14, above 1e28), more digits may remain.
-    """
-    exact = values.astype(np.float64)
-    short, exponent = exact.copy(), np.floor(np.log10(np.where(exact == 0, 1, np.abs(exact))))
-    with np.errstate(over="ignore"):
-        for digits in (9, 8, 7, 6):
-            shift = digits - 1 - exponent
-            scale = 10.0 ** np.abs(shift)
-            decimal = np.where(shift >= 0, np.rint(exact * scale) / scale, np.rint(exact / scale) * scale)
-            short = np.where(decimal.astype(np.float32) == values, decimal, short)
-    return short
 
 
 def change_document(change: PlannedChange) -> StoredChangeDocument:
