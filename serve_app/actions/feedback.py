@@ -11,7 +11,7 @@ from model.incidents.memory import REMEMBERED, IncidentMemory
 from model.incidents.open_incident import incident_id
 from model.state.mesh_state import MeshState
 from model.state.traffic import accept_traffic
-from serve_app.api.codec import json_body
+from serve_app.api.codec import json_text
 from serve_app.api.codec.mistakes import SHOWN, error_at, refuse_names, validate_document
 from serve_app.api.schemas.actions import (
     FeedbackDocument,
@@ -183,7 +183,7 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
         DocumentTooLarge: it would take far more memory than its size.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
     """
-    content = json_body.parse(body)
+    content = json_text.parse(body)
     is_missed = isinstance(content, dict) and "services" in content
     document = validate_document(content, MissedDocument) if is_missed else validate_document(content, FeedbackDocument)
     if isinstance(document, MissedDocument):

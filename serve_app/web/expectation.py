@@ -81,14 +81,11 @@ def _measurements(subject: Subject, state: MeshState, table: FloatArray) -> tupl
         values = channel_values(
             np.nan_to_num(table), known, *no_calls, np.zeros((2, 0), np.int64), state.interval_seconds
         )
-        found = values.node, values.node_observed, values.node_noise
-    else:
-        none = np.zeros((count, len(NODE_METRICS)), np.float32), np.zeros((count, len(NODE_METRICS)), bool)
-        ends = np.stack([np.arange(count), np.arange(count)])
-        values = channel_values(*none, np.nan_to_num(table), known, ends, state.interval_seconds)
-        found = values.edge, values.edge_observed, values.edge_noise
-    value, measured, noise = (one[:, :metrics] for one in found)
-    return value, measured, noise
+        return values.node[:, :metrics], values.node_observed[:, :metrics], values.node_noise[:, :metrics]
+    none = np.zeros((count, len(NODE_METRICS)), np.float32), np.zeros((count, len(NODE_METRICS)), bool)
+    ends = np.stack([np.arange(count), np.arange(count)])
+    values = channel_values(*none, np.nan_to_num(table), known, ends, state.interval_seconds)
+    return values.edge[:, :metrics], values.edge_observed[:, :metrics], values.edge_noise[:, :metrics]
 
 
 def _expectation(

@@ -16,9 +16,8 @@ from serve_app.api.codec import compiled, json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, to_float32
 from serve_app.api.codec.documents import ENDS
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import TooHeavy, error_at, located
+from serve_app.api.codec.mistakes import error_at, located
 from serve_app.api.codec.validation import check_document
-from serve_app.errors import DocumentTooLarge, MalformedDocument
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
@@ -29,7 +28,7 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
     """Decode ``{"snapshots": [...]}``. A mistake has the place of its snapshot."""
-    document = parse(body)
+    document = json_text.parse(body)
     if not isinstance(document, dict) or document.keys() != {"snapshots"} or type(document["snapshots"]) is not list:
         raise error_at("/snapshots", 'expected {"snapshots": [...]} and nothing else; put them into one list')
     limits.check(snapshots=len(document["snapshots"]))
@@ -42,7 +41,7 @@ def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
 
 def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
     """As :func:`decode`, without compiled code."""
-    return _build(parse(body), limits)
+    return _build(json_text.parse(body), limits)
 
 
 def _build(document: Any, limits: Limits) -> MeshSnapshot:
@@ -60,25 +59,6 @@ def _build(document: Any, limits: Limits) -> MeshSnapshot:
         policies=document.get("policies", []),
         signals=signals_of_table(ids, _matrix((one.get("signals") or {} for one in services), tuple(SignalKind))),
     )
-
-
-def parse(body: bytes) -> Any:
-    """Decode a body to dicts, lists, strings and numbers.
-
-    Raises:
-        MalformedDocument: the body is not JSON.
-        InvalidDocument: a key is repeated.
-        DocumentTooLarge: it would take far more memory than its size.
-    """
-    try:
-        return json_text.parse(body)
-    except TooHeavy:
-        raise DocumentTooLarge(
-            f"body: {len(body)} bytes hold so many values that they need too much memory to be read one by one; if "
-            "it has a mistake, send the same mistake in a smaller document to get its place; else send Arrow"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON") from None
 
 
 def _matrix(rows: Iterable[Mapping[str, float | None]], names: Sequence[str]) -> NDArray[np.float32]:

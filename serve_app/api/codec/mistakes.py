@@ -27,10 +27,6 @@ class NeedsFullCheck(Exception):
     """The typed path found a mistake: :mod:`serve_app.api.codec.validation` must find its place."""
 
 
-class TooHeavy(Exception):
-    """Decoded to dicts and lists, the body would take more memory than a body of this size may."""
-
-
 Mistake = tuple[str, str]  # JSON pointer and detail
 
 

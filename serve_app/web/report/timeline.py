@@ -54,7 +54,7 @@ def timeline(case: ReportedIncident) -> str:
     if len(known):
         marks.append(curve(x[known], y.at(threshold[known]), [], "threshold", steps=True))
     steps = np.diff(at)
-    gaps = 1 + np.flatnonzero(steps > SILENCE * np.median(steps)) if len(steps) else []
+    gaps: list[int] = (1 + np.flatnonzero(steps > SILENCE * np.median(steps))).tolist() if len(steps) else []
     marks += [curve(x, y.at(score), gaps, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
     begin, end = (case.local(one.verdict.observed_at) for one in (case.moments[0], case.moments[-1]))
     for place, label in instants(begin, end, scale):
