@@ -96,7 +96,7 @@ NOTICES_FAILED = Metric(
 )
 NOTICES_DROPPED = Metric(
     "tagae_notices_dropped_total",
-    "Alerts and events dropped, by receiver and reason: invalid, refused, set_aside (the receiver fails, but takes "
+    "Alerts and events dropped, by receiver and reason: refused, set_aside (the receiver fails, but takes "
     "others), expired, full.",
     ("receiver", "reason"),
 )

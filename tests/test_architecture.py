@@ -101,6 +101,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
         "serve_app/stores/",
         "serve_app/web/",
         "serve_app/deployments/http/routes/login.py",
+        "serve_app/deployments/http/routes/views.py",
         "serve_app/deployments/http/streams.py",
         "serve_app/collect/loop.py",
         "serve_app/collect/prometheus/",
@@ -108,7 +109,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     ),
     "pyarrow": (
         "serve_app/recordings/",
-        "serve_app/api/codec/arrow",
+        "serve_app/api/codec/",
         "serve_app/stores/",
         "serve_app/web/assets.py",  # for its Brotli
     ),

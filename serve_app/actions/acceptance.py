@@ -6,12 +6,10 @@ It takes effect with the next snapshot. Earlier verdicts do not change.
 from model.names import list_first
 from model.state import levels
 from model.state.mesh_state import MeshState
-from serve_app.api.codec import json_body
-from serve_app.api.codec.mistakes import validate_document
+from serve_app.api.codec.mistakes import SHOWN
 from serve_app.api.schemas.actions import AcceptanceDocument, KeptAcceptanceDocument
 from serve_app.errors import UnknownIncident
 
-SHOWN = 80  # characters of a value in an error
 MAX_NAMED = 5  # open incidents in an error
 
 
@@ -39,16 +37,3 @@ def accept_incident(
     return after, KeptAcceptanceDocument(
         incident=incident, accepted_at=state.observed_at, note=document.note, accepted_by=by
     )
-
-
-def decode_acceptance(body: bytes) -> AcceptanceDocument:
-    """Decode a JSON body; an empty one has no note.
-
-    Raises:
-        MalformedDocument: it is not JSON.
-        DocumentTooLarge: it would take far more memory than its size.
-        InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
-    """
-    if not body.strip():
-        return AcceptanceDocument()
-    return validate_document(json_body.parse(body), AcceptanceDocument)

@@ -11,8 +11,8 @@ from model.incidents.memory import REMEMBERED, IncidentMemory
 from model.incidents.open_incident import incident_id
 from model.state.mesh_state import MeshState
 from model.state.traffic import accept_traffic
-from serve_app.api.codec import json_body
-from serve_app.api.codec.mistakes import error_at, validate_document
+from serve_app.api.codec import json_text
+from serve_app.api.codec.mistakes import SHOWN, error_at, refuse_names, validate_document
 from serve_app.api.schemas.actions import (
     FeedbackDocument,
     FeedbackEffect,
@@ -24,7 +24,6 @@ from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.errors import InvalidDocument, TooMuchFeedback, UnknownIncident
 
 MAX_FEEDBACK = 200  # of one mesh
-SHOWN = 80  # characters of a value in an error
 
 
 def add_feedback(
@@ -174,17 +173,8 @@ def _require_known(known: set[str], document: FeedbackDocument | MissedDocument)
     named = [("/culprit", document.culprit)] if document.culprit else []
     if isinstance(document, MissedDocument):
         named += [(f"/services/{i}", service) for i, service in enumerate(document.services)]
-    errors = [
-        {
-            "pointer": pointer,
-            "detail": f"{pointer}: {service[:SHOWN]!r} is not among the services of the mesh ({len(known)}); "
-            "correct the name",
-        }
-        for pointer, service in named
-        if service not in known
-    ]
-    if errors:
-        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+    problem = f"is not among the services of the mesh ({len(known)}); correct the name"
+    refuse_names(named, known, problem)
 
 
 def _now(state: MeshState) -> datetime:
@@ -200,7 +190,7 @@ def decode_feedback(body: bytes) -> FeedbackDocument | MissedDocument:
         DocumentTooLarge: it would take far more memory than its size.
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
     """
-    content = json_body.parse(body)
+    content = json_text.parse(body)
     is_missed = isinstance(content, dict) and "services" in content
     document = validate_document(content, MissedDocument) if is_missed else validate_document(content, FeedbackDocument)
     if isinstance(document, MissedDocument):

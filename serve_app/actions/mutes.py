@@ -11,14 +11,12 @@ from datetime import datetime, timedelta
 from model.incidents.mutes import OF_NAMESPACE, Mute
 from model.snapshot import namespace_of
 from model.state.mesh_state import MeshState
-from serve_app.api.codec import json_body
-from serve_app.api.codec.mistakes import validate_document
+from serve_app.api.codec.mistakes import SHOWN, refuse_names
 from serve_app.api.schemas.actions import KeptMuteDocument, MuteDocument
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
 
 MAX_MUTES = 100  # active and future ones of one mesh
 MAX_MUTE_SECONDS = 30 * 86400.0
-SHOWN = 80  # characters of a value in an error
 
 
 def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[MeshState, Mute]:
@@ -73,17 +71,11 @@ def _id(document: MuteDocument, services: tuple[str, ...]) -> str:
 def _require_services(state: MeshState, document: MuteDocument) -> None:
     """Refuse unknown services: a misspelt one would not be muted, and would alert someone at night."""
     known = {*state.node_ids, *(namespace_of(name) + OF_NAMESPACE for name in state.node_ids)}
-    errors = [
-        {
-            "pointer": f"/services/{i}",
-            "detail": f"/services/{i}: {service[:SHOWN]!r} is neither one of the {len(state.node_ids)} services of the "
-            "mesh, nor one of its namespaces with /*; correct the name, or wait for its first snapshot",
-        }
-        for i, service in enumerate(document.services or ())
-        if service not in known
-    ]
-    if errors:
-        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
+    problem = (
+        f"is neither one of the {len(state.node_ids)} services of the mesh, nor one of its namespaces with /*; correct "
+        "the name, or wait for its first snapshot"
+    )
+    refuse_names([(f"/services/{i}", name) for i, name in enumerate(document.services or ())], known, problem)
 
 
 def _require_times(document: MuteDocument, start: datetime, newest: datetime, longest_seconds: float) -> None:
@@ -99,17 +91,6 @@ def _require_times(document: MuteDocument, start: datetime, newest: datetime, lo
     else:
         return
     raise InvalidDocument(problem, pointer="/end", errors=[{"pointer": "/end", "detail": problem}])
-
-
-def decode_mute(body: bytes) -> MuteDocument:
-    """Decode a JSON body.
-
-    Raises:
-        MalformedDocument: it is not JSON.
-        DocumentTooLarge: it would take far more memory than its size.
-        InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
-    """
-    return validate_document(json_body.parse(body), MuteDocument)
 
 
 def encode_mute(mute: Mute, now: datetime | None) -> KeptMuteDocument:

@@ -23,7 +23,7 @@ from serve_app.alerts.receivers.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.receivers.alertmanager import PATH, AlertmanagerReceiver, PostTiming
 from serve_app.alerts.receivers.webhook import KIND as WEBHOOK
 from serve_app.alerts.saved_state import SavedState
-from serve_app.alerts.send_loop import Receiver, SendLoop
+from serve_app.alerts.send_loop import SendLoop
 from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.api.schemas.verdict import VerdictDocument
@@ -117,7 +117,7 @@ class AlertDelivery:
         ]
         self._queues = [self._open(one) for one in to.events]
         _require_different_keys(self._queues)
-        self._receivers: list[Receiver] = [*self._replicas, *self._queues]
+        self._receivers: list[AlertmanagerReceiver | EventQueue] = [*self._replicas, *self._queues]
         self._loops = [
             SendLoop(receiver, self._saved.subscribe(), to.backoff, instruments) for receiver in self._receivers
         ]

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from datetime import UTC, datetime
-from typing import Protocol
 
+from serve_app.alerts.event_queue import EventQueue
 from serve_app.alerts.receiver_status import ReceiverStatus
+from serve_app.alerts.receivers.alertmanager import AlertmanagerReceiver
 from serve_app.metrics import NOTICES_FAILED, Instruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.http import Reply
@@ -16,42 +17,20 @@ log = logging.getLogger(__name__)
 _PERSISTENT = frozenset({"forbidden", "refused", "secret"})  # need a person: retried at the longest interval
 
 
-class Receiver(Protocol):
-    """One endpoint and what is due to it.
-
-    Attributes:
-        name: where it is, for the log; without secrets.
-        dropped: how many alerts or events it did not take, that are not sent again.
-    """
-
-    kind: str
-    name: str
-    dropped: int
-
-    def count_waiting(self) -> int:
-        """How many alerts or events the endpoint has not acknowledged."""
-
-    def next_in(self) -> float:
-        """Seconds until something is due even if nothing changes."""
-
-    async def send(self) -> Reply | None:
-        """Try once. Returns None if nothing is due."""
-
-    async def check(self) -> Reply:
-        """Find out whether it can be reached, without sending anything to people."""
-
-    async def close(self) -> None:
-        """Close its connections."""
-
-
 class SendLoop:
-    """Serves one endpoint, so that a slow endpoint does not delay the others.
+    """Serves one Alertmanager or the queue of one receiver, so that a slow endpoint does not delay the others.
 
     Args:
         news: set when something may be due.
     """
 
-    def __init__(self, receiver: Receiver, news: asyncio.Event, backoff: Backoff, instruments: Instruments) -> None:
+    def __init__(
+        self,
+        receiver: AlertmanagerReceiver | EventQueue,
+        news: asyncio.Event,
+        backoff: Backoff,
+        instruments: Instruments,
+    ) -> None:
         self.receiver = receiver
         self._news = news
         self._backoff = backoff

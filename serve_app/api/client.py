@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -44,6 +44,7 @@ from serve_app.api.schemas.views import MeshDocument, OneMeshDocument
 from serve_app.errors import ANSWERS, NoCapacity, ServeError, TooManyFailedLogins
 from serve_app.net.endpoint import ssl_context
 
+D = TypeVar("D", bound=Document)
 _TYPE = "urn:tagae:problem:{}"
 _RAISED = {_TYPE.format(row.code): cls for cls, row in ANSWERS.items() if issubclass(cls, ServeError)}
 _TEMPORARY = (408, 429, 503, 504)  # statuses that may pass
@@ -108,20 +109,20 @@ class Client:
 
     def push(self, mesh: str, snapshot: MeshSnapshot) -> VerdictDocument:
         """Score one snapshot."""
-        response = self._send("POST", f"/v1/meshes/{mesh}/snapshots", _body(snapshot))
+        response = self._send("POST", f"/v1/meshes/{mesh}/snapshots", encode_snapshot(snapshot, ARROW))
         return VerdictDocument.model_validate_json(response.content)
 
     def baseline(self, mesh: str, snapshot: MeshSnapshot) -> None:
         """Set baselines and calibration from a snapshot, which does not count and has no verdict."""
-        self._send("POST", f"/v1/meshes/{mesh}/baseline", _body(snapshot))
+        self._send("POST", f"/v1/meshes/{mesh}/baseline", encode_snapshot(snapshot, ARROW))
 
     def verdict(self, mesh: str) -> VerdictDocument:
         """The newest verdict."""
-        return VerdictDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}/verdict").content)
+        return self._get(VerdictDocument, f"meshes/{mesh}/verdict")
 
     def drift(self, mesh: str) -> DriftDocument:
         """How far a mesh is from training and from its own last week."""
-        return DriftDocument.model_validate(self.read(mesh, "drift"))
+        return self._get(DriftDocument, f"meshes/{mesh}/drift")
 
     def meshes(self) -> list[MeshDocument]:
         """All meshes of the service."""
@@ -129,7 +130,7 @@ class Client:
 
     def mesh(self, mesh: str) -> OneMeshDocument:
         """One mesh, where its snapshots come from, and how the newest one was scored."""
-        return OneMeshDocument.model_validate_json(self._send("GET", f"/v1/meshes/{mesh}").content)
+        return self._get(OneMeshDocument, f"meshes/{mesh}")
 
     def read(self, mesh: str, view: str, **parameters: datetime | str | None) -> Any:
         """The JSON of a view of a mesh, such as ``graph``.
@@ -171,7 +172,7 @@ class Client:
 
     def incident(self, mesh: str, incident: str) -> ArchivedIncidentDocument:
         """An incident, open or archived, at its highest score."""
-        return ArchivedIncidentDocument.model_validate(self.read(mesh, f"incidents/{quote(incident, safe='')}"))
+        return self._get(ArchivedIncidentDocument, f"meshes/{mesh}/incidents/{_in_path(incident)}")
 
     def delete(self, mesh: str) -> None:
         """Delete a mesh."""
@@ -180,13 +181,11 @@ class Client:
     def give_feedback(self, mesh: str, feedback: FeedbackDocument | MissedDocument) -> KeptFeedbackDocument:
         """Report a false alarm, the cause of an incident, or a missed incident. Returns the stored
         feedback."""
-        response = self._send("POST", f"/v1/meshes/{mesh}/feedback", _json(feedback), JSON)
-        return KeptFeedbackDocument.model_validate_json(response.content)
+        return self._post(KeptFeedbackDocument, f"meshes/{mesh}/feedback", feedback)
 
     def feedback(self, mesh: str) -> list[KeptFeedbackDocument]:
         """All stored feedback, oldest first."""
-        response = self._send("GET", f"/v1/meshes/{mesh}/feedback")
-        return FeedbackListDocument.model_validate_json(response.content).feedback
+        return self._get(FeedbackListDocument, f"meshes/{mesh}/feedback").feedback
 
     def withdraw_feedback(self, mesh: str, incident: str) -> None:
         """Withdraw the feedback on an incident, by its id."""
@@ -194,19 +193,16 @@ class Client:
 
     def accept_incident(self, mesh: str, incident: str, note: str = "") -> KeptAcceptanceDocument:
         """Make the present level of an open incident normal, which ends it. Returns what is stored."""
-        path = f"/v1/meshes/{mesh}/incidents/{_in_path(incident)}/accept"
-        response = self._send("POST", path, _json(AcceptanceDocument(note=note)), JSON)
-        return KeptAcceptanceDocument.model_validate_json(response.content)
+        path = f"meshes/{mesh}/incidents/{_in_path(incident)}/accept"
+        return self._post(KeptAcceptanceDocument, path, AcceptanceDocument(note=note))
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
         """Mute services or the whole mesh for a while. Returns the stored mute."""
-        response = self._send("POST", f"/v1/meshes/{mesh}/mutes", _json(mute), JSON)
-        return KeptMuteDocument.model_validate_json(response.content)
+        return self._post(KeptMuteDocument, f"meshes/{mesh}/mutes", mute)
 
     def mutes(self, mesh: str) -> list[KeptMuteDocument]:
         """The current and future mutes, oldest first."""
-        response = self._send("GET", f"/v1/meshes/{mesh}/mutes")
-        return MuteListDocument.model_validate_json(response.content).mutes
+        return self._get(MuteListDocument, f"meshes/{mesh}/mutes").mutes
 
     def unmute(self, mesh: str, mute: str) -> None:
         """Remove a mute by its id."""
@@ -214,40 +210,39 @@ class Client:
 
     def models(self) -> ModelsDocument:
         """The models of the registry."""
-        return ModelsDocument.model_validate_json(self._send("GET", "/v1/models").content)
+        return self._get(ModelsDocument, "models")
 
     def compare_models(self, version: str) -> ComparisonOfModels:
         """Where a model differs from the one that it was tried against."""
-        response = self._send("GET", f"/v1/models/{_in_path(version)}/comparison")
-        return ComparisonOfModels.model_validate_json(response.content)
+        return self._get(ComparisonOfModels, f"models/{_in_path(version)}/comparison")
 
     def try_model(self, version: str, share: float | None = None) -> RolloutDocument:
         """Try a model on a share of the meshes."""
-        return self._change_models(f"{_in_path(version)}/canary", CanaryDocument(share=share))
+        return self._post(RolloutDocument, f"models/{_in_path(version)}/canary", CanaryDocument(share=share))
 
     def promote_model(self, version: str, mesh: str | None = None) -> RolloutDocument:
         """Have all meshes use a model, or one."""
-        return self._change_models(f"{_in_path(version)}/promote", PromotionDocument(mesh=mesh))
+        return self._post(RolloutDocument, f"models/{_in_path(version)}/promote", PromotionDocument(mesh=mesh))
 
     def roll_back_model(self, mesh: str | None = None, reason: str = "") -> RolloutDocument:
         """End a trial, or go back to the model before."""
-        return self._change_models("rollback", RollbackDocument(mesh=mesh, reason=reason))
-
-    def _change_models(self, path: str, change: Document) -> RolloutDocument:
-        return RolloutDocument.model_validate_json(
-            self._send("POST", f"/v1/models/{path}", _json(change), JSON).content
-        )
+        return self._post(RolloutDocument, "models/rollback", RollbackDocument(mesh=mesh, reason=reason))
 
     def send_test_alert(self, receiver: str | None = None) -> list[ReceiverResult]:
         """Send a test alert to all receivers of notifications, or to the ones of a kind or address."""
-        body = _json(TestAlertDocument(receiver=receiver))
-        return TestResultsDocument.model_validate_json(
-            self._send("POST", "/v1/receivers/test", body, JSON).content
-        ).receivers
+        return self._post(TestResultsDocument, "receivers/test", TestAlertDocument(receiver=receiver)).receivers
 
     def metrics(self) -> str:
         """The service's metrics in Prometheus' text format."""
         return self._send("GET", "/metrics").text
+
+    def _get(self, model: type[D], path: str) -> D:
+        return model.model_validate_json(self._send("GET", f"/v1/{path}").content)
+
+    def _post(self, model: type[D], path: str, document: Document) -> D:
+        return model.model_validate_json(
+            self._send("POST", f"/v1/{path}", document.model_dump_json().encode(), JSON).content
+        )
 
     def _view(self, mesh: str, view: str, parameters: Mapping[str, datetime | str | None]) -> httpx.Response:
         given = {
@@ -293,14 +288,6 @@ class Client:
             is_repeated = True
             headers["connection"] = "close"  # the next attempt may reach another pod or node, which can answer
             time.sleep(pause)
-
-
-def _body(snapshot: MeshSnapshot) -> bytes:
-    return encode_snapshot(snapshot, ARROW)  # fastest to write and read
-
-
-def _json(said: Document) -> bytes:
-    return said.model_dump_json().encode()
 
 
 def _in_path(name: str) -> str:

@@ -3,11 +3,13 @@
 Unknown numbers are omitted, as GraphML has no null. Units are as in the JSON form.
 """
 
+import json
+from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from serve_app.api.schemas.views import GraphDocument
 from serve_app.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -24,45 +26,43 @@ class GraphFormat(StrEnum):
     GRAPHML = "graphml"
 
 
-def write_graphml(document: GraphDocument) -> bytes:
+def write_graphml(graph: bytes) -> bytes:
     """Return the text of a graph in GraphML.
 
+    Args:
+        graph: JSON of a ``GraphDocument``.
+
     Raises:
-        InvalidParameter: it has too many services and calls.
+        InvalidParameter: it has too many services and calls for GraphML, which is not written in pieces.
     """
-    check_size(len(document.services) + len(document.calls))
     import networkx as nx
 
-    text = BytesIO()
-    nx.write_graphml_xml(to_networkx(document), text, prettyprint=False)
-    return text.getvalue()
-
-
-def check_size(count: int) -> None:
-    """Check the number of services and calls before a graph of them is in memory.
-
-    Raises:
-        InvalidParameter: there are too many for GraphML, which is not written in pieces.
-    """
+    document = json.loads(graph)
+    count = len(document["services"]) + len(document["calls"])
     if count > MAX_ELEMENTS:
         raise InvalidParameter(
             f"format: {count} services and calls are too many for graphml: the limit is {MAX_ELEMENTS}; ask for a "
             "service or for incidents, or use json",
             pointer="/format",
         )
+    text = BytesIO()
+    nx.write_graphml_xml(to_networkx(document), text, prettyprint=False)
+    return text.getvalue()
 
 
-def to_networkx(document: GraphDocument) -> "nx.DiGraph":
-    """Return a directed graph of services by id, with metrics, signals and results as attributes."""
+def to_networkx(document: Mapping[str, Any]) -> "nx.DiGraph":
+    """Return a directed graph of the services of a ``GraphDocument`` by id, with metrics, signals and results as
+    attributes."""
     import networkx as nx
 
-    graph = nx.DiGraph(observed_at=document.observed_at.isoformat(), status=document.status)
-    for service in document.services:
+    observed_at = datetime.fromisoformat(document["observed_at"]).isoformat()
+    graph = nx.DiGraph(observed_at=observed_at, status=document["status"])
+    for service in document["services"]:
         metrics = dict(service.get("metrics") or {}) | dict(service.get("signals") or {})
         results = {name: service[name] for name in ("deviation", "suspicion", "incident")}
         graph.add_node(f"{service['namespace']}/{service['name']}", **_known({**metrics, **results, "vanished": False}))
-    graph.add_nodes_from(document.vanished, vanished=True)
-    for call in document.calls:
+    graph.add_nodes_from(document["vanished"], vanished=True)
+    for call in document["calls"]:
         ends = {"source", "destination"}
         attributes = {name: value for name, value in call.items() if name not in ends}
         graph.add_edge(call["source"], call["destination"], **_known(attributes))

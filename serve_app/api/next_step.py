@@ -81,34 +81,26 @@ _CPU_STEP = "Find what else uses the CPU of the host of {who}"
 _BUSY_CPU = 0.5  # utilization, from which more replicas may help
 
 
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    """What to do, and the evidence that decides."""
-
-    action: str
-    evidence: str
-
-
 def next_step(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
     """``Limit the retries of shop/bff: it sends 1.8 times its usual calls, more than its requests explain.``
 
     Args:
         alerts: the incidents of the same verdict that raise an alert; see :func:`serve_app.api.headline.headline`.
     """
-    step = _next_step(incident, alerts)
-    return f"{step.action}: {step.evidence}."
+    return f"{_next_step(incident, alerts)}."
 
 
-def _next_step(incident: Incident, alerts: Sequence[Incident]) -> _Advice:
+def _next_step(incident: Incident, alerts: Sequence[Incident]) -> str:
+    """``ACTION: EVIDENCE``."""
     first = first_service(incident)
     if incident.kind is IncidentKind.TELEMETRY_MISSING:
-        return _Advice(f"Find out why {first} sends no telemetry", "until it does, its state is unknown")
+        return f"Find out why {first} sends no telemetry: until it does, its state is unknown"
     if incident.recovering:
-        return _Advice("No action needed; keep watching", f"{_subject_with_verb(incident)} back to normal")
+        return f"No action needed; keep watching: {_subject_with_verb(incident)} back to normal"
     if incident.kind in TRAFFIC:
         return _step_of_traffic(incident, is_alone(incident, alerts))
     if not incident.suspects:
-        return _Advice(f"Look at {first} first", "it deviates, and no service stands out as the cause")
+        return f"Look at {first} first: it deviates, and no service stands out as the cause"
     case = _FirstSuspect(incident, incident.suspects[0], facts(incident.suspects[0]))
     return _with_alternative(incident, _rollback(case) or _STEPS[incident.kind](case))
 
@@ -119,19 +111,19 @@ def _subject_with_verb(incident: Incident) -> str:
     return f"the {name} are" if name != first_service(incident) else f"{name} and the services around it are"
 
 
-def _step_of_traffic(incident: Incident, alone: bool) -> _Advice:
+def _step_of_traffic(incident: Incident, alone: bool) -> str:
     requests = title(incident)
     if incident.kind is IncidentKind.TRAFFIC_SURGE:
-        return _Advice(
-            f"Find where the {requests} come from, and scale out or limit them at the entry",
-            "nothing planned or regular explains the rise",
+        return (
+            f"Find where the {requests} come from, and scale out or limit them at the entry: "
+            "nothing planned or regular explains the rise"
         )
     if alone:
-        return _Advice(
-            "Check the load balancer, DNS and the source of the metrics",
-            f"the {requests} fell, and nothing inside the mesh fails",
+        return (
+            "Check the load balancer, DNS and the source of the metrics: "
+            f"the {requests} fell, and nothing inside the mesh fails"
         )
-    return _Advice("Look at the other open incidents first", f"they may be why the {requests} fell")
+    return f"Look at the other open incidents first: they may be why the {requests} fell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,22 +151,22 @@ class _FirstSuspect:
         return facts_of_kind(self.suspect, kind)
 
 
-def _with_alternative(incident: Incident, step: _Advice) -> _Advice:
+def _with_alternative(incident: Incident, step: str) -> str:
     """The step, and where to look next if the cause is uncertain, or if a second service has a fault of its own."""
     suspects = incident.suspects
     is_uncertain = bool(unclear_suspects(incident))
     if len(suspects) < 2 or not (is_uncertain or suspects[1].score >= _OF_ITS_OWN):
         return step
     second, known = suspects[1].service, facts(suspects[1])
-    if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", f"{step.action} {step.evidence}"):
+    if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
     why = f" ({clause_text(known[0])})" if known else ""
     if is_uncertain:
-        return _Advice(step.action, f"{step.evidence}; if that does not help, look at {second}{why}")
-    return _Advice(step.action, f"{step.evidence}; look at {second} too{why}")
+        return f"{step}; if that does not help, look at {second}{why}"
+    return f"{step}; look at {second} too{why}"
 
 
-def _rollback(case: _FirstSuspect) -> _Advice | None:
+def _rollback(case: _FirstSuspect) -> str | None:
     """Undo the last change of the suspect, if it was shortly before; None if there was none, or it cannot be the
     cause."""
     near = change_before(case.incident)
@@ -191,10 +183,10 @@ def _rollback(case: _FirstSuspect) -> _Advice | None:
         action, came = f"Undo the {kind} of {case.who}{f' ({version})' if version else ''}", "it happened"
     when = f"{span_text(ahead)} before this began" if ahead else "as this began"
     causes = case.of_kind(case.incident.kind) or case.facts
-    return _Advice(action, f"{came} {when}{f', and {clause_text(causes[0], case.who)}' if causes else ''}")
+    return f"{action}: {came} {when}{f', and {clause_text(causes[0], case.who)}' if causes else ''}"
 
 
-def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
+def _step_of_own_fault(case: _FirstSuspect) -> str:
     """The step for a service that is slow or fails."""
     callers, cause = failing_callers(case.incident), case.of_kind(case.incident.kind)
     if callers:
@@ -202,35 +194,35 @@ def _step_of_own_fault(case: _FirstSuspect) -> _Advice:
         ends = (
             f"{case.who} and its callers {list_first(callers, _MAX_CALLERS)}" if others else f"{first} and {case.who}"
         )
-        return _Advice(
-            f"Check the network and the policies between {ends}",
-            f"{clause_text(cause[0], case.who)}, while {case.who} itself shows nothing unusual",
+        return (
+            f"Check the network and the policies between {ends}: "
+            f"{clause_text(cause[0], case.who)}, while {case.who} itself shows nothing unusual"
         )
     shared = namespace_cause(case.incident)
     if shared is not None:
         return _step_of_namespace(case.who, shared)
     loses = case.strongest(LOSES)
     if loses is not None:
-        return _Advice(
-            f"Check DNS and egress of {case.who}, then its proxy and its network",
-            f"{observed_text(loses)} of its calls fail, usually {usual_text(loses)}, though what it calls is well",
+        return (
+            f"Check DNS and egress of {case.who}, then its proxy and its network: "
+            f"{observed_text(loses)} of its calls fail, usually {usual_text(loses)}, though what it calls is well"
         )
     waits = case.strongest(WAITS)
     if waits is not None:
-        return _Advice(
-            f"Look at the network, the node and the proxy of {case.who}",
+        return (
+            f"Look at the network, the node and the proxy of {case.who}: "
             f"all its calls take {observed_text(waits)}, usually {usual_text(waits)}, though what it calls is as fast "
-            "as ever",
+            "as ever"
         )
     own = case.strongest("own_time")
     evidence = clause_text((cause or case.facts)[0], case.who) if case.facts else "it deviates most"
     if own is not None and own.observed > own.expected:
         evidence += ", and the time is spent in it, not in its callees"
     what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
-    return _Advice(f"Look at {case.who} itself, {what}", evidence)
+    return f"Look at {case.who} itself, {what}: {evidence}"
 
 
-def _step_of_namespace(who: str, shared: Reason) -> _Advice:
+def _step_of_namespace(who: str, shared: Reason) -> str:
     """The step if calls out of, or to, all services of a namespace suffer."""
     namespace, observed = f"namespace {namespace_of(who)}", observed_text(shared)
     way = way_of(shared)
@@ -241,63 +233,63 @@ def _step_of_namespace(who: str, shared: Reason) -> _Advice:
             if way == "to"
             else f"Check DNS and egress of {namespace}"
         )
-        return _Advice(action, f"{observed} of the {calls} fail on the way, usually {usual_text(shared)}")
-    return _Advice(
-        f"Look at the network and the nodes of {namespace}",
-        f"the {calls} take {observed} on the way, usually {usual_text(shared)}",
+        return f"{action}: {observed} of the {calls} fail on the way, usually {usual_text(shared)}"
+    return (
+        f"Look at the network and the nodes of {namespace}: "
+        f"the {calls} take {observed} on the way, usually {usual_text(shared)}"
     )
 
 
-def _step_of_gone(case: _FirstSuspect) -> _Advice:
+def _step_of_gone(case: _FirstSuspect) -> str:
     lost, memory = case.strongest(VANISHED), case.strongest("memory_utilization")
     evidence = f"it gets no requests, usually {usual_text(lost)}" if lost else "its callers miss it"
     if memory is not None and memory.observed > memory.expected:
         evidence += f"; its memory was at {observed_text(memory)}"
     if not any(near.change.service == case.who for near in case.incident.changes):
         evidence += ", and no planned change explains it"
-    return _Advice(f"Bring {case.who} back", evidence)
+    return f"Bring {case.who} back: {evidence}"
 
 
-def _step_of_many_calls(case: _FirstSuspect) -> _Advice:
+def _step_of_many_calls(case: _FirstSuspect) -> str:
     sent = case.strongest(SENT)
     failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
     if sent is None:
-        return _Advice(f"Limit the retries of {case.who}", "it sends more calls than its requests explain")
+        return f"Limit the retries of {case.who}: it sends more calls than its requests explain"
     times = times_text(sent.observed / sent.expected)
     evidence = f"it sends {times} times its usual calls, more than its requests explain"
     if failing is not None:
         evidence += f", and {observed_text(failing)} of those to {failing.destination} fail"
-    return _Advice(f"Limit the retries of {case.who}", evidence)
+    return f"Limit the retries of {case.who}: {evidence}"
 
 
-def _step_of_overload(case: _FirstSuspect) -> _Advice:
+def _step_of_overload(case: _FirstSuspect) -> str:
     load = case.suspect.reasons[0].load
     symptom = clause_text(case.facts[0], case.who) if case.facts else ""
-    return _Advice(
-        f"Scale {case.who} out, or limit its callers",
-        f"it gets {times_text(load)} times its usual requests{f', and {symptom}' if symptom else ''}",
+    return (
+        f"Scale {case.who} out, or limit its callers: "
+        f"it gets {times_text(load)} times its usual requests{f', and {symptom}' if symptom else ''}"
     )
 
 
-def _step_of_resources(case: _FirstSuspect) -> _Advice:
+def _step_of_resources(case: _FirstSuspect) -> str:
     short = case.of_kind(IncidentKind.RESOURCES)
     if not short:
-        return _Advice(f"Look at the resources of {case.who}", "one of them is running out")
+        return f"Look at the resources of {case.who}: one of them is running out"
     fact, who = short[0], case.who
     if fact.forecast is not None and fact.metric == "memory_utilization":
-        return _Advice(
-            f"Restart {who} {_until_full(fact.forecast)}, then look for the leak",
-            f"its memory is at {observed_text(fact)}, usually {usual_text(fact)}, and rises steadily",
+        return (
+            f"Restart {who} {_until_full(fact.forecast)}, then look for the leak: "
+            f"its memory is at {observed_text(fact)}, usually {usual_text(fact)}, and rises steadily"
         )
     if fact.metric == OVERDUE:
-        return _Advice(f"Start the regular work of {who}, and find out why it did not run", overdue_text(fact))
+        return f"Start the regular work of {who}, and find out why it did not run: {overdue_text(fact)}"
     if is_signal(fact):
-        return _Advice(_SIGNAL_STEPS[fact.metric].format(who=who), signal_text(fact, who))
+        return f"{_SIGNAL_STEPS[fact.metric].format(who=who)}: {signal_text(fact, who)}"
     step = _RESOURCE_STEPS.get(fact.metric, _CPU_STEP).format(who=who)
     if fact.metric not in _RESOURCE_STEPS and fact.observed >= _BUSY_CPU:
         step += ", or scale it out"
     explained = "" if fact.metric in _RESOURCE_STEPS else ", more than its requests explain"
-    return _Advice(step, f"{clause_text(fact, who)}{explained}")
+    return f"{step}: {clause_text(fact, who)}{explained}"
 
 
 def _until_full(forecast: LimitForecast) -> str:
@@ -306,36 +298,34 @@ def _until_full(forecast: LimitForecast) -> str:
     return f"before its memory is full, in about {span_text(forecast.seconds)}"
 
 
-def _step_of_dropped_calls(case: _FirstSuspect) -> _Advice:
+def _step_of_dropped_calls(case: _FirstSuspect) -> str:
     calls = case.strongest(DROPPED)
     if calls is None:
-        return _Advice(
-            f"Check the network, the policies and the routing to {case.who}", "a busy caller hardly calls it"
-        )
-    return _Advice(
-        f"Check the network, the policies and the routing between {calls.source} and {case.who}",
+        return f"Check the network, the policies and the routing to {case.who}: a busy caller hardly calls it"
+    return (
+        f"Check the network, the policies and the routing between {calls.source} and {case.who}: "
         f"these calls fell to {observed_text(calls)}, usually {usual_text(calls)}, and {calls.source} is as busy as "
-        "usual",
+        "usual"
     )
 
 
-def _step_of_rerouted(case: _FirstSuspect) -> _Advice:
+def _step_of_rerouted(case: _FirstSuspect) -> str:
     routes = routes_of([case.suspect])
     if not routes:
-        return _Advice(f"Check the routing to {case.who}", "calls go elsewhere than usual")
+        return f"Check the routing to {case.who}: calls go elsewhere than usual"
     every = routes_of(case.incident.suspects)
     callers = swapped_callers(case.incident) or {name: every[name] for name in list(routes)[:2]}
     parts = [f"the calls from {name} {route.words()}" for name, route in callers.items()]
-    return _Advice(f"Correct the routing of the calls from {' and '.join(callers)}", ", and ".join(parts))
+    return f"Correct the routing of the calls from {' and '.join(callers)}: {', and '.join(parts)}"
 
 
-def _step_of_unclear(case: _FirstSuspect) -> _Advice:
+def _step_of_unclear(case: _FirstSuspect) -> str:
     if not case.facts:
-        return _Advice(f"Look at {case.who} first", "it deviates most, and no single fact says why")
-    return _Advice(f"Look at {case.who} first", clause_text(case.facts[0], case.who))
+        return f"Look at {case.who} first: it deviates most, and no single fact says why"
+    return f"Look at {case.who} first: {clause_text(case.facts[0], case.who)}"
 
 
-_STEPS: dict[IncidentKind, Callable[[_FirstSuspect], _Advice]] = {
+_STEPS: dict[IncidentKind, Callable[[_FirstSuspect], str]] = {
     IncidentKind.SLOW: _step_of_own_fault,
     IncidentKind.FAILING: _step_of_own_fault,
     IncidentKind.GONE: _step_of_gone,

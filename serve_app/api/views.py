@@ -6,26 +6,21 @@ any picture shows, and a window of them is small compared to its snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from model.features import SCHEMA, Array, Channel
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from partitioning import Partition, PartitionPlan
 from serve_app.api.codec import call_documents, service_documents
-from serve_app.api.codec.documents import ALL_ROWS
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.schemas.views import (
     ChannelDocument,
     FeatureSchemaDocument,
-    GraphCall,
-    GraphDocument,
-    GraphService,
     ModelDocument,
     PartDocument,
     PlanDocument,
@@ -39,8 +34,6 @@ if TYPE_CHECKING:  # these import torch, which the ingress does not need
 
 STEPS_A_DECADE = 16
 UNKNOWN = 255  # not scored; the largest value, 15 decades, is 240
-BLOCK = 2_000  # services or calls of a graph that are encoded at once
-_SERVICES, _CALLS = TypeAdapter(list[GraphService]), TypeAdapter(list[GraphCall])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,85 +92,40 @@ def _read_steps(packed: bytes, snapshot: MeshSnapshot) -> NDArray[np.uint8]:
 
 def graph_document(
     snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument, around: Collection[str] | None = None
-) -> GraphDocument:
-    """A snapshot's services and calls, each with its result in the verdict.
+) -> dict[str, Any]:
+    """A ``GraphDocument``: a snapshot's services and calls, each with its result in the verdict.
 
     Args:
         around: only these services, their callers, the services that they call, and these calls; None: all.
     """
-    vanished = _vanished_services(snapshot, verdict)
+    vanished = ({suspect.service for suspect in verdict.suspects} | incident_services(verdict)) - set(snapshot.node_ids)
     if around is not None:
         vanished &= set(around)
         services, calls = _find_neighbours(snapshot, around)
         snapshot = snapshot.take(services, calls)
         deviations = Deviations(deviations.services[services], deviations.calls[calls])
-    return GraphDocument(
-        observed_at=verdict.observed_at,
-        status=verdict.status,
-        services=_graph_services(snapshot, deviations, verdict),
-        calls=_graph_calls(snapshot, deviations),
-        vanished=sorted(vanished),
-    )
-
-
-def encode_graph(snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument) -> Iterator[bytes]:
-    """The JSON of the :func:`graph_document` of a whole mesh, in pieces. Only the documents of one piece are in memory:
-    all documents of 100,000 calls take 150 MB, their JSON 20 MB."""
-    vanished = sorted(_vanished_services(snapshot, verdict))
-    whole = GraphDocument(
-        observed_at=verdict.observed_at, status=verdict.status, services=[], calls=[], vanished=vanished
-    )
-    start, no_calls, end = whole.model_dump_json().encode().partition(b'],"calls":[')
-    yield start
-    for rows in _blocks(snapshot.num_nodes):
-        yield _separator(rows) + _SERVICES.dump_json(_graph_services(snapshot, deviations, verdict, rows))[1:-1]
-    yield no_calls
-    for rows in _blocks(snapshot.num_edges):
-        yield _separator(rows) + _CALLS.dump_json(_graph_calls(snapshot, deviations, rows))[1:-1]
-    yield end
+    suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
+    incident = {service: i.id for i in reversed(verdict.incidents) for service in _services_of(i)}
+    of_services, of_calls = _null_nan(deviations.services), _null_nan(deviations.calls)
+    return {
+        "observed_at": verdict.observed_at,
+        "status": verdict.status,
+        "services": [
+            service | {"deviation": deviation, "suspicion": suspicion.get(name), "incident": incident.get(name)}
+            for name, service, deviation in zip(
+                snapshot.node_ids, service_documents(snapshot), of_services, strict=True
+            )
+        ],
+        "calls": [
+            call | {"deviation": deviation} for call, deviation in zip(call_documents(snapshot), of_calls, strict=True)
+        ],
+        "vanished": sorted(vanished),
+    }
 
 
 def incident_services(verdict: VerdictDocument) -> set[str]:
     """The suspected and affected services of the open incidents."""
     return {service for incident in verdict.incidents for service in _services_of(incident)}
-
-
-def _vanished_services(snapshot: MeshSnapshot, verdict: VerdictDocument) -> set[str]:
-    """Suspected and affected services that the snapshot does not have."""
-    return ({suspect.service for suspect in verdict.suspects} | incident_services(verdict)) - set(snapshot.node_ids)
-
-
-def _graph_services(
-    snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument, rows: slice = ALL_ROWS
-) -> list[GraphService]:
-    suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
-    incident = {service: i.id for i in reversed(verdict.incidents) for service in _services_of(i)}
-    names, values = snapshot.node_ids[rows], _null_nan(deviations.services[rows])
-    return _SERVICES.validate_python(
-        [
-            service | {"deviation": deviation, "suspicion": suspicion.get(name), "incident": incident.get(name)}
-            for name, service, deviation in zip(names, service_documents(snapshot, rows), values, strict=True)
-        ]
-    )
-
-
-def _graph_calls(snapshot: MeshSnapshot, deviations: Deviations, rows: slice = ALL_ROWS) -> list[GraphCall]:
-    values = _null_nan(deviations.calls[rows])
-    return _CALLS.validate_python(
-        [
-            call | {"deviation": deviation}
-            for call, deviation in zip(call_documents(snapshot, rows), values, strict=True)
-        ]
-    )
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    """Rows 0 to ``count``, in blocks of :data:`BLOCK`."""
-    return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
-
-
-def _separator(rows: slice) -> bytes:
-    return b"," if rows.start else b""
 
 
 def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[IntArray, IntArray]:

@@ -1,6 +1,6 @@
 """``tagae report``: writes an incident of a recording as one file, HTML or Markdown."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,9 +57,7 @@ def report(
     from serve_app.errors import UnknownIncident
     from serve_app.recordings.segments import open_recording
     from serve_app.settings import load
-    from serve_app.web.report import markdown_report
-    from serve_app.web.report import report as page
-    from serve_app.web.report.picture import incident_picture
+    from serve_app.web.report import report as write
     from serve_app.web.report.windows import IncidentWindow, worst_window
     from serve_app.web.report.zones import read_zone
 
@@ -80,13 +78,8 @@ def report(
             f"{recording}: expected an incident{f' {choice}' if choice else ''} in {tally.statuses.total()} snapshots, "
             f"got {'others: ' + ', '.join(tally.incidents) if tally.incidents else 'none'}"
         )
-    writers: dict[ReportFormat, Callable[..., str]] = {
-        ReportFormat.HTML: page,
-        ReportFormat.MARKDOWN: markdown_report,
-        ReportFormat.SVG: incident_picture,
-    }
     default = STDOUT if form is ReportFormat.MARKDOWN else Path(f"report.{form}")
-    target, text = output or default, writers[form](recording.name, window.moments, window.incident.id, zone=zone)
+    target, text = output or default, write(recording.name, window.moments, window.incident.id, form, zone=zone)
     if target == STDOUT:
         typer.echo(text, nl=False)
     else:

@@ -1,7 +1,7 @@
 """SVG elements and axes as text. Colours are CSS classes."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from html import escape
@@ -17,7 +17,6 @@ NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 7
 ]
 LABEL_WIDTH = 52.0  # pixels of the label of a time, with its margin
 DWARFED = 30.0  # times the median score, above which the axis is logarithmic
-ROOMY = 0.7  # share of an axis that must have room for labels
 _START = datetime.min.replace(tzinfo=UTC)
 
 
@@ -126,29 +125,23 @@ def score_scale(score: Floats, threshold: Floats, bottom: float, top: float) -> 
     return Scale(low, max(high * 1.05, low + 1e-9), bottom, top)
 
 
-def instants(times: Sequence[datetime], x: Floats) -> list[tuple[float, str]]:
+def instants(begin: datetime, end: datetime, scale: Scale) -> list[tuple[float, str]]:
     """Return the labels of a time axis with their pixels: as many round times as fit; midnight shows the date.
 
     Args:
-        times: of the snapshots, UTC, ``[T]``.
-        x: pixel of each, ``[T]``, ascending; the scale may vary.
+        begin, end: of the axis, in the zone whose times are round.
+        scale: of seconds after ``begin``.
     """
-    for every in NICE:
-        number = [_multiples(time, every) for time in times]
-        at = [i for i in range(1, len(times)) if number[i] != number[i - 1]]
-        gaps = np.diff(x[at])
-        if gaps[gaps >= LABEL_WIDTH].sum() >= ROOMY * gaps.sum():
-            break
-    labels: list[tuple[float, str]] = []
-    for i in at:
-        if not labels or x[i] - labels[-1][0] >= LABEL_WIDTH:
-            time = _START + number[i] * every
-            labels.append((float(x[i]), f"{time:%d %b}" if time.hour == time.minute == 0 else f"{time:%H:%M}"))
+    start, stop = begin.replace(tzinfo=UTC), begin.replace(tzinfo=UTC) + (end - begin)
+    room = LABEL_WIDTH * (scale.high - scale.low) / (scale.end - scale.start)
+    every = next((one for one in NICE if one.total_seconds() >= room), NICE[-1])
+    labels = []
+    time = _START + ((start - _START) // every + 1) * every
+    while time <= stop:
+        text = f"{time:%d %b}" if time.hour == time.minute == 0 else f"{time:%H:%M}"
+        labels.append((scale.one((time - start).total_seconds()), text))
+        time += every
     return labels
-
-
-def _multiples(time: datetime, every: timedelta) -> int:
-    return (time - _START) // every
 
 
 def _plain(value: object) -> str:

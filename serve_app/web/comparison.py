@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Self
 
 import msgspec
@@ -13,7 +12,6 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel
 from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
 from serve_app.errors import InvalidParameter
 from serve_app.stores.numbered import NumberedRows
-from serve_app.web.history import instant
 
 MAX_DIFFERENCES, MAX_COMPARED = 60, 300  # rows of a comparison of a mesh, and of a service
 MIN_STRENGTH, SIGNIFICANT = 2.0, 3.0  # of a row
@@ -146,21 +144,6 @@ def comparison(
             "rows": found[: MAX_DIFFERENCES if focus is None else MAX_COMPARED],
         }
     )
-
-
-def require_snapshots(
-    sample: PeriodSample, name: str, begin: datetime, end: datetime, oldest: datetime, newest: datetime
-) -> None:
-    """Refuse a period without a snapshot.
-
-    Raises:
-        InvalidParameter: it has none.
-    """
-    if not sample.snapshots:
-        raise InvalidParameter(
-            f"query: expected a {name} period with a snapshot in it, got {instant(begin)} to "
-            f"{instant(end)}; the kept snapshots are {instant(oldest)} to {instant(newest)}"
-        )
 
 
 def _values(period: Sequence[MeshSnapshot], rows: NumberedRows, places: Iterable[int]) -> tuple[FloatArray, FloatArray]:

@@ -13,11 +13,22 @@ from model.snapshot import BoolArray, EdgeMetric, MeshSnapshot, Owner, SignalKin
 from model.state.mesh_state import MeshState
 from model.verdict import Severity, Status
 from serve_app.alerts.links import LEAD, Links, LinkSubject, incident_subject
+from serve_app.errors import InvalidParameter
 from serve_app.stores.archive import unpack_json
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.record import Record
-from serve_app.web.history import instant, metric_table, plain, row_of, signal_values, unknown_row
-from serve_app.web.metric_history import metric_histories
+from serve_app.web.expectation import metric_histories
+from serve_app.web.history import (
+    ListedIncident,
+    ListedVerdict,
+    instant,
+    metric_table,
+    plain,
+    read_incident,
+    read_verdict,
+    row_of,
+    signal_values,
+)
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
@@ -27,43 +38,6 @@ LIKELY = 0.02  # score of a suspect, below which only the first one counts
 MAX_LISTED = 50  # changes, events and incidents
 ROLES = ("affected", "suspect", "first_suspect")  # of a service in an incident, the weakest first
 RATE, ERROR, P99 = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE, EdgeMetric.P99_LATENCY
-
-
-class _ListedSuspect(msgspec.Struct):
-    service: str
-    score: float
-
-
-class _ListedEvent(msgspec.Struct):
-    kind: str
-    service: str
-    object: str
-    message: str
-    first: str
-    last: str
-    count: int
-
-
-class _ListedIncident(msgspec.Struct):
-    id: str
-    since: str
-    severity: str
-    suspects: list[_ListedSuspect]
-    affected: list[str]
-    kind: str = "unclear"
-    headline: str = ""
-    events: list[_ListedEvent] = []
-
-
-class _ListedVerdict(msgspec.Struct):
-    """The fields of a verdict that belong to single services."""
-
-    observed_at: str
-    incidents: list[_ListedIncident]
-
-
-_read = msgspec.json.Decoder(_ListedVerdict).decode
-_read_archived = msgspec.json.Decoder(_ListedIncident).decode
 
 
 def span(window: Sequence[MeshSnapshot], at: datetime) -> Sequence[MeshSnapshot]:
@@ -103,8 +77,12 @@ def details(
     """
     table = metric_table(shown, subject)
     if table is None:
-        raise unknown_row(shown, subject.service, subject.source)
-    verdicts = [_read(record.document) for record in records]
+        what = " -> ".join(map(repr, subject.ends))
+        raise InvalidParameter(
+            f"{'service' if subject.source is None else 'calls'} {what}: expected in one of the {len(shown)} kept "
+            "snapshots, got none; take a name from the graph"
+        )
+    verdicts = [read_verdict(record.document) for record in records]
     at, observed = moment.snapshot.observed_at, ~np.isnan(table)
     until = [i for i, snapshot in enumerate(shown) if snapshot.observed_at <= at]
     measured = [i for i in until if observed[i].any()]
@@ -177,7 +155,7 @@ def _requests(rate: float, interval_seconds: float) -> float:
     return float(f"{rate * interval_seconds:.4g}")
 
 
-def _find_pauses(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequence[_ListedVerdict]) -> BoolArray:
+def _find_pauses(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequence[ListedVerdict]) -> BoolArray:
     """Whether an alert was open at the service before each snapshot, so that its baselines paused, ``[T]``."""
     by_time = {verdict.observed_at: verdict for verdict in verdicts}
     paused, before = np.zeros(len(shown), bool), None
@@ -233,7 +211,7 @@ def _changes(subject: Subject, shown: Sequence[MeshSnapshot]) -> list[dict[str, 
     ][:MAX_LISTED]
 
 
-def _events(subject: Subject, verdicts: Sequence[_ListedVerdict]) -> list[dict[str, Any]]:
+def _events(subject: Subject, verdicts: Sequence[ListedVerdict]) -> list[dict[str, Any]]:
     """Each event once, as the last verdict with it reports it."""
     found = {
         (event.kind, event.object, event.first): event
@@ -247,7 +225,7 @@ def _events(subject: Subject, verdicts: Sequence[_ListedVerdict]) -> list[dict[s
 
 
 def _incidents(subject: Subject, archived: Iterable[ArchivedIncident], at: datetime) -> list[dict[str, Any]]:
-    documents = ((one, _read_archived(unpack_json(one.document))) for one in archived)
+    documents = ((one, read_incident(unpack_json(one.document))) for one in archived)
     return [
         {
             **{name: getattr(document, name) for name in ("id", "since", "severity", "kind", "headline")},
@@ -260,14 +238,14 @@ def _incidents(subject: Subject, archived: Iterable[ArchivedIncident], at: datet
     ]
 
 
-def _role(incident: _ListedIncident, subject: Subject) -> str | None:
+def _role(incident: ListedIncident, subject: Subject) -> str | None:
     """The strongest role of the service, or of both ends of the calls; None: it has none."""
     if not all(_role_of(incident, name) for name in subject.ends):
         return None
     return max((_role_of(incident, name) or ROLES[0] for name in subject.ends), key=ROLES.index)
 
 
-def _role_of(incident: _ListedIncident, service: str) -> str | None:
+def _role_of(incident: ListedIncident, service: str) -> str | None:
     suspects = [one.service for rank, one in enumerate(incident.suspects) if rank == 0 or one.score >= LIKELY]
     if service in suspects[:1]:
         return ROLES[2]

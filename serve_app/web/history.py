@@ -9,26 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.snapshot import COUNTS, FloatArray, MeshSnapshot, SignalKind
-from serve_app.errors import InvalidParameter
 from serve_app.stores.record import Record
 from serve_app.web.period import Subject
 
 
-class _Suspect(msgspec.Struct):
+class _ListedSuspect(msgspec.Struct):
     service: str
+    score: float
 
 
-class _Incident(msgspec.Struct):
+class _ListedEvent(msgspec.Struct):
+    kind: str
+    service: str
+    object: str
+    message: str
+    first: str
+    last: str
+    count: int
+
+
+class ListedIncident(msgspec.Struct):
+    """The fields of a stored incident that the timeline and the details of services need."""
+
     id: str
     since: str
     severity: str
     score: float
-    suspects: list[_Suspect]
+    suspects: list[_ListedSuspect]
     affected: list[str]
+    kind: str = "unclear"
+    headline: str = ""
+    events: list[_ListedEvent] = []
 
 
-class _Verdict(msgspec.Struct):
-    """The fields of a verdict that the timeline needs."""
+class ListedVerdict(msgspec.Struct):
+    """The fields of a stored verdict that they need; the whole document takes far longer to read."""
 
     observed_at: str
     sequence: int
@@ -38,10 +53,11 @@ class _Verdict(msgspec.Struct):
     probability: float
     coverage: float
     missing_parts: list[int]
-    incidents: list[_Incident]
+    incidents: list[ListedIncident]
 
 
-_read = msgspec.json.Decoder(_Verdict).decode
+read_verdict = msgspec.json.Decoder(ListedVerdict).decode
+read_incident = msgspec.json.Decoder(ListedIncident).decode
 
 
 def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes:
@@ -51,7 +67,7 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
         records: of the verdicts to return, oldest first.
         window: all kept snapshots, at least one; they hold the planned changes.
     """
-    verdicts = [_read(record.document) for record in records]
+    verdicts = [read_verdict(record.document) for record in records]
     times = {verdict.observed_at for verdict in verdicts}
     columns: dict[str, Any] = {
         name: [getattr(verdict, name) for verdict in verdicts]
@@ -118,20 +134,12 @@ def row_of(snapshot: MeshSnapshot, subject: Subject) -> int | None:
     return int(at[0]) if len(at) else None
 
 
-def unknown_row(window: Sequence[MeshSnapshot], service: str, source: str | None) -> InvalidParameter:
-    """Return the error for a service, or a call, that no kept snapshot has."""
-    what = f"service {service!r}" if source is None else f"calls {source!r} -> {service!r}"
-    return InvalidParameter(
-        f"{what}: expected in one of the {len(window)} kept snapshots, got none; take a name from the graph"
-    )
-
-
 def plain(column: NDArray[np.floating[Any]]) -> list[float | None]:
     """Return five digits of each value; NaN is None."""
     return [None if value != value else float(f"{value:.5g}") for value in column.tolist()]
 
 
-def _incidents(verdicts: Sequence[_Verdict]) -> list[dict[str, Any]]:
+def _incidents(verdicts: Sequence[ListedVerdict]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for verdict in verdicts:
         for incident in verdict.incidents:

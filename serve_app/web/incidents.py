@@ -1,7 +1,7 @@
 """Incidents, open and archived: lists and documents."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from serve_app.actions.feedback import encode_feedback
@@ -26,21 +26,8 @@ NOTICE = SEVERITIES.index("notice")
 SAME_SUSPECTS = 0.5  # of the likely suspects of two incidents together, from which they resemble each other
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedCase:
-    """An incident with the moments around it, oldest first; all of them are of the part of the mesh around it."""
-
-    document: ArchivedIncidentDocument
-    moments: tuple[ScoredSnapshot, ...]
-
-    @property
-    def strongest(self) -> ScoredSnapshot:
-        """The moment of its highest score."""
-        return next(one for one in self.moments if one.verdict.observed_at == self.document.strongest_at)
-
-
 class IncidentViews:
-    """Answers questions about the incidents of the meshes of a session.
+    """Answers questions about the incidents of the meshes of a session. Each raises ``UnknownMesh`` for an unknown one.
 
     Args:
         meshes: repository of the session.
@@ -51,11 +38,7 @@ class IncidentViews:
 
     def overview(self, mesh: str, wanted: IncidentFilter, of_period: bool, team: str | None = None) -> bytes:
         """JSON of the incidents that match: of a period, or those that are open now. ``team``: only those that belong
-        to it; None: all.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
-        """
+        to it; None: all."""
         stored = self._meshes.load_stored(mesh)
         newest = VerdictDocument.model_validate_json(Record.unpack(stored.verdict).document)
         found, following = (
@@ -82,13 +65,16 @@ class IncidentViews:
         archived = self._read_archived(mesh, incident)
         if archived is None or (archived.until is None and _is_kept(archived.strongest_at, kept)):
             return kept
-        return self.case(mesh, incident).moments
+        return self.archived_moments(mesh, incident)
 
-    def case(self, mesh: str, incident: str) -> ArchivedCase:
-        """An incident with the moments around it. Errors as in :meth:`detail`."""
-        archived = self._meshes.load_incident(mesh, incident)
-        details = Details.unpack(archived.details)
-        moments = tuple(
+    def archived_moments(self, mesh: str, incident: str) -> list[ScoredSnapshot]:
+        """The archived moments around an incident, oldest first; all of them are of the part of the mesh around it.
+
+        Raises:
+            UnknownIncident: there is none.
+        """
+        details = Details.unpack(self._meshes.load_incident(mesh, incident).details)
+        return [
             ScoredSnapshot(
                 scored.snapshot,
                 Deviations.unpack(scored.deviations, scored.snapshot),
@@ -96,15 +82,10 @@ class IncidentViews:
                 of_mesh=(details.services, details.calls),
             )
             for scored in details.read()
-        )
-        return ArchivedCase(unpack_document(archived.document), moments)
+        ]
 
     def feedback(self, mesh: str, incident: str) -> KeptFeedbackDocument | None:
-        """The feedback on an incident: of the state, else of the archive.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
-        """
+        """The feedback on an incident: of the state, else of the archive."""
         archived = self._read_archived(mesh, incident)
         return self._feedback(mesh).get(incident, None if archived is None else archived.feedback)
 

@@ -1,8 +1,10 @@
 """The queries of the page about the past of a mesh: any period, and any moment. They only read."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import numpy as np
 
 from model.snapshot import MeshSnapshot
@@ -10,19 +12,28 @@ from model.state.mesh_state import MeshState
 from model.verdict import Status
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 from serve_app.api.views import Deviations
-from serve_app.errors import UnknownInstant
+from serve_app.errors import InvalidParameter, UnknownInstant
 from serve_app.stores.archive import unpack_document
 from serve_app.stores.base import IncidentFilter
 from serve_app.stores.history import ScoredRow
 from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSeries
 from serve_app.stores.history_reader import HistoryReader
 from serve_app.stores.repository import MeshRepository
-from serve_app.web.comparison import Focus, PeriodSample, comparison, require_snapshots
-from serve_app.web.history import metric_table, row_of
+from serve_app.web.comparison import Focus, PeriodSample, comparison
+from serve_app.web.history import instant, metric_table, row_of
 from serve_app.web.period import Ends, RangeSteps, Subject, TimeRange
-from serve_app.web.range import ARCHIVE, PROMETHEUS, SNAPSHOTS, RangeContent, range_document
+from serve_app.web.range import (
+    ARCHIVE,
+    DAY,
+    DAYS_BEFORE,
+    PROMETHEUS,
+    SNAPSHOTS,
+    incident_row,
+    mesh_columns,
+    series_columns,
+    usual_range,
+)
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
-from serve_app.web.usual_range import DAY, DAYS_BEFORE, usual_range
 
 MAX_INCIDENTS, MAX_UNUSUAL = 500, 20  # of a range
 MAX_ROWS_COMPARED = 120  # of a period of minutes; longer ones are compared by rows of ten minutes
@@ -31,7 +42,7 @@ ONE_STEP = timedelta(microseconds=1)  # between two times
 
 
 class PastQueries:
-    """Answers questions about the past of the meshes of a session.
+    """Answers questions about the past of the meshes of a session. Each raises ``UnknownMesh`` for an unknown one.
 
     Args:
         meshes: repository of the session.
@@ -56,9 +67,6 @@ class PastQueries:
             subject: whose metrics to return; None: none.
             past: of the subject, from the mesh's Prometheus; None: use what is stored.
             problem: why Prometheus was asked in vain.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
         """
         state = self._meshes.refresh(self._meshes.load_stored(mesh)).mesh.state
         window, reader = state.window, HistoryReader(self._meshes, mesh)
@@ -87,27 +95,34 @@ class PastQueries:
                 [reader.series(spans, subject.service, subject.source), *_tail_series(tail, subject)],
             )
             expected = usual_range(_days_before(reader, subject, begin, steps), steps)
-        return range_document(
-            RangeContent(
-                source=PROMETHEUS if past is not None else SNAPSHOTS if is_kept else ARCHIVE,
-                problem=problem,
-                complete_from=self._known_from(reader, state),
-                steps=steps,
-                period=period,
-                rows=rows,
-                series=series,
-                expected=expected,
-                incidents=incidents,
-                unusual=_most_unusual(reader.highest_scores(spans), tail) if subject is None else (),
-                newest=newest,
-            )
+        unusual = _most_unusual(reader.highest_scores(spans), tail) if subject is None else ()
+        return msgspec.json.encode(
+            {
+                "source": PROMETHEUS if past is not None else SNAPSHOTS if is_kept else ARCHIVE,
+                "problem": problem,
+                "complete_from": instant(self._known_from(reader, state)),
+                "step_seconds": steps.seconds,
+                "observed_at": [instant(_time(at)) for at in steps.times.tolist()],
+                "mesh": mesh_columns(steps, rows),
+                "service": None if series is None else series_columns(steps, series, expected),
+                "unusual": [
+                    {"service": name, "highest_score": round(score, 2), "at": instant(at)}
+                    for name, score, at in unusual
+                ],
+                "incidents": [incident_row(one, newest) for one in incidents],
+                "changes": [
+                    {**asdict(change), "at": instant(change.at)}
+                    for row in rows
+                    for change in row.changes
+                    if period.start <= change.at <= period.end
+                ],
+            }
         )
 
     def moment(self, mesh: str, at: datetime) -> PastMoment:
         """Return the mesh at a past time, with the incidents of that time.
 
         Raises:
-            UnknownMesh: there is no such mesh.
             UnknownInstant: nothing is stored of this time.
         """
         state = self._meshes.load_state(mesh)
@@ -141,13 +156,17 @@ class PastQueries:
         versions, and its callers.
 
         Raises:
-            UnknownMesh: there is no such mesh.
             InvalidParameter: a period has no snapshot, or none of them has the service.
         """
         state, reader = self._meshes.load_state(mesh), HistoryReader(self._meshes, mesh)
         samples = self._sample(reader, state, first), self._sample(reader, state, second)
-        for name, ends, sample in zip(("first", "second"), (first, second), samples, strict=True):
-            require_snapshots(sample, name, *ends, self._known_from(reader, state), state.window[-1].observed_at)
+        for name, (begin, end), sample in zip(("first", "second"), (first, second), samples, strict=True):
+            if not sample.snapshots:
+                raise InvalidParameter(
+                    f"query: expected a {name} period with a snapshot in it, got {instant(begin)} to {instant(end)}; "
+                    f"the kept snapshots are {instant(self._known_from(reader, state))} to "
+                    f"{instant(state.window[-1].observed_at)}"
+                )
         if service is None:
             return comparison(*samples)
         focus = Focus.of(samples, service)

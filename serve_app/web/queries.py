@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import msgspec
+
 from model.incidents.owners import Owners
 from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
@@ -49,6 +51,8 @@ class _Cache:
 class PageQueries:
     """The queries of the page. They run in one thread: a second request for a map waits, and finds it in the cache.
 
+    Each raises ``UnknownMesh`` for a mesh without a verdict, and ``UnknownInstant`` for a moment that is not stored.
+
     Args:
         meshes: repository of the session.
         owner_patterns: returns the patterns of a mesh's settings; None: there are none.
@@ -65,7 +69,6 @@ class PageQueries:
         all services of the open incidents.
 
         Raises:
-            UnknownMesh, UnknownInstant: there is no such mesh or snapshot.
             InvalidParameter: the snapshot does not have the service, and the verdict does not miss it.
         """
         stored = self._meshes.load_stored(mesh)
@@ -74,28 +77,20 @@ class PageQueries:
         moment = self._moment(mesh, self._meshes.refresh(stored).mesh.state, at)
         around = incident_services(moment.verdict) if service is None else {service}
         document = graph_document(moment.snapshot, moment.deviations, moment.verdict, around)
-        if service is not None and not document.services and service not in document.vanished:
+        if service is not None and not document["services"] and service not in document["vanished"]:
             raise InvalidParameter(
                 f"service: expected a service of the snapshot of {at.isoformat()}, got {service!r}; correct the name, "
                 "or find it with the route services",
                 pointer="/service",
             )
-        return document.model_dump_json().encode()
+        return msgspec.json.encode(document)
 
     def timeline(self, mesh: str, since: datetime | None, limit: int) -> bytes:
-        """Return JSON of the verdicts later than ``since``, as columns.
-
-        Raises:
-            UnknownMesh: it has no verdict.
-        """
+        """Return JSON of the verdicts later than ``since``, as columns."""
         return timeline(self._meshes.load_records(mesh, since, limit), self._window(mesh))
 
     def services(self, mesh: str, text: str, limit: int) -> bytes:
-        """Return JSON of at most ``limit`` services of the kept snapshots whose names contain a text.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
-        """
+        """Return JSON of at most ``limit`` services of the kept snapshots whose names contain a text."""
         return find_services(self._window(mesh), text, limit)
 
     def details(self, mesh: str, subject: Subject, at: datetime | None, links: Links) -> bytes:
@@ -103,7 +98,6 @@ class PageQueries:
         lead to other tools.
 
         Raises:
-            UnknownMesh, UnknownInstant: there is no such mesh or snapshot.
             InvalidParameter: no kept snapshot has it.
         """
         stored = self._meshes.load_stored(mesh)
@@ -119,11 +113,7 @@ class PageQueries:
         return details(subject, state, moment, shown, records, archived, mesh, links, owner)
 
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
-        """Return compressed (gzip) JSON of the map of a mesh, at its newest snapshot or at a given time.
-
-        Raises:
-            UnknownMesh, UnknownInstant: there is no such mesh or snapshot.
-        """
+        """Return compressed (gzip) JSON of the map of a mesh, at its newest snapshot or at a given time."""
         stored = self._meshes.load_stored(mesh)
         at = at or stored.observed_at
         assert at is not None  # a mesh with a verdict
@@ -140,12 +130,7 @@ class PageQueries:
         return cache.maps[key]
 
     def past_map(self, mesh: str, at: datetime, expand: Sequence[str], packed: bytes = b"") -> bytes:
-        """Return compressed (gzip) JSON of the map of a mesh at a past time; with ``packed``, of this snapshot.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
-            UnknownInstant: nothing is stored of this time.
-        """
+        """Return compressed (gzip) JSON of the map of a mesh at a past time; with ``packed``, of this snapshot."""
         state, cache = self._meshes.load_state(mesh), self._of(mesh)
         moment = self._past.wrap(mesh, unpack_snapshot(packed)) if packed else self._past.moment(mesh, at)
         cache.layout = _update_layout(cache.layout, state, moment.scored)
@@ -153,11 +138,7 @@ class PageQueries:
         return zlib.compress(drawn, COMPRESSION, GZIP)
 
     def moments(self, mesh: str) -> list[ScoredSnapshot]:
-        """Return all kept snapshots with their verdicts, oldest first.
-
-        Raises:
-            UnknownMesh: there is no such mesh.
-        """
+        """Return all kept snapshots with their verdicts, oldest first."""
         window = self._meshes.load_state(mesh).window
         return match_records(window, self._meshes.load_records(mesh, None, len(window)))
 

@@ -1,88 +1,29 @@
-"""The range of a mesh: its scores, and the metrics of a service or call, in steps over any period. Returns JSON."""
+"""The columns of a range: the scores of a mesh, and the metrics of a service or call with their usual range, in steps
+over any period."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from model.snapshot import FloatArray
+from model.snapshot import FloatArray, IntArray
 from serve_app.stores.archive import SEVERITIES
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.history import highest, join_rows, means
-from serve_app.stores.history_files import MeshRow, PastSeries
+from serve_app.stores.history_files import MeshRow, PastSeries, Times
 from serve_app.web.history import instant, plain
-from serve_app.web.period import RangeSteps, TimeRange
+from serve_app.web.period import RangeSteps
 
 SNAPSHOTS, ARCHIVE, PROMETHEUS = "snapshots", "archive", "prometheus"
+DAY = 86_400  # s
+DAYS_BEFORE = 14  # that are compared
+MIN_DAYS = 3  # with values at that time of day, below which nothing is known
+AROUND = 1800  # s before and after the same time of day
+SLOT = 600  # s of a day that share a range: a day has 144
+LOW, HIGH = 0.02, 0.98  # quantiles
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Band:
-    """The usual range of metrics, ``[T, M]``; NaN: unknown."""
-
-    low: FloatArray
-    high: FloatArray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RangeContent:
-    """The content of a range.
-
-    Attributes:
-        source: where the values come from.
-        problem: why Prometheus has no more; None: it was not asked, or has.
-        complete_from: from when there are any; None: unknown.
-        steps: of the answer.
-        period: both ends; planned changes outside of it are left out.
-        rows: of the mesh, oldest first.
-        series: of the service or call; None: not asked for.
-        expected: usual range of its metrics; None: unknown.
-        incidents: of the period.
-        unusual: services with the highest scores: name, score, time.
-        newest: time of the newest snapshot.
-    """
-
-    source: str
-    problem: str | None
-    complete_from: datetime | None
-    steps: RangeSteps
-    period: TimeRange
-    rows: Sequence[MeshRow]
-    series: PastSeries | None
-    expected: Band | None
-    incidents: Sequence[ArchivedIncident]
-    unusual: Sequence[tuple[str, float, datetime]]
-    newest: datetime
-
-
-def range_document(content: RangeContent) -> bytes:
-    """Return JSON of a ``RangeDocument``."""
-    steps = content.steps
-    return msgspec.json.encode(
-        {
-            "source": content.source,
-            "problem": content.problem,
-            "complete_from": None if content.complete_from is None else instant(content.complete_from),
-            "step_seconds": steps.seconds,
-            "observed_at": [instant(datetime.fromtimestamp(at, UTC)) for at in steps.times.tolist()],
-            "mesh": mesh_columns(steps, content.rows),
-            "service": None if content.series is None else series_columns(steps, content.series, content.expected),
-            "unusual": [
-                {"service": name, "highest_score": round(score, 2), "at": instant(at)}
-                for name, score, at in content.unusual
-            ],
-            "incidents": [_incident(one, content.newest) for one in content.incidents],
-            "changes": [
-                {**asdict(change), "at": instant(change.at)}
-                for row in content.rows
-                for change in row.changes
-                if content.period.start <= change.at <= content.period.end
-            ],
-        }
-    )
+Band = tuple[FloatArray, FloatArray]  # lower and upper ends of the usual range of metrics, ``[T, M]``; NaN: unknown
 
 
 def mesh_columns(steps: RangeSteps, rows: Sequence[MeshRow]) -> dict[str, list[Any]]:
@@ -110,7 +51,7 @@ def series_columns(steps: RangeSteps, series: PastSeries, expected: Band | None)
         if np.nanmax(high[:, i] - low[:, i], initial=0.0) > 0:
             metrics[name] |= {"low": plain(low[:, i]), "high": plain(high[:, i])}
         if expected is not None:
-            metrics[name]["expected"] = {"low": plain(expected.low[:, i]), "high": plain(expected.high[:, i])}
+            metrics[name]["expected"] = {"low": plain(expected[0][:, i]), "high": plain(expected[1][:, i])}
     return {"metrics": metrics, "score": [None if one != one else round(one, 2) for one in scores.tolist()]}
 
 
@@ -126,7 +67,8 @@ def to_steps(steps: RangeSteps, series: PastSeries) -> tuple[FloatArray, FloatAr
     return means(found, group, count), low, high, highest(series.scores[rows], group, count)
 
 
-def _incident(one: ArchivedIncident, newest: datetime) -> dict[str, Any]:
+def incident_row(one: ArchivedIncident, newest: datetime) -> dict[str, Any]:
+    """Return a ``RangeIncident``."""
     return {
         "id": one.id,
         "service": next(iter(one.suspects), None),
@@ -135,3 +77,48 @@ def _incident(one: ArchivedIncident, newest: datetime) -> dict[str, Any]:
         "first": instant(one.since),
         "last": instant(newest if one.until is None else one.until),
     }
+
+
+def usual_range(before: PastSeries, steps: RangeSteps) -> Band:
+    """Return the lower and upper ends of the usual range of each metric at each step: what it was at the same time of
+    the days before.
+
+    The detector's own expectation (``expectation.py``) needs each snapshot, so only the details of a service have it.
+    Of the weeks before, the history has minutes. Their quantiles need no model, and follow daily traffic.
+
+    Args:
+        before: rows of the days before the period.
+        steps: of the period.
+    """
+    shape = len(steps.times), before.values.shape[1]
+    low, high = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+    of_day = before.times % DAY
+    order = np.argsort(of_day, kind="stable")
+    sorted_times = of_day[order]
+    known: dict[int, tuple[FloatArray, FloatArray]] = {}
+    for i, at in enumerate(steps.times.tolist()):
+        middle = int((at + steps.seconds / 2) % DAY // SLOT * SLOT + SLOT / 2)
+        if middle not in known:
+            known[middle] = _quantiles(before, order[_around(sorted_times, middle)], middle)
+        low[i], high[i] = known[middle]
+    return low, high
+
+
+def _around(sorted_times: Times, middle: int) -> IntArray:
+    """Positions of the times within ``AROUND`` of a time of day, across midnight too."""
+    found = []
+    for shift in (-DAY, 0, DAY):
+        first, last = np.searchsorted(sorted_times, [middle + shift - AROUND, middle + shift + AROUND])
+        found.append(np.arange(first, last))
+    return np.concatenate(found)
+
+
+def _quantiles(before: PastSeries, rows: IntArray, middle: int) -> tuple[FloatArray, FloatArray]:
+    values = before.values[rows]
+    days = (before.times[rows] - middle + DAY / 2) // DAY
+    low, high = (np.full(values.shape[1], np.nan, np.float32) for _ in range(2))
+    for i in range(values.shape[1]):
+        seen = ~np.isnan(values[:, i])
+        if len(np.unique(days[seen])) >= MIN_DAYS:
+            low[i], high[i] = np.quantile(values[seen, i], (LOW, HIGH))
+    return low, high

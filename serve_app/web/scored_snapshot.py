@@ -18,21 +18,19 @@ class ScoredSnapshot:
         snapshot: the metrics.
         deviations: anomaly scores of its services and calls.
         verdict: on the snapshot.
-        seconds: from snapshot to verdict, without decoding and storing; None if not recorded.
         of_mesh: numbers of services and calls of the whole mesh; None: the snapshot has all of them.
     """
 
     snapshot: MeshSnapshot
     deviations: Deviations
     verdict: VerdictDocument
-    seconds: float | None = None
     of_mesh: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, snapshot: MeshSnapshot, record: Record) -> Self:
         """A snapshot with the record of its verdict."""
         verdict = VerdictDocument.model_validate_json(record.document)
-        return cls(snapshot, Deviations.unpack(record.deviations, snapshot), verdict, record.seconds)
+        return cls(snapshot, Deviations.unpack(record.deviations, snapshot), verdict)
 
 
 def match_records(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[ScoredSnapshot]:

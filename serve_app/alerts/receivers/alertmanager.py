@@ -6,7 +6,6 @@ a verdict for five minutes is not posted any more, so that its alerts lapse too.
 """
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +22,7 @@ from serve_app.net.http import HttpSender, Reply
 
 PATH, STATUS_PATH = "/api/v2/alerts", "/api/v2/status"
 KIND = "alertmanager"
-MAX_BYTES = 1 << 16  # of one alert's texts
 BATCH = 1000  # alerts in one post; 2,000 took Alertmanager 0.07 s
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _REJECTED = (400, 413, 422)  # one alert of the batch is not acceptable
 MAX_FAILURES = 3  # alerts that fail with 500 by themselves before any is taken; then it is Alertmanager that fails
 log = logging.getLogger(__name__)
@@ -107,7 +104,7 @@ class AlertmanagerReceiver:
         if self.next_in() > 0 and not any(map(self._is_news, alerts)):
             return None
         reply: Reply | None = None
-        for batch in split_batches([alert for alert in alerts if self._is_acceptable(alert)]):
+        for batch in split_batches([alert for alert in alerts if self._refused.get(alert.label_set) != alert]):
             reply = await self._post(batch)
             if reply.failed:
                 return reply
@@ -162,16 +159,6 @@ class AlertmanagerReceiver:
     def _is_news(self, alert: Alert) -> bool:
         known = self._acknowledgements.get(alert.label_set)
         return known is None or known.is_end != (alert.ends_at is not None)
-
-    def _is_acceptable(self, alert: Alert) -> bool:
-        """Whether to post an alert: not one that Alertmanager would refuse, nor one that it refused unchanged."""
-        if self._refused.get(alert.label_set) == alert:
-            return False
-        if problem := find_problem(alert):
-            self._drop(alert, "invalid", problem)
-            self._acknowledgements[alert.label_set] = _Acknowledgement(alert.ends_at is not None, self._clock())
-            return False
-        return True
 
     def _drop(self, alert: Alert, reason: str, detail: str) -> None:
         self._refused[alert.label_set] = alert
@@ -232,33 +219,3 @@ def split_batches(alerts: Sequence[Alert], limit: int = BATCH) -> Iterator[list[
         batch += group
     if batch:
         yield batch
-
-
-def find_problem(alert: Alert) -> str:
-    """Why Alertmanager would refuse an alert; empty if it would not. One bad alert makes it answer 400 to the batch."""
-    for kind, pairs in (("label", alert.labels), ("annotation", alert.annotations)):
-        for name, value in pairs.items():
-            if not _LABEL.fullmatch(name):
-                return f"{kind} {name!r}: expected letters, digits and underscores, not starting with a digit"
-            if not value:
-                return f"{kind} {name}: expected a value, got none"
-            if not _is_utf8(value):
-                return f"{kind} {name}: expected UTF-8"
-    if not alert.labels:
-        return "expected at least one label"
-    if alert.starts_at.tzinfo is None or (alert.ends_at and alert.ends_at.tzinfo is None):
-        return "expected times with a time zone"
-    if alert.ends_at and alert.ends_at < alert.starts_at:
-        return f"expected an end after the start {alert.starts_at}, got {alert.ends_at}"
-    if alert.url and not re.match(r"https?://[^\s/]", alert.url):
-        return f"generatorURL: expected http(s)://..., got {alert.url!r}"
-    size = sum(len(text.encode()) for pair in (alert.labels | alert.annotations).items() for text in pair)
-    return f"{size} bytes are too many: the limit is {MAX_BYTES}" if size > MAX_BYTES else ""
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

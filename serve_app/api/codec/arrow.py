@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, table_of_signals, to_float32
-from serve_app.api.codec.arrow_rows import MAX_SMALL_BYTES, check_kinds, expanded_size, split_row, with_rows
-from serve_app.api.codec.documents import snapshot_document
+from serve_app.api.codec.arrow_rows import MAX_SMALL_BYTES, add_rows, check_kinds, expanded_size, split_row
+from serve_app.api.codec.documents import ENDS, snapshot_document
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import NeedsFullCheck, error_at
-from serve_app.api.codec.rows import ENDS
 from serve_app.api.codec.validation import check_document
 from serve_app.errors import InvalidDocument, MalformedDocument
 
@@ -44,7 +43,7 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
     try:
         return _build(values, many)
     except (NeedsFullCheck, *_BROKEN):
-        check_document(with_rows(values, many), limits)
+        check_document(add_rows(values, many, len(body)), limits)
         raise error_at(
             "", "expected the types that pyarrow.Table.from_pylist infers, got others; convert the columns"
         ) from None

@@ -11,14 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from serve_app.api.codec import memory
+from serve_app.api.codec.documents import ENDS
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import error_at
-from serve_app.api.codec.rows import Rows, name_ends
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 
-LARGEST = 2**26  # bytes of an expanded row; 200,000 calls between names of 60 letters need 50 million
+WEIGHT = 4  # bytes of Python for each byte of an expanded row
 MAX_SMALL_BYTES = 2**24  # bytes of everything but services and calls
-MAX_ROWS_BYTES = 2**22  # bytes of one block of rows
+ROWS_AT_ONCE = 1024
 MAX_FIELDS = 256  # of a schema, including fields of structs; a snapshot has about thirty
 _MANY, _FEW = ("services", "calls"), ("changes", "policies")  # lists
 _ITEM, _CONTAINER = 16, 64  # bytes of a value, and of a list or struct, at least
@@ -71,48 +72,55 @@ def split_row(row: pa.Table, limits: Limits) -> tuple[dict[str, Any], dict[str, 
     small = {name: column for name, column in columns.items() if name not in many}
     counts = {name: _length(small[name]) for name in _FEW if name in small}
     limits.check(**counts, **{name: len(items) for name, items in many.items()})
-    _require_size(sum(expanded_size(chunk) for column in small.values() for chunk in column.chunks), MAX_SMALL_BYTES)
+    if (size := sum(expanded_size(chunk) for column in small.values() for chunk in column.chunks)) > MAX_SMALL_BYTES:
+        raise DocumentTooLarge(
+            f"row: {size} bytes when expanded are too many: the limit is {MAX_SMALL_BYTES} beside services and calls"
+        )
     values = {name: value for name, column in small.items() if (value := _value(name, column)) is not None}
     return values, many
 
 
-def with_rows(values: dict[str, Any], many: dict[str, pa.Array]) -> dict[str, Any]:
-    """The document of a row, whose services and calls are ``Rows``. Null fields are omitted, since Arrow structs
-    always have all fields.
+def add_rows(values: dict[str, Any], many: dict[str, pa.Array], size: int) -> dict[str, Any]:
+    """The document of a row: its small fields, and its services and calls as lists. Null fields are omitted, since
+    Arrow structs always have all fields; ends of calls that are positions of services become their names.
+
+    Args:
+        size: of the body, bytes.
 
     Raises:
-        DocumentTooLarge: they take more than :data:`LARGEST` bytes.
+        InvalidDocument: a value that Python cannot represent.
+        DocumentTooLarge: they need more memory than a body of this size may.
     """
-    _require_size(sum(map(expanded_size, many.values())), LARGEST)
+    expanded = sum(map(expanded_size, many.values()))
+    if WEIGHT * expanded > memory.budget(size):
+        raise DocumentTooLarge(
+            f"row: {expanded} bytes when expanded are too many to be read one by one; if it has a mistake, send the "
+            "same mistake in a smaller document to get its place"
+        )
     document = values | {name: _rows(name, items) for name, items in many.items()}
-    if "calls" in many:
-        document["calls"] = name_ends(document["calls"], document.get("services"))
+    if "calls" in many and isinstance(document.get("services"), list):
+        _name_ends(document["calls"], document["services"])
     return document
 
 
-def _require_size(size: int, limit: int) -> None:
-    if size > limit:
-        raise DocumentTooLarge(
-            f"row: {size} bytes when expanded are too many: the limit is {limit}; send each service and call once"
-        )
+def _rows(name: str, items: pa.Array) -> list[Any]:
+    rows: list[Any] = []
+    try:
+        for start in range(0, len(items), ROWS_AT_ONCE):
+            rows += map(_drop_nulls, items.slice(start, ROWS_AT_ONCE).to_pylist())
+    except _UNREADABLE as error:
+        raise _unreadable_error(name, error) from None
+    return rows
 
 
-def _rows(name: str, items: pa.Array) -> Rows:
-    """The rows of a list; reading them raises ``DocumentTooLarge`` and ``InvalidDocument``."""
-
-    def read(start: int, stop: int) -> list[Any]:
-        rows = items.slice(start, stop - start)
-        if (size := expanded_size(rows)) > MAX_ROWS_BYTES:
-            raise DocumentTooLarge(
-                f"rows {start} to {stop}: {size} bytes when expanded are too many: the limit is {MAX_ROWS_BYTES}; send "
-                "shorter texts"
-            )
-        try:
-            return [_drop_nulls(row) for row in rows.to_pylist()]
-        except _UNREADABLE as error:
-            raise _unreadable_error(name, error) from None
-
-    return Rows(len(items), read)
+def _name_ends(calls: list[Any], services: list[Any]) -> None:
+    """Replace positions by names. What is not a position stays, and is refused later."""
+    names = [f"{s.get('namespace')}/{s.get('name')}" if isinstance(s, dict) else "" for s in services]
+    for call in calls:
+        for end in ENDS if isinstance(call, dict) else ():
+            at = call.get(end)
+            if type(at) is int and 0 <= at < len(names):
+                call[end] = names[at]
 
 
 def _items(column: pa.ChunkedArray | None) -> pa.Array | None:

@@ -13,12 +13,12 @@ from model.snapshot import EDGE_METRICS, LARGEST_VALUE, NODE_METRICS, MeshSnapsh
 from serve_app.api.codec import json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import NeedsFullCheck, TooHeavy
+from serve_app.api.codec.mistakes import NeedsFullCheck
 from serve_app.errors import ServeError
 
 MAX_INSTANT_BYTES = 80  # of a time, as encoded
 _KEYS = Keys(NODE_METRICS, tuple(SignalKind), EDGE_METRICS)
-_REFUSALS = (ValueError, RecursionError, ServeError, NeedsFullCheck, TooHeavy)
+_REFUSALS = (ValueError, RecursionError, ServeError, NeedsFullCheck)
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot | None:

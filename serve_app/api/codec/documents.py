@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, PlannedChange, Sensitivity, ServicePolicy
 from serve_app.api.schemas.snapshot import StoredChangeDocument
 
-ALL_ROWS = slice(None)
+ENDS = ("source", "destination")  # of a call
 
 
 def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
@@ -27,54 +28,38 @@ def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
     return document
 
 
-def service_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
-    """The documents of these services of a snapshot."""
-    metrics = _metric_dicts(NODE_METRICS, snapshot.node_features[rows], snapshot.node_observed[rows])
+def service_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
+    """The documents of the services of a snapshot."""
+    metrics = _metric_dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
     documents: list[dict[str, Any]] = [
         dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=of_service)
-        for name, of_service in zip(snapshot.node_ids[rows], metrics, strict=True)
+        for name, of_service in zip(snapshot.node_ids, metrics, strict=True)
     ]
     if snapshot.signals:
-        of_name = dict(zip(snapshot.node_ids[rows], documents, strict=True))
+        of_name = dict(zip(snapshot.node_ids, documents, strict=True))
         for signal in snapshot.signals:
-            if signal.service in of_name:
-                of_name[signal.service].setdefault("signals", {})[signal.kind.value] = signal.value
+            of_name[signal.service].setdefault("signals", {})[signal.kind.value] = signal.value
     return documents
 
 
-def call_documents(snapshot: MeshSnapshot, rows: slice = ALL_ROWS) -> list[dict[str, Any]]:
-    """The documents of these calls of a snapshot."""
-    metrics = _metric_dicts(EDGE_METRICS, snapshot.edge_features[rows], snapshot.edge_observed[rows])
+def call_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
+    """The documents of the calls of a snapshot."""
+    metrics = _metric_dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
     return [
         {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **of_call}
-        for (source, destination), of_call in zip(snapshot.edge_index[:, rows].T.tolist(), metrics, strict=True)
+        for (source, destination), of_call in zip(snapshot.edge_index.T.tolist(), metrics, strict=True)
     ]
 
 
 def _metric_dicts(
     names: Sequence[str], values: NDArray[np.float32], observed: NDArray[np.bool_]
 ) -> list[dict[str, float]]:
+    # As text and back: 0.1, not 0.10000000149011612. Both read back as the same float32.
+    short = pa.array(values.ravel()).cast(pa.string()).cast(pa.float64()).to_numpy().reshape(values.shape)
     return [
         {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
-        for row, mask in zip(_to_short_decimals(values).tolist(), observed.tolist(), strict=True)
+        for row, mask in zip(short.tolist(), observed.tolist(), strict=True)
     ]
-
-
-def _to_short_decimals(values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The doubles with the shortest text that read back as these float32: 0.1, not 0.10000000149011612.
-
-    Tries decimals of 6 to 9 digits: 6 always survive float32, 9 always distinguish two values (C's FLT_DIG and
-    FLT_DECIMAL_DIG). Where powers of ten are inexact in a double (below 1e-14, above 1e28), more digits may remain.
-    """
-    exact = values.astype(np.float64)
-    short, exponent = exact.copy(), np.floor(np.log10(np.where(exact == 0, 1, np.abs(exact))))
-    with np.errstate(over="ignore"):
-        for digits in (9, 8, 7, 6):
-            shift = digits - 1 - exponent
-            scale = 10.0 ** np.abs(shift)
-            decimal = np.where(shift >= 0, np.rint(exact * scale) / scale, np.rint(exact / scale) * scale)
-            short = np.where(decimal.astype(np.float32) == values, decimal, short)
-    return short
 
 
 def change_document(change: PlannedChange) -> StoredChangeDocument:

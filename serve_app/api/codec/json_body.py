@@ -5,33 +5,19 @@ where the compiled code does not run, is parsed, checked as a whole (:mod:`serve
 row by row.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Raw, Struct, ValidationError
-from msgspec.json import Decoder
 from numpy.typing import NDArray
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, SignalKind
-from serve_app.api.codec import compiled, json_text, memory
+from serve_app.api.codec import compiled, json_text
 from serve_app.api.codec.arrays import create_snapshot, signals_of_table, to_float32
+from serve_app.api.codec.documents import ENDS
 from serve_app.api.codec.limits import Limits
-from serve_app.api.codec.mistakes import TooHeavy, error_at, located
-from serve_app.api.codec.rows import ENDS
+from serve_app.api.codec.mistakes import error_at, located
 from serve_app.api.codec.validation import check_document
-from serve_app.errors import DocumentTooLarge, InvalidDocument, MalformedDocument
-
-
-class _Document(Struct, forbid_unknown_fields=True):
-    """Snapshots, still encoded."""
-
-    snapshots: Raw
-
-
-_DOCUMENT, _LIST = Decoder(_Document), Decoder(list[Raw])
-_BEFORE = re.compile(rb'\s*\{\s*"snapshots"\s*:\s*')
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
@@ -42,33 +28,23 @@ def decode(body: bytes, limits: Limits) -> MeshSnapshot:
 
 def decode_many(body: bytes, limits: Limits) -> list[MeshSnapshot]:
     """Decode ``{"snapshots": [...]}``. A mistake has the place of its snapshot."""
-    if memory.text_weight(body) > memory.budget(len(body)):
-        raise _too_heavy(body)
-    try:
-        given = bytes(_DOCUMENT.decode(body).snapshots)
-        snapshots = _LIST.decode(given)
-    except ValidationError as error:
-        raise _no_snapshots(str(error)[:200]) from None
-    except (ValueError, RecursionError) as error:
-        raise _not_json(error) from None
-    before = _BEFORE.match(body)
-    if before is None or body[before.end() + len(given) :].strip() != b"}":  # of a repeated key, the last one counts
-        raise _no_snapshots("the key is given more than once")
-    limits.check(snapshots=len(snapshots))
+    document = json_text.parse(body)
+    if not isinstance(document, dict) or document.keys() != {"snapshots"} or type(document["snapshots"]) is not list:
+        raise error_at("/snapshots", 'expected {"snapshots": [...]} and nothing else; put them into one list')
+    limits.check(snapshots=len(document["snapshots"]))
     decoded = []
-    for number, snapshot in enumerate(snapshots):
+    for number, snapshot in enumerate(document["snapshots"]):
         with located(f"/snapshots/{number}"):
-            decoded.append(decode(bytes(snapshot), limits))
+            decoded.append(_build(snapshot, limits))
     return decoded
-
-
-def _no_snapshots(why: str) -> InvalidDocument:
-    return error_at("/snapshots", f'expected {{"snapshots": [...]}} and nothing else ({why}); put them into one list')
 
 
 def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
     """As :func:`decode`, without compiled code."""
-    document = parse(body)
+    return _build(json_text.parse(body), limits)
+
+
+def _build(document: Any, limits: Limits) -> MeshSnapshot:
     check_document(document, limits)
     services, calls = document["services"], document.get("calls", [])
     ids = [f"{one['namespace']}/{one['name']}" for one in services]
@@ -83,33 +59,6 @@ def decode_by_row(body: bytes, limits: Limits) -> MeshSnapshot:
         policies=document.get("policies", []),
         signals=signals_of_table(ids, _matrix((one.get("signals") or {} for one in services), tuple(SignalKind))),
     )
-
-
-def parse(body: bytes) -> Any:
-    """Decode a body to dicts, lists, strings and numbers.
-
-    Raises:
-        MalformedDocument: the body is not JSON.
-        InvalidDocument: a key is repeated.
-        DocumentTooLarge: it would take far more memory than its size.
-    """
-    try:
-        return json_text.parse(body)
-    except TooHeavy:
-        raise _too_heavy(body) from None
-    except (ValueError, RecursionError) as error:
-        raise _not_json(error) from None
-
-
-def _too_heavy(body: bytes) -> DocumentTooLarge:
-    return DocumentTooLarge(
-        f"body: {len(body)} bytes hold so many values that they need too much memory to be read one by one; if "
-        "it has a mistake, send the same mistake in a smaller document to get its place; else send Arrow"
-    )
-
-
-def _not_json(error: Exception) -> MalformedDocument:
-    return MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON")
 
 
 def _matrix(rows: Iterable[Mapping[str, float | None]], names: Sequence[str]) -> NDArray[np.float32]:

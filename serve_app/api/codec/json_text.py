@@ -6,21 +6,28 @@ from itertools import islice
 from typing import Any
 
 from serve_app.api.codec import memory
-from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, TooHeavy, errors_at, pointer
+from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, errors_at, pointer
+from serve_app.errors import DocumentTooLarge, MalformedDocument
 
 
 def parse(body: bytes) -> Any:
     """Parse a JSON body. NaN and Infinity are accepted here, so that a later check can report their place.
 
     Raises:
-        ValueError, RecursionError: the body is not JSON.
-        TooHeavy: it would take more memory than a body of this size may.
+        MalformedDocument: the body is not JSON.
         InvalidDocument: an object has a duplicate key; lists the places.
+        DocumentTooLarge: it would take far more memory than its size.
     """
     if memory.text_weight(body) > memory.budget(len(body)):
-        raise TooHeavy
+        raise DocumentTooLarge(
+            f"body: {len(body)} bytes hold so many values that they need too much memory to be read one by one; if "
+            "it has a mistake, send the same mistake in a smaller document to get its place; else send Arrow"
+        )
     unique = _UniqueKeys()
-    return unique.require(json.loads(body.decode("utf-8"), object_pairs_hook=unique))
+    try:
+        return unique.require(json.loads(body.decode("utf-8"), object_pairs_hook=unique))
+    except (ValueError, RecursionError) as error:
+        raise MalformedDocument(f"expected a JSON document, got {str(error)[:200]!r}; send UTF-8 JSON") from None
 
 
 class _UniqueKeys:

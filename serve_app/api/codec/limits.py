@@ -24,11 +24,8 @@ class Limits:
         for what, count in counts.items():
             limit = getattr(self, f"max_{what}")
             if limit is not None and count > limit:
-                raise self.refuse(what, str(count))
-
-    def refuse(self, what: str, came: str) -> DocumentTooLarge:
-        """The error for too many of ``what``."""
-        is_set = what in ("services", "calls")
-        advice = "raise limits.max_services or split the mesh" if is_set else "send fewer"
-        limit = getattr(self, f"max_{what}")
-        return DocumentTooLarge(f"{what}: {came} are too many: the limit is {limit}; {advice}", pointer=f"/{what}")
+                is_set = what in ("services", "calls")
+                advice = "raise limits.max_services or split the mesh" if is_set else "send fewer"
+                raise DocumentTooLarge(
+                    f"{what}: {count} are too many: the limit is {limit}; {advice}", pointer=f"/{what}"
+                )

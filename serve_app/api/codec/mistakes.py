@@ -1,9 +1,8 @@
 """Mistakes of a document: where, and what is wrong. Both formats report them with the same texts and JSON pointers."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -28,33 +27,7 @@ class NeedsFullCheck(Exception):
     """The typed path found a mistake: :mod:`serve_app.api.codec.validation` must find its place."""
 
 
-class TooHeavy(Exception):
-    """Decoded to dicts and lists, the body would take more memory than a body of this size may."""
-
-
-@dataclass(slots=True)
-class Mistakes:
-    """The first mistakes of a document."""
-
-    listed: list[tuple[str, str]] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, errors: Iterable[tuple[str, str]]) -> None:
-        """Add mistakes: pointer and detail of each."""
-        for error in errors:
-            self.count += 1
-            if len(self.listed) < ERRORS_LISTED:
-                self.listed.append(error)
-
-    @property
-    def are_enough(self) -> bool:
-        """Whether a further mistake would not be listed."""
-        return self.count >= ERRORS_LISTED
-
-    def require_none(self) -> None:
-        """Raise ``InvalidDocument`` if there is a mistake."""
-        if self.listed:
-            raise errors_at(self.listed, f" (and {self.count - 1} more)" if self.count > 1 else "")
+Mistake = tuple[str, str]  # JSON pointer and detail
 
 
 def error_at(where: str, detail: str) -> InvalidDocument:
@@ -62,12 +35,25 @@ def error_at(where: str, detail: str) -> InvalidDocument:
     return errors_at([(where, detail)])
 
 
-def errors_at(errors: Iterable[tuple[str, str]], more: str = "") -> InvalidDocument:
-    """The error for several mistakes: pointer and detail of each; ``more`` ends its message."""
-    listed = [{"pointer": where, "detail": detail} for where, detail in islice(errors, ERRORS_LISTED)]
-    first = listed[0]
+def errors_at(mistakes: Iterable[Mistake]) -> InvalidDocument:
+    """The error for several mistakes, of which it lists the first."""
+    found = list(mistakes)
+    listed = [{"pointer": where, "detail": detail} for where, detail in found[:ERRORS_LISTED]]
+    first, more = listed[0], f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     message = f"{first['pointer'] or 'document'}: {first['detail']}{more}"
     return InvalidDocument(message, pointer=first["pointer"], errors=listed)
+
+
+def refuse_names(named: Iterable[tuple[str, str]], known: Set[str], problem: str) -> None:
+    """Raise ``InvalidDocument`` for names that are not known: pointer and name of each; ``problem`` says what they are
+    not."""
+    errors = [
+        {"pointer": where, "detail": f"{where}: {name[:SHOWN]!r} {problem}"}
+        for where, name in named
+        if name not in known
+    ]
+    if errors:
+        raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
 
 
 @contextmanager
@@ -89,19 +75,16 @@ def validate_document(document: Any, model: type[Model]) -> Model:
     Raises:
         InvalidDocument: lists the mistakes and their places.
     """
-    mistakes = Mistakes()
-    if isinstance(document, Mapping) and len(document) > MAX_FIELDS:
-        mistakes.add(unknown_fields(document, model.model_fields))
-        mistakes.require_none()
+    is_wide = isinstance(document, Mapping) and len(document) > MAX_FIELDS
+    if is_wide and (unknown := unknown_fields(document, model.model_fields)):
+        raise errors_at(unknown)
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        mistakes.add(describe_errors(error))
-        mistakes.require_none()
-        raise  # unreachable: a validation error has at least one place
+        raise errors_at(describe_errors(error)) from None
 
 
-def describe_errors(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[tuple[str, str]]:
+def describe_errors(error: ValidationError, place: tuple[str, ...] = (), first_row: int = 0) -> list[Mistake]:
     """Pointer and detail of each error of pydantic. Rows are counted from ``first_row`` of ``place``."""
     found = error.errors(include_url=False, include_context=False)
     if not place:
@@ -117,7 +100,7 @@ def _detail(error: ErrorDetails) -> str:
     return f"{error['msg'].removeprefix('Value error, ')}, got {abbreviate(error['input'])}"
 
 
-def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> Iterable[tuple[str, str]]:
+def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> list[Mistake]:
     """The first unknown fields of a document: pointer and detail."""
     unknown = (name for name in document if name not in known)
     return [(pointer((name,)), describe_unknown_field(name)) for name in islice(unknown, ERRORS_LISTED)]

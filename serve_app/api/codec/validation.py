@@ -11,21 +11,22 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from serve_app.api.codec.documents import ENDS
 from serve_app.api.codec.limits import Limits
 from serve_app.api.codec.mistakes import (
     ERRORS_LISTED,
     MAX_FIELDS,
     ROWS_EXPECTED,
     SHOWN,
-    Mistakes,
+    Mistake,
     abbreviate,
     describe_errors,
     describe_missing_field,
     error_at,
+    errors_at,
     pointer,
     unknown_fields,
 )
-from serve_app.api.codec.rows import ENDS, Rows
 from serve_app.api.schemas.base import Document, Instant, Version
 from serve_app.api.schemas.snapshot import (
     CallDocument,
@@ -73,7 +74,7 @@ def check_document(document: Any, limits: Limits) -> None:
     """Raise the mistakes of a document, up to ``ERRORS_LISTED``. Values and names are checked by the snapshot itself.
 
     Args:
-        document: dicts, lists, strings and numbers; services and calls may be ``Rows``.
+        document: dicts, lists, strings and numbers.
 
     Raises:
         InvalidDocument: its content is wrong; ``details`` hold ``pointer`` and ``errors``.
@@ -82,26 +83,27 @@ def check_document(document: Any, limits: Limits) -> None:
     if not isinstance(document, Mapping):
         raise error_at("", f"expected an object with the fields of a snapshot, got {abbreviate(document)}")
     lists = {name: document.get(name, ()) for name in ROWS}
-    limits.check(**{name: len(rows) for name, rows in lists.items() if isinstance(rows, list | Rows)})
-    mistakes = Mistakes()
+    limits.check(**{name: len(rows) for name, rows in lists.items() if isinstance(rows, list)})
+    mistakes: list[Mistake] = []
     try:
         _Head.model_validate({name: document[name] for name in _Head.model_fields if name in document})
     except ValidationError as error:
-        mistakes.add(describe_errors(error))
+        mistakes += describe_errors(error)
     if "services" not in document:
-        mistakes.add([("/services", describe_missing_field("services"))])
+        mistakes.append(("/services", describe_missing_field("services")))
     ids: set[str] = set()
     ends: list[tuple[str, str]] = []
     for name, rows in lists.items():
         for block in _validate_blocks(name, rows, mistakes):
-            if mistakes.listed:  # the document is refused anyway
+            if mistakes:  # the document is refused anyway
                 continue
             if name == "services":
                 ids.update(f"{row['namespace']}/{row['name']}" for row in block)
             elif name == "calls":
                 ends += [(row["source"], row["destination"]) for row in block]
-    mistakes.add(unknown_fields(document, SnapshotDocument.model_fields))
-    mistakes.require_none()
+    mistakes += unknown_fields(document, SnapshotDocument.model_fields)
+    if mistakes:
+        raise errors_at(mistakes)
     unknown = [
         (f"/calls/{row}/{end}", _describe_unknown_end(row, end, name, len(ids)))
         for row, call in enumerate(ends)
@@ -114,30 +116,29 @@ def check_document(document: Any, limits: Limits) -> None:
         raise InvalidDocument(errors[0]["detail"], pointer=errors[0]["pointer"], errors=errors)
 
 
-def _validate_blocks(name: str, rows: Any, mistakes: Mistakes) -> Iterable[list[Any]]:
+def _validate_blocks(name: str, rows: Any, mistakes: list[Mistake]) -> Iterable[list[Any]]:
     """Yield the validated rows of a list in blocks, until there are enough mistakes."""
     if isinstance(rows, Mapping):
-        mistakes.add([(f"/{name}", ROWS_EXPECTED)])
+        mistakes.append((f"/{name}", ROWS_EXPECTED))
         return
-    if not isinstance(rows, list | tuple | Rows):
-        mistakes.add([(f"/{name}", f"Input should be a valid list, got {abbreviate(rows)}")])
+    if not isinstance(rows, list | tuple):
+        mistakes.append((f"/{name}", f"Input should be a valid list, got {abbreviate(rows)}"))
         return
     for start in range(0, len(rows), ROWS_AT_ONCE):
-        if mistakes.are_enough:
+        if len(mistakes) >= ERRORS_LISTED:
             return
-        stop = min(start + ROWS_AT_ONCE, len(rows))
-        some = rows.read(start, stop) if isinstance(rows, Rows) else rows[start:stop]
+        some = rows[start : start + ROWS_AT_ONCE]
         wide = [(i, where, of) for i, row in enumerate(some) for where, of in _find_wide(row)]
         if wide:
-            mistakes.add(
+            mistakes += [
                 (pointer((name, start + i, *where)), f"{of} fields are too many: the limit is {MAX_FIELDS}")
                 for i, where, of in wide
-            )
+            ]
             return
         try:
             yield ROWS[name].validate_python(some)
         except ValidationError as error:
-            mistakes.add(describe_errors(error, (name,), start))
+            mistakes += describe_errors(error, (name,), start)
 
 
 def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:

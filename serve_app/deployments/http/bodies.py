@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from serve_app.api.codec import Limits, decode_snapshot, json_body, pack_snapshot, require_not_ahead
+from serve_app.api.codec import Limits, decode_snapshot, json_body, json_text, pack_snapshot, require_not_ahead
 from serve_app.api.codec.mistakes import error_at, validate_document
 from serve_app.api.schemas.base import Document
 from serve_app.collect.otlp import decode as otlp
@@ -81,7 +81,7 @@ async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
 
 def by_schema(schema: type[D], empty: bytes = b"") -> Callable[[bytes], D]:
     """What decodes a document of this schema, for :func:`read_document`; ``empty``: what no body stands for."""
-    return lambda body: validate_document(json_body.parse(body.strip() or empty), schema)
+    return lambda body: validate_document(json_text.parse(body.strip() or empty), schema)
 
 
 async def read_metrics(request: Request, limits: LimitSettings, now: datetime) -> tuple[list[Point], int, str]:
@@ -120,7 +120,7 @@ async def read_json(request: Request, most: int) -> Any:
     _require_no_encoding(request)
     if "content-type" not in request.headers or _media_type(request) != JSON:
         raise UnsupportedMediaType(f"content-type: expected {JSON}; send JSON with this content type")
-    return json_body.parse(await _body(request, most))
+    return json_text.parse(await _body(request, most))
 
 
 async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]) -> Any:

@@ -25,9 +25,8 @@ from serve_app.stores.repository import MeshRepository
 from serve_app.web.formats import ReportFormat
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.queries import PageQueries
-from serve_app.web.report import markdown_report, report
+from serve_app.web.report import report
 from serve_app.web.report.case import find_all
-from serve_app.web.report.picture import incident_picture
 from serve_app.web.report.zones import read_zone
 
 MAX_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
@@ -176,9 +175,5 @@ class Reports:
         moments = kept if incident is None else self._incidents.moments(mesh, incident, kept)
         cases = [case.incident for case in find_all(mesh, moments, incident)]
         similar = {one.id: before.text for one in cases if (before := self._incidents.seen_before(mesh, one))}
-        if form is ReportFormat.SVG:
-            return incident_picture(mesh, moments, incident, zone)
-        if form is ReportFormat.HTML:
-            return report(mesh, moments, incident, seen_before=similar, links=links, zone=zone)
         given = [said for one in cases if (said := self._incidents.feedback(mesh, one.id))]
-        return markdown_report(mesh, moments, incident, seen_before=similar, feedback=given, links=links, zone=zone)
+        return report(mesh, moments, incident, form, seen_before=similar, feedback=given, links=links, zone=zone)

@@ -1,5 +1,5 @@
-"""An incident as one file, HTML or Markdown: headline, likely origin, spread, timeline, planned changes."""
+"""An incident as one file, HTML, Markdown or SVG: headline, likely origin, spread, timeline, planned changes."""
 
-from serve_app.web.report.page import markdown_report, report
+from serve_app.web.report.page import report
 
-__all__ = ["markdown_report", "report"]
+__all__ = ["report"]

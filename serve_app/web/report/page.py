@@ -3,9 +3,8 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from model.names import readable
@@ -14,14 +13,15 @@ from serve_app.api.number_text import anomaly_text, score_text
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.drawing.html import document
 from serve_app.drawing.severity import severity_icon
-from serve_app.web.report import sentences, suspects
+from serve_app.web.formats import ReportFormat
+from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find_all
 from serve_app.web.report.event_log import event_log
 from serve_app.web.report.graph import graph
+from serve_app.web.report.picture import TEMPLATES, incident_picture
 from serve_app.web.report.timeline import timeline
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
-TEMPLATES = Path(__file__).parent / "templates"
 LINK_NAMES = {
     "page_url": "Page",
     "dashboard_url": "Dashboard",
@@ -37,38 +37,7 @@ def report(
     mesh: str,
     moments: Sequence[ScoredSnapshot],
     incident: str | None = None,
-    *,
-    seen_before: Mapping[str, str] | None = None,
-    links: Links | None = None,
-    made_at: datetime | None = None,
-    zone: tzinfo = UTC,
-) -> str:
-    """Return the report on an incident as HTML, with the suspects at its highest score.
-
-    Args:
-        mesh: its name.
-        moments: snapshots around the incident, oldest first.
-        incident: its id; None: all that were open last, the worst first.
-        seen_before: earlier incidents that resemble one, in words, by its id.
-        links: to the page and to other tools; None: no links.
-        made_at: time of the report; None: now.
-        zone: in which times are written. Reasons in words stay in UTC, and say so.
-
-    Raises:
-        UnknownIncident: no snapshot has it.
-    """
-    cases = find_all(mesh, moments, incident, zone)
-    first = cases[0]
-    what = first.first or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
-    title = f"{what} · {mesh} · {first.local(first.incident.since):%Y-%m-%d %H:%M %Z}"
-    body = _render("report.html", cases, seen_before, (), links, made_at)
-    return document(title, body, (TEMPLATES / "report.css").read_text(encoding="utf-8"))
-
-
-def markdown_report(
-    mesh: str,
-    moments: Sequence[ScoredSnapshot],
-    incident: str | None = None,
+    form: ReportFormat = ReportFormat.HTML,
     *,
     seen_before: Mapping[str, str] | None = None,
     feedback: Sequence[KeptFeedbackDocument] = (),
@@ -76,27 +45,25 @@ def markdown_report(
     made_at: datetime | None = None,
     zone: tzinfo = UTC,
 ) -> str:
-    """Return the report on an incident as Markdown (CommonMark with tables): the same facts, as text to edit.
+    """Return the report on an incident, with the suspects at its highest score.
 
     Args:
-        mesh, moments, incident, seen_before, links, made_at, zone: as :func:`report`.
-        feedback: on the mesh; other incidents are ignored.
+        mesh: its name.
+        moments: snapshots around the incident, oldest first.
+        incident: its id; None: all that were open last, the worst first.
+        form: HTML; the same facts as Markdown (CommonMark with tables), to edit; or its picture as SVG.
+        seen_before: earlier incidents that resemble one, in words, by its id.
+        feedback: on the mesh, for Markdown; other incidents are ignored.
+        links: to the page and to other tools; None: no links.
+        made_at: time of the report; None: now.
+        zone: in which times are written. Reasons in words stay in UTC, and say so.
 
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    return _render("report.md", find_all(mesh, moments, incident, zone), seen_before, feedback, links, made_at)
-
-
-def _render(
-    template: str,
-    cases: Sequence[ReportedIncident],
-    seen_before: Mapping[str, str] | None,
-    feedback: Sequence[KeptFeedbackDocument],
-    links: Links | None,
-    made_at: datetime | None,
-) -> str:
-    seen = seen_before or {}
+    if form is ReportFormat.SVG:
+        return incident_picture(mesh, moments, incident, zone)
+    cases, seen = find_all(mesh, moments, incident, zone), seen_before or {}
     chapters = [
         {
             "case": case,
@@ -106,10 +73,14 @@ def _render(
         }
         for case in cases
     ]
-    environment = _HTML if template.endswith(".html") else _MARKDOWN
-    return environment.get_template(template).render(
-        mesh=cases[0].mesh, cases=cases, chapters=chapters, made_at=made_at or datetime.now(UTC)
-    )
+    template = _MARKDOWN if form is ReportFormat.MARKDOWN else _HTML
+    body = template.render(mesh=mesh, cases=cases, chapters=chapters, made_at=made_at or datetime.now(UTC))
+    if form is ReportFormat.MARKDOWN:
+        return body
+    first = cases[0]
+    what = first.first or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
+    title = f"{what} · {mesh} · {first.local(first.incident.since):%Y-%m-%d %H:%M %Z}"
+    return document(title, body, (TEMPLATES / "report.css").read_text(encoding="utf-8"))
 
 
 def _named_links(case: ReportedIncident, links: Links) -> list[tuple[str, str]]:
@@ -127,11 +98,11 @@ def _event_rows(case: ReportedIncident) -> list[tuple[str, str]]:
     return [(f"{case.local(step.at):%Y-%m-%d %H:%M:%S}", step.text) for step in event_log(case)]
 
 
-def _environment(write: Callable[[str], str], *, is_html: bool) -> Environment:
-    """Templates whose values ``write`` makes text of the format, unless they are of it already."""
+def _template(name: str, write: Callable[[str], str]) -> Template:
+    """A template whose values ``write`` makes text of the format, unless they are of it already."""
     found = Environment(
         loader=FileSystemLoader(TEMPLATES),
-        autoescape=is_html,
+        autoescape=name.endswith(".html"),
         finalize=lambda value: value if not isinstance(value, str) or isinstance(value, Markup) else write(value),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -139,10 +110,10 @@ def _environment(write: Callable[[str], str], *, is_html: bool) -> Environment:
     )
     found.globals.update(
         anomaly_text=anomaly_text, event_rows=_event_rows, graph=graph, score_text=score_text,
-        sentences=sentences, severity_icon=severity_icon, suspects=suspects, timeline=timeline,
+        sentences=sentences, severity_icon=severity_icon, timeline=timeline,
     )  # fmt: skip
-    found.filters.update(arrows=suspects.arrows, address=_address)
-    return found
+    found.filters.update(arrows=sentences.arrows, address=_address)
+    return found.get_template(name)
 
 
 def _plain(text: str) -> str:
@@ -156,5 +127,4 @@ def _address(url: str) -> Markup:
     return Markup(url.replace("<", "%3C").replace(">", "%3E").replace(" ", "%20"))
 
 
-_HTML = _environment(readable, is_html=True)
-_MARKDOWN = _environment(_plain, is_html=False)
+_HTML, _MARKDOWN = _template("report.html", readable), _template("report.md", _plain)

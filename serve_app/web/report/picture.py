@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, tzinfo
+from pathlib import Path
 from textwrap import wrap
 
 from model.names import readable
@@ -16,10 +17,10 @@ from serve_app.drawing.svg import rectangle, tag, words
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import graph
-from serve_app.web.report.page import TEMPLATES
 from serve_app.web.report.timeline import timeline
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
+TEMPLATES = Path(__file__).parent / "templates"
 WIDTH, MARGIN = 900.0, 24.0  # pixels; twice as many in a message
 TALLEST = 620.0  # of the graph; a taller one is made smaller
 TITLE, TITLE_LINE, TITLE_LETTERS, TITLE_LINES = 19.0, 26.0, 84, 3

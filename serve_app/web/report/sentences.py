@@ -6,9 +6,12 @@ from datetime import datetime, timedelta
 
 from model.names import list_first
 from serve_app.api.number_text import share_text, span_text
-from serve_app.api.schemas.verdict import IncidentDocument
+from serve_app.api.schemas.verdict import IncidentDocument, SuspectDocument
 from serve_app.web.report.case import ReportedIncident
 from serve_app.web.report.event_log import reporting_delay
+
+MAX_SUSPECTS = 5  # with a card
+MIN_SUSPECT = 0.01  # score of a suspect with a card, except the first one
 
 
 def title(case: ReportedIncident) -> str:
@@ -121,3 +124,20 @@ def span(time: timedelta) -> str:
 def _name_role(role: str, services: Sequence[str]) -> str:
     """Services with their role: its callers shop/web, shop/bff. Empty if there is none."""
     return f"its {role}{'' if len(services) == 1 else 's'} {list_first(services, 3)}" if services else ""
+
+
+def listed_suspects(case: ReportedIncident) -> list[tuple[int, SuspectDocument]]:
+    """Return the likely suspects, with their ranks; the first one always."""
+    ranked = enumerate(case.incident.suspects, 1)
+    return [(place, one) for place, one in ranked if place == 1 or one.score >= MIN_SUSPECT][:MAX_SUSPECTS]
+
+
+def other_suspects(case: ReportedIncident) -> list[str]:
+    """Return the services of the unlikely suspects."""
+    listed = {one.service for _, one in listed_suspects(case)}
+    return [one.service for one in case.incident.suspects if one.service not in listed]
+
+
+def arrows(text: str) -> str:
+    """Write the calls in a text with arrows, without a line break before the arrow."""
+    return text.replace(" -> ", "\u00a0→ ")

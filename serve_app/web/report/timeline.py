@@ -1,6 +1,7 @@
 """The timeline of an incident: the score of the mesh, the incident and planned changes."""
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import numpy as np
 
@@ -8,7 +9,6 @@ from model.names import readable
 from model.snapshot import PlannedChange
 from serve_app.api.number_text import anomaly_text
 from serve_app.drawing.svg import (
-    Floats,
     Scale,
     curve,
     hint,
@@ -30,62 +30,44 @@ LETTER = 6.3
 SILENCE = 2.5  # steps without a snapshot, above which a line has a gap
 
 
-def time_scale(case: ReportedIncident, start: float, end: float) -> Scale:
-    """Return the scale of the kept snapshots, in seconds after the first snapshot."""
-    return Scale(0.0, max(seconds(case, case.moments[-1].verdict.observed_at), 1.0), start, end)
-
-
-def seconds(case: ReportedIncident, at: datetime) -> float:
-    """Return the seconds after the first snapshot."""
-    return (at - case.moments[0].verdict.observed_at).total_seconds()
-
-
-def pixels(case: ReportedIncident, scale: Scale) -> tuple[Floats, list[int]]:
-    """Return the pixel of each snapshot, ``[T]``, and the snapshots before which a line has a gap."""
-    at = np.array([seconds(case, moment.verdict.observed_at) for moment in case.moments])
-    steps = np.diff(at, prepend=at[0])
-    usual = float(np.median(steps[1:])) if len(steps) > 1 else 1.0
-    return scale.at(at), np.flatnonzero(steps > SILENCE * usual).tolist()
-
-
-def shade_incident(case: ReportedIncident, scale: Scale, top: float, bottom: float) -> str:
-    """Draw the time of the incident."""
-    left = scale.one(seconds(case, case.incident.since))
-    right = scale.one(seconds(case, case.ended or case.last))
-    return rectangle(left, top, max(right - left, 2), bottom - top, "incident", "the incident")
-
-
 def timeline(case: ReportedIncident) -> str:
-    """Draw score and threshold over the kept snapshots."""
-    right = WIDTH - MARGIN
-    scale = time_scale(case, LEFT, right)
-    x, breaks = pixels(case, scale)
-    flags, top = _changes(case, scale)
-    bottom = top + HEIGHT
+    """Draw score and threshold over the kept snapshots, the time of the incident, and planned changes."""
+    right, first = WIDTH - MARGIN, case.moments[0].verdict.observed_at
+    at = np.array([(moment.verdict.observed_at - first).total_seconds() for moment in case.moments])
+    scale = Scale(0.0, max(float(at[-1]), 1.0), LEFT, right)
+
+    def pixel(time: datetime) -> float:
+        return scale.one((time - first).total_seconds())
+
+    flags, top = _changes(case, pixel)
+    bottom, x = top + HEIGHT, scale.at(at)
     score = np.array([moment.verdict.mesh_score for moment in case.moments])
     thresholds = [moment.verdict.threshold for moment in case.moments]
     threshold = np.array([np.nan if value is None else value for value in thresholds])
     y = score_scale(score, threshold, bottom, top)
-    marks = [shade_incident(case, scale, top, bottom)]
+    left, over = pixel(case.incident.since), pixel(case.ended or case.last)
+    marks = [rectangle(left, top, max(over - left, 2), HEIGHT, "incident", "the incident")]
     for tick in y.ticks(4):
-        at = y.one(tick)
-        marks += [line(LEFT, at, right, at, "grid"), words(f"{tick:,g}", LEFT - 5, at + 4, anchor="end")]
+        height = y.one(tick)
+        marks += [line(LEFT, height, right, height, "grid"), words(f"{tick:,g}", LEFT - 5, height + 4, anchor="end")]
     known = np.flatnonzero(np.isfinite(threshold))
     if len(known):
         marks.append(curve(x[known], y.at(threshold[known]), [], "threshold", steps=True))
-    marks += [curve(x, y.at(score), breaks, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
-    times = [case.local(moment.verdict.observed_at) for moment in case.moments]
-    for at, label in instants([time.replace(tzinfo=UTC) for time in times], x):  # round times of the zone
-        middle = min(at, WIDTH - LETTER * len(label) / 2)
-        marks += [line(at, bottom, at, bottom + 5, "axis"), words(label, middle, bottom + 18, anchor="middle")]
+    steps = np.diff(at)
+    gaps: list[int] = (1 + np.flatnonzero(steps > SILENCE * np.median(steps))).tolist() if len(steps) else []
+    marks += [curve(x, y.at(score), gaps, "score"), *flags, line(LEFT, bottom, right, bottom, "axis")]
+    begin, end = (case.local(one.verdict.observed_at) for one in (case.moments[0], case.moments[-1]))
+    for place, label in instants(begin, end, scale):
+        middle = min(place, WIDTH - LETTER * len(label) / 2)
+        marks += [line(place, bottom, place, bottom + 5, "axis"), words(label, middle, bottom + 18, anchor="middle")]
     about = (
-        f"{len(case.moments)} snapshots from {times[0]:%Y-%m-%d %H:%M} to {times[-1]:%H:%M %Z}; scores up to "
+        f"{len(case.moments)} snapshots from {begin:%Y-%m-%d %H:%M} to {end:%H:%M %Z}; scores up to "
         f"{anomaly_text(float(score.max()))}; the incident began at {case.local(case.incident.since):%H:%M:%S}."
     )
     return picture(WIDTH, bottom + BELOW, "Score over time", about, f"timeline-{case.incident.id}", *marks)
 
 
-def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
+def _changes(case: ReportedIncident, pixel: Callable[[datetime], float]) -> tuple[list[str], float]:
     """Draw planned changes, those near the incident with names, others as ticks; also return the top of the scores."""
     near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
     planned = sorted(
@@ -100,7 +82,7 @@ def _changes(case: ReportedIncident, scale: Scale) -> tuple[list[str], float]:
         if at < first:
             continue
         name = readable(change.service.split("/", 1)[1])
-        x, text = scale.one(seconds(case, at)), f"{change.kind.replace('_', ' ')} {name}"
+        x, text = pixel(at), f"{change.kind.replace('_', ' ')} {name}"
         left = min(x, WIDTH - len(text) * LETTER)
         free = [lane for lane in range(LANES) if ends[lane] <= left]
         if (change, at) in near and free:

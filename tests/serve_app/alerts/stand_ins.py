@@ -1,6 +1,7 @@
-"""Small servers that take what PagerDuty and Slack take, and check the format as strictly."""
+"""Small servers that take what PagerDuty and Slack take, and checks as strict as theirs and Alertmanager's."""
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
+from serve_app.alerts.alert import Alert
 from tests.http_server import QuietHandler, serve_in_thread
 
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
@@ -247,3 +249,15 @@ def serve(stand_in: Any) -> Iterator[None]:
     """Run a server inside the block; it knows its URL."""
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), stand_in.handler())) as stand_in.url:
         yield
+
+
+def problems_of_alert(alert: Alert) -> list[str]:
+    """Return why Alertmanager would refuse an alert, or a proxy before it."""
+    pairs = [*alert.labels.items(), *alert.annotations.items()]
+    wrong = [name for name, value in pairs if not value or not re.fullmatch("[a-zA-Z_][a-zA-Z0-9_]*", name)]
+    size = sum(len(text.encode()) for pair in pairs for text in pair)  # fails for what UTF-8 cannot encode
+    wrong += [f"{size} bytes"] if size > 1 << 16 else []
+    wrong += [] if alert.labels else ["no label"]
+    wrong += ["a time without a zone"] if alert.starts_at.tzinfo is None else []
+    wrong += ["an end before the start"] if alert.ends_at and alert.ends_at < alert.starts_at else []
+    return wrong + ([f"URL {alert.url}"] if alert.url and not re.match(r"https?://[^\s/]", alert.url) else [])

@@ -13,7 +13,7 @@ import pytest
 
 from model.snapshot import Owner
 from serve_app.alerts.alert import Alert
-from serve_app.alerts.receivers.alertmanager import PostTiming, find_problem, split_batches
+from serve_app.alerts.receivers.alertmanager import PostTiming, split_batches
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
 from tests.builders import write_certificate
@@ -246,28 +246,6 @@ def test_batches_keep_an_incident_together() -> None:
     assert [len(batch) for batch in found] == [4, 4, 2]
     for batch in found:
         assert sorted(alert.labels["incident"] for alert in batch)[::2] == sorted({a.labels["incident"] for a in batch})
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, ""),
-        ({"labels": {}}, "at least one label"),
-        ({"labels": {"1a": "x"}}, "label '1a'"),
-        ({"labels": {"a-b": "x"}}, "label 'a-b'"),
-        ({"labels": {"a": ""}}, "expected a value"),
-        ({"labels": {"a": "\ud800"}}, "UTF-8"),
-        ({"annotations": {"a": ""}}, "annotation a"),
-        ({"annotations": {"a": "x" * 70_000}}, "the limit is 65536"),
-        ({"starts_at": NOW.replace(tzinfo=None)}, "a time zone"),
-        ({"ends_at": NOW - timedelta(days=1)}, "after the start"),
-        ({"url": "shop/cart"}, "generatorURL"),
-    ],
-)
-def test_invalid_alerts_are_found_before_they_are_sent(changes: dict[str, Any], words: str) -> None:
-    given = {"labels": {"alertname": "x"}, "annotations": {"summary": "y"}, "starts_at": NOW, "url": "", **changes}
-    assert words in find_problem(Alert(**given))
-    assert bool(find_problem(Alert(**given))) == bool(words)
 
 
 def _alert(**labels: str) -> Alert:

@@ -16,7 +16,7 @@ import pytest
 from model.verdict import Incident, Verdict
 from serve_app.alerts.alert import Alert
 from serve_app.alerts.delivery import Receivers, utc_now
-from serve_app.alerts.receivers.alertmanager import encode_alerts, find_problem
+from serve_app.alerts.receivers.alertmanager import encode_alerts
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.http import HttpSender
 from tests.serve_app.alerts.alerting import (
@@ -35,6 +35,7 @@ from tests.serve_app.alerts.alerting import (
     until_counted,
     verdict,
 )
+from tests.serve_app.alerts.stand_ins import problems_of_alert
 
 ALERTMANAGER = shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")
 pytestmark = [
@@ -241,8 +242,8 @@ async def test_the_alerts_that_we_leave_out_would_be_refused(
 ) -> None:
     good = Alert({"alertname": "x", "severity": "minor"}, {"summary": "y"}, BEGAN)
     wrong = replace(Alert({"alertname": "z"}, {}, BEGAN), **bad)
-    assert find_problem(wrong)
-    assert not find_problem(good)
+    assert problems_of_alert(wrong)
+    assert not problems_of_alert(good)
     async with alertmanager(tmp_path / "am") as manager:
         sender = HttpSender(Endpoint(f"{manager.url}/api/v2/alerts"), PATIENT)
         ends = utc_now() + timedelta(minutes=4)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from model.verdict import Severity, Verdict
 from serve_app.alerts.alert import Alert, AlertState, LabelSet, MeshAlerts
-from serve_app.alerts.receivers.alertmanager import current_alerts, find_problem, split_batches
+from serve_app.alerts.receivers.alertmanager import current_alerts, split_batches
 from serve_app.alerts.storage import decode_state, encode_state
 from tests.serve_app.alerts.alerting import NOW, PLACE, firing, incident, transition, verdict
+from tests.serve_app.alerts.stand_ins import problems_of_alert
 
 HOUR = timedelta(hours=1)
 SERVICES = [f"shop/s{i}" for i in range(6)]
@@ -108,5 +109,5 @@ def test_every_incident_has_its_events_in_order(steps: list[tuple[Verdict, int]]
 @given(STEPS)
 def test_sent_alerts_are_valid_and_stored_state_is_loaded_unchanged(steps: list[tuple[Verdict, int]]) -> None:
     for book in _play(steps):
-        assert [wrong for alert in current_alerts(book, NOW, HOUR) if (wrong := find_problem(alert))] == []
+        assert [wrong for alert in current_alerts(book, NOW, HOUR) if (wrong := problems_of_alert(alert))] == []
         assert decode_state(encode_state(book)) == book

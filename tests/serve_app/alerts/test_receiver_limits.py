@@ -14,9 +14,8 @@ from model.verdict import MuteInForce, MuteOrigin, Reason, Severity, Suspect
 from serve_app.alerts.alert import IncidentEvent, MeshAlerts
 from serve_app.alerts.links import Links
 from serve_app.alerts.receivers import grafana, pagerduty, slack, webhook
-from serve_app.alerts.receivers.alertmanager import find_problem
 from tests.serve_app.alerts.alerting import NOW, incident, transition, verdict
-from tests.serve_app.alerts.stand_ins import ROUTING_KEY, problems_of_event, problems_of_message
+from tests.serve_app.alerts.stand_ins import ROUTING_KEY, problems_of_alert, problems_of_event, problems_of_message
 
 TEXTS = {
     "ascii": "n",
@@ -54,7 +53,7 @@ def hostile_events(character: str) -> list[IncidentEvent]:
     for seen in shown:
         change = transition(alerts, "m" * 63, seen, NOW, links)
         alerts = change.alerts
-        problems = [find_problem(alert) for alert in (*change.ended, *(page.alert for page in alerts.open))]
+        problems = [problems_of_alert(alert) for alert in (*change.ended, *(page.alert for page in alerts.open))]
         assert not any(problems), f"Alertmanager: {problems}"
         found += change.events
     assert [event.document["event"] for event in found] == ["opened", "severity_raised", "muted", "resolved"]

@@ -10,9 +10,7 @@ import httpx
 import pytest
 
 from model.snapshot import MeshSnapshot, PlannedChange
-from serve_app.actions.acceptance import decode_acceptance
 from serve_app.actions.feedback import decode_feedback
-from serve_app.actions.mutes import decode_mute
 from serve_app.api.client import Client
 from serve_app.api.codec import decode_snapshot
 from serve_app.api.problems import problem
@@ -28,6 +26,7 @@ from serve_app.api.schemas.actions import (
     MuteListDocument,
 )
 from serve_app.api.schemas.verdict import VerdictDocument
+from serve_app.deployments.http.bodies import by_schema
 from serve_app.errors import (
     ANSWERS,
     DeadlineExceeded,
@@ -150,16 +149,17 @@ def test_feedback_is_sent_as_the_service_reads_it(feedback: FeedbackDocument | M
 
 
 def test_an_acceptance_is_sent_as_the_service_reads_it() -> None:
+    decode = by_schema(AcceptanceDocument, empty=b"{}")
     kept = KeptAcceptanceDocument(incident=FEEDBACK.incident, accepted_at=AT, note="the new release", accepted_by="")
 
     def answer(request: httpx.Request) -> httpx.Response:
         assert (request.method, request.url.raw_path) == ("POST", b"/v1/meshes/prod/incidents/a%2Fb/accept")
-        assert decode_acceptance(request.content) == AcceptanceDocument(note="the new release")
+        assert decode(request.content) == AcceptanceDocument(note="the new release")
         return httpx.Response(200, content=kept.model_dump_json())
 
     with client(answer) as service:
         assert service.accept_incident("prod", "a/b", "the new release") == kept
-    assert decode_acceptance(b" ") == decode_acceptance(b"{}") == AcceptanceDocument()
+    assert decode(b" ") == decode(b"{}") == AcceptanceDocument()
 
 
 def test_a_mute_is_sent_as_the_service_reads_it() -> None:
@@ -168,7 +168,7 @@ def test_a_mute_is_sent_as_the_service_reads_it() -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/mutes")
         assert request.headers["content-type"] == "application/json"
-        assert decode_mute(request.content) == given
+        assert by_schema(MuteDocument)(request.content) == given
         return httpx.Response(200, content=MUTE.model_dump_json())
 
     with client(answer) as service:

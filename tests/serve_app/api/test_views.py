@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
-import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -11,9 +11,9 @@ from model.checkpoint import load
 from model.scoring.score import score
 from model.snapshot import MeshSnapshot
 from model.verdict import Suspect
-from serve_app.api import views
 from serve_app.api.codec import encode_verdict
-from serve_app.api.views import UNKNOWN, Deviations, encode_graph, graph_document
+from serve_app.api.schemas.views import GraphDocument
+from serve_app.api.views import UNKNOWN, Deviations, graph_document
 from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, calibrate, cut_tasks, deviations_of, prepare
 
 OPTIONS = Options(max_services=20)
@@ -89,28 +89,10 @@ def test_a_suspect_that_disappeared_is_named() -> None:
     gone, known = Suspect("old/one", 0.5), Suspect(snapshots[1].node_ids[4], 0.25)
     document = encode_verdict(replace(verdict, suspects=(gone, known)))
     laid = prepare(checkpoint, mesh, snapshots[1], OPTIONS)
-    graph = graph_document(snapshots[1], deviations_of(laid, calibrate(checkpoint, laid, []), snapshots[1]), document)
+    deviations = deviations_of(laid, calibrate(checkpoint, laid, []), snapshots[1])
+    whole = msgspec.json.encode(graph_document(snapshots[1], deviations, document))
+    graph = GraphDocument.model_validate_json(whole)
+    assert graph.model_dump_json().encode() == whole
     assert graph.vanished == ["old/one"]
     assert {s["deviation"] for s in graph.services} == {None}, "no part scored them"
     assert [i for i, s in enumerate(graph.services) if s["suspicion"] == 0.25] == [4]
-
-
-def test_a_graph_in_pieces_is_the_same_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = load()
-    snapshot = next(iter(Simulator(MeshSpec(services=30, seed=2), snapshots=1).snapshots()))
-    verdict, _ = advance(checkpoint, Mesh(), snapshot, OPTIONS)
-    document = encode_verdict(replace(verdict, suspects=(Suspect("old/one", 0.5), Suspect(snapshot.node_ids[4], 0.25))))
-    laid = prepare(checkpoint, Mesh(), snapshot, OPTIONS)
-    of_snapshot = deviations_of(laid, calibrate(checkpoint, laid, []), snapshot)
-    whole = graph_document(snapshot, of_snapshot, document).model_dump_json().encode()
-    for block in (1, 7, snapshot.num_nodes, 10_000):
-        monkeypatch.setattr(views, "BLOCK", block)
-        pieces = list(encode_graph(snapshot, of_snapshot, document))
-        assert b"".join(pieces) == whole
-        assert len(pieces) == 3 + -(-snapshot.num_nodes // block) + -(-snapshot.num_edges // block)
-    empty = snapshot.take([], [])
-    none = Deviations.unpack(b"", empty)
-    assert (
-        b"".join(encode_graph(empty, none, document))
-        == graph_document(empty, none, document).model_dump_json().encode()
-    )

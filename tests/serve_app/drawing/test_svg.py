@@ -3,7 +3,6 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from serve_app.drawing.svg import LABEL_WIDTH, Scale, instants
@@ -11,22 +10,13 @@ from serve_app.drawing.svg import LABEL_WIDTH, Scale, instants
 START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "count", "first"), [(15, 480, "22:10"), (60, 1500, "02 Mar"), (300, 2000, "02 Mar")]
-)
-def test_times_below_an_axis_are_round_and_have_room(seconds: int, count: int, first: str) -> None:
-    times = [START + i * timedelta(seconds=seconds) for i in range(count)]
-    labels = instants(times, np.linspace(46, 892, count))
-    assert labels[0][1] == first
+@pytest.mark.parametrize(("minutes", "first"), [(120, "22:10"), (1500, "02 Mar"), (10_000, "02 Mar")])
+def test_times_below_an_axis_are_round_and_have_room(minutes: int, first: str) -> None:
+    scale = Scale(0, 60 * minutes, 46, 892)
+    labels = instants(START, START + timedelta(minutes=minutes), scale)
+    assert labels[0] == (pytest.approx(scale.one(405 if first == "22:10" else 7005)), first)
     assert 4 <= len(labels) <= 846 / LABEL_WIDTH
     assert min(b - a for (a, _), (b, _) in pairwise(labels)) >= LABEL_WIDTH
-
-
-def test_a_dense_tail_does_not_remove_the_labels_of_the_rest() -> None:
-    times = [START + i * timedelta(seconds=15) for i in range(4000)]
-    x = np.concatenate([np.linspace(46, 760, 480), np.linspace(761, 892, 3520)])
-    labels = instants(times, x)
-    assert [label for at, label in labels if at < 760][:3] == ["22:10", "22:20", "22:30"]
 
 
 @pytest.mark.parametrize(

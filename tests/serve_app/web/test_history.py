@@ -94,7 +94,7 @@ def test_an_incident_spans_its_first_to_its_last_snapshot(
 def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() -> None:
     def document(second: int, score: float, *suspects: str) -> Record:
         incident = {"id": "x", "since": "2026-01-01T00:00:00Z", "severity": "minor", "score": score}
-        incident |= {"suspects": [{"service": name} for name in suspects], "affected": ["shop/web"]}
+        incident |= {"suspects": [{"service": name, "score": 0.5} for name in suspects], "affected": ["shop/web"]}
         fields = {"observed_at": f"2026-01-01T00:00:{second:02}.500000Z", "sequence": second, "status": "anomalous"}
         fields |= {"mesh_score": 5, "threshold": None, "probability": 0.5, "coverage": 0.5, "missing_parts": [0, 2]}
         return Record(1, msgspec.json.encode(fields | {"incidents": [incident]}))

@@ -68,7 +68,7 @@ def detail(watched_mesh: Watched, incident: str) -> ArchivedIncidentDocument:
 
 def times_of(watched_mesh: Watched, incident: str, *, is_open: bool = False) -> list[str]:
     """The times of the archived moments of an incident, or of those when it was open."""
-    moments = watched_mesh.incidents.case(MESH, incident).moments
+    moments = watched_mesh.incidents.archived_moments(MESH, incident)
     return [instant(one.verdict.observed_at) for one in moments if one.verdict.incidents or not is_open]
 
 
@@ -100,8 +100,10 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, sn
     assert instant(document.opened_at) == seen[0]  # type: ignore[arg-type]
     assert document.until is not None
     assert instant(document.until) > seen[-1]
-    around = watched_mesh.incidents.case(MESH, incident.id).strongest.snapshot
-    whole = next(one for one in snapshots if one.observed_at == document.strongest_at)
+    archived = [one.snapshot for one in watched_mesh.incidents.archived_moments(MESH, incident.id)]
+    around, whole = (
+        next(one for one in of if one.observed_at == document.strongest_at) for of in (archived, snapshots)
+    )
     assert 5 < around.num_nodes < whole.num_nodes
     assert {one.service for one in document.suspects} <= set(around.node_ids)
     rows = [whole.node_ids.index(name) for name in around.node_ids]
@@ -122,7 +124,7 @@ def test_an_incident_of_eight_days_ago_opens_as_it_was(watched_mesh: Watched, sn
 def test_series_are_those_of_the_time_of_the_incident(watched_mesh: Watched, snapshots: list[MeshSnapshot]) -> None:
     watched_mesh.see(MESH, snapshots)
     (incident,) = all_of(watched_mesh).incidents
-    kept = [one.snapshot for one in watched_mesh.incidents.case(MESH, incident.id).moments]
+    kept = [one.snapshot for one in watched_mesh.incidents.archived_moments(MESH, incident.id)]
     times = [one.observed_at for one in snapshots]
     rows = [times.index(one.observed_at) for one in kept]
     assert rows == list(range(rows[0], rows[-1] + 1))  # nothing is left out of a short incident

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from serve_app.drawing.severity import SHAPES
 from serve_app.errors import InvalidParameter, UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
-from serve_app.web.report import markdown_report, report, windows
+from serve_app.web.formats import ReportFormat
+from serve_app.web.report import report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.event_log import event_log
 from serve_app.web.report.graph import columns, graph
@@ -33,6 +35,7 @@ from serve_app.web.scored_snapshot import ScoredSnapshot
 from tests.serve_app.cli.command import tagae
 
 VOID = {"meta"}
+markdown_report = partial(report, form=ReportFormat.MARKDOWN)
 MADE = datetime(2026, 3, 2, tzinfo=UTC)
 
 

@@ -37,7 +37,7 @@ from serve_app.web.graph.map import map_document
 from serve_app.web.history import instant
 from serve_app.web.scored_snapshot import ScoredSnapshot
 from tests.serve_app.running import failing
-from tests.serve_app.web.watching import SECONDS, Watched
+from tests.serve_app.web.watching import Watched
 
 SPEC = MeshSpec(services=40, seed=3, latent=0.1)
 MESH = "shop"
@@ -221,7 +221,6 @@ def test_moments_have_snapshot_and_verdict(watched_mesh: Watched) -> None:
     moments = watched_mesh.viewing.moments(MESH)
     assert [moment.snapshot.digest for moment in moments] == [snapshot.digest for snapshot in snapshots[4:]]
     assert [instant(moment.verdict.observed_at) for moment in moments] == [v["observed_at"] for v in verdicts[4:]]
-    assert {moment.seconds for moment in moments} == {SECONDS}
     with pytest.raises(UnknownMesh):
         watched_mesh.viewing.moments("nowhere")
 

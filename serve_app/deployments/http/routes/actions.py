@@ -4,9 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from serve_app.actions.acceptance import decode_acceptance
 from serve_app.actions.feedback import decode_feedback
-from serve_app.actions.mutes import decode_mute
 from serve_app.api.schemas.actions import (
     AcceptanceDocument,
     FeedbackDocument,
@@ -21,7 +19,7 @@ from serve_app.api.schemas.actions import (
 from serve_app.api.schemas.base import Id
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
-from serve_app.deployments.http.bodies import read_document
+from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import MeshName
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
 from serve_app.deployments.http.routes.responses import describe_json_body, json_response
@@ -95,7 +93,7 @@ async def accept_incident(
     """Accept the present level of an open incident as normal: of its services, and of the calls from and to them. The
     incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
     Repeating the request changes nothing."""
-    document = await read_document(request, decode_acceptance)
+    document = await read_document(request, by_schema(AcceptanceDocument, empty=b"{}"))
     by = principal_of(request).name
     return json_response(await backend.ask(backend.of(mesh).changes.accept_incident, mesh, incident, document, by))
 
@@ -110,7 +108,7 @@ async def accept_incident(
 async def add_mute(mesh: MeshName, request: Request, backend: UseBackend) -> Response:
     """Mute some services or the whole mesh for a while: they raise no alerts. They are still scored and can be suspects
     in incidents of other services. Repeating the same request does not add a second mute."""
-    document = await read_document(request, decode_mute)
+    document = await read_document(request, by_schema(MuteDocument))
     note_names(request, *(document.services or ()))
     return json_response(
         await backend.ask(backend.of(mesh).changes.add_mute, mesh, document, principal_of(request).name)

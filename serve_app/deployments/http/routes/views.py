@@ -2,18 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from model.verdict import Status
 from serve_app.alerts.links import Links
-from serve_app.api.codec import ARROW, JSON, unpack_snapshot
-from serve_app.api.graph_formats import GRAPHML, GraphFormat, check_size, write_graphml
+from serve_app.api.codec import ARROW, unpack_snapshot
+from serve_app.api.graph_formats import GRAPHML, GraphFormat, write_graphml
 from serve_app.api.schemas.base import MAX_SERVICE, AskedService, Instant, Text
 from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument, VerdictsDocument
@@ -26,7 +26,7 @@ from serve_app.api.schemas.views import (
     ScoringDocument,
     SourceDocument,
 )
-from serve_app.api.views import Deviations, encode_graph, graph_document
+from serve_app.api.views import Deviations, graph_document
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
@@ -103,15 +103,12 @@ async def graph(
             "incidents: expected a service or the open incidents, got both; leave out one", pointer="/incidents"
         )
     if service is not None or incidents:
-        near = await backend.ask(backend.of(mesh).pages.graph, mesh, at, service)
-        if format is GraphFormat.JSON:
-            return json_response(near)
-        document = await asyncio.to_thread(GraphDocument.model_validate_json, near)
-        return Response(await asyncio.to_thread(write_graphml, document), media_type=GRAPHML)
-    whole = await backend.ask(backend.of(mesh).meshes.graph, mesh, at)
-    if format is not GraphFormat.JSON:
-        return Response(await asyncio.to_thread(_write_whole, whole), media_type=GRAPHML)
-    return StreamingResponse(await asyncio.to_thread(_graph, whole), media_type=JSON)
+        found = await backend.ask(backend.of(mesh).pages.graph, mesh, at, service)
+    else:
+        found = await asyncio.to_thread(_encode_whole, await backend.ask(backend.of(mesh).meshes.graph, mesh, at))
+    if format is GraphFormat.JSON:
+        return json_response(found)
+    return Response(await asyncio.to_thread(write_graphml, found), media_type=GRAPHML)
 
 
 @router.get("/v1/meshes/{mesh}/timeline", response_model=TimelineDocument, responses=errors_of_mesh())
@@ -246,15 +243,7 @@ def source_document(state: CollectorState | None) -> SourceDocument:
     )
 
 
-def _write_whole(seen: StoredSnapshot) -> bytes:
-    snapshot = unpack_snapshot(seen.snapshot)
-    check_size(snapshot.num_nodes + snapshot.num_edges)
-    verdict = VerdictDocument.model_validate_json(seen.verdict)
-    return write_graphml(graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict))
-
-
-def _graph(seen: StoredSnapshot) -> Iterator[bytes]:
-    """The graph in pieces. What is stored is read before the first piece, as an error needs another status."""
+def _encode_whole(seen: StoredSnapshot) -> bytes:
     snapshot = unpack_snapshot(seen.snapshot)
     verdict = VerdictDocument.model_validate_json(seen.verdict)
-    return encode_graph(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict)
+    return msgspec.json.encode(graph_document(snapshot, Deviations.unpack(seen.deviations, snapshot), verdict))
