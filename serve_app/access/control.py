@@ -84,7 +84,7 @@ class Access:
 
     Attributes:
         sign_ins: reads and signs the cookies of users who signed in at the provider; None: there is no provider.
-        ended: ids of sign-ins that were signed out, see :class:`~serve_app.access.ended.EndedIds`.
+        ended: ids of sign-ins that were signed out, see :class:`~serve_app.stores.documents.EndedIds`.
 
     Raises:
         BadSettings: the tokens file or the client secret cannot be used, or a setting is wrong.

@@ -4,8 +4,8 @@ Every process that answers requests can check the cookie, without shared state a
 it is derived from the client secret, which all of them read. Its format is our own rather than a JWT, so that nothing
 of it is parsed before its signature was checked.
 
-A sign-in that was signed out is on a list in the store (:mod:`serve_app.access.ended`). The application checks that,
-beside the signature, so that a copy of the cookie is useless too.
+A sign-in that was signed out is on a list in the store (:mod:`serve_app.stores.documents`). The application checks
+that, beside the signature, so that a copy of the cookie is useless too.
 """
 
 import hmac

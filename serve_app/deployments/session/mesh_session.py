@@ -23,7 +23,6 @@ from model.incidents.memory import IncidentMemory
 from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
-from serve_app.access.ended import EndedIds
 from serve_app.alerts.receiver_trials import ReceiverDesk
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.collect.otlp.decode import Point
@@ -76,6 +75,7 @@ from serve_app.runtime.rpc import Caller, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
+from serve_app.stores.documents import EndedIds
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries
