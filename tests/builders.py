@@ -10,16 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import ArrayLike
 
 from model.checkpoint import Checkpoint, load
 from model.incidents.open_incident import OpenIncident
+from model.mesh_weights import Weights
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.verdict import Incident, Reason, Severity, Status, Verdict
 from serve_app.api.schemas.models import ModelPin
+from serve_app.exporter import PrometheusInstruments
 from serve_app.models.card import describe
+from serve_app.models.loader import open_loader
 from serve_app.models.registry import Registry
+from serve_app.models.served import ServedModels
 from serve_app.pipeline import Mesh, Options, advance
+from serve_app.settings import Settings
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
 START = datetime(2026, 1, 1, tzinfo=UTC)  # time of the first snapshot
@@ -99,6 +105,12 @@ def add_model(registry: Registry, path: Path) -> ModelPin:
     card = describe(load(path), content)
     registry.add(content, card)
     return ModelPin(version=card.version, sha256=card.sha256)
+
+
+def served_models(settings: Settings, weights: Weights) -> ServedModels:
+    """The models of a session without a registry."""
+    instruments = PrometheusInstruments()
+    return ServedModels(settings, weights, open_loader(settings, torch.device("cpu"), instruments), instruments)
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:

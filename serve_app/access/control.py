@@ -35,6 +35,7 @@ _HEADERS = (
 
 Headers = Iterable[tuple[bytes, bytes]]  # of ASGI: names in lower case
 Client = Sequence[object] | None  # of ASGI: address and port of the connection
+Unknown = Literal["absent", "malformed", "unknown", "expired"]  # why a token identifies no one
 Way = Literal["open", "anonymous", "token", "cookie", "proxy", "oidc"]
 
 
@@ -83,15 +84,16 @@ class Access:
     """The access control of one service: its rules, its tokens, and recent failed logins.
 
     Attributes:
+        rules: the settings.
         sign_ins: reads and signs the cookies of users who signed in at the provider; None: there is no provider.
-        ended: ids of sign-ins that were signed out, see :class:`~serve_app.access.ended.EndedIds`.
+        ended: ids of sign-ins that were signed out, see :class:`~serve_app.stores.documents.EndedIds`.
 
     Raises:
         BadSettings: the tokens file or the client secret cannot be used, or a setting is wrong.
     """
 
     def __init__(self, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rules = rules
+        self.rules = rules
         self._failures = FailedLogins(clock)
         self._file = TokenFile(rules.tokens_file, clock) if rules.tokens_file else None
         self._proxy_networks = tuple(ip_network(one) for one in rules.trusted_proxies)
@@ -108,17 +110,12 @@ class Access:
     @property
     def has_login(self) -> bool:
         """Whether callers must identify themselves."""
-        return self._rules.has_login
+        return self.rules.has_login
 
     @property
     def has_tokens(self) -> bool:
         """Whether callers can identify themselves with a token."""
         return self._file is not None
-
-    @property
-    def rules(self) -> Rules:
-        """The settings."""
-        return self._rules
 
     def check(
         self,
@@ -166,18 +163,15 @@ class Access:
         Raises:
             Unauthenticated, TooManyFailedLogins: as :meth:`check`.
         """
-        return self._owner(token, self._address(client, self._pick(headers)), "cookie", route)
+        entry = self._look_up(token)
+        if isinstance(entry, Token):
+            return _principal(entry, "cookie")
+        raise self._refusal(entry, self._address(client, self._pick(headers)), route)
 
     def identify(self, headers: Headers, client: Client) -> Principal | None:
         """The caller, or None if the headers do not identify one. A wrong token does not count as a failed login."""
-        found = self._pick(headers)
-        if not self.has_login:
-            return ANONYMOUS
-        token, way = _token(found)
-        entry = self._find_valid(token) if token else None
-        if entry is not None:
-            return _principal(entry, way)
-        return self._user(found, client)
+        caller = self._caller(self._pick(headers), client)
+        return caller if isinstance(caller, Principal) else None
 
     def cookie(self, headers: Headers, name: str) -> str:
         """The value of a cookie of a request; empty if there is none."""
@@ -208,21 +202,25 @@ class Access:
         return self._is_trusted(client, found) and scheme.rpartition(",")[2].strip().lower() == "https"
 
     def _principal(self, found: dict[bytes, list[bytes]], client: Client, route: str) -> Principal:
+        caller = self._caller(found, client)
+        if not isinstance(caller, Principal):
+            raise self._refusal(caller, self._address(client, found), route)
+        return self._anonymous(client) if caller is ANONYMOUS else caller
+
+    def _caller(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | Unknown:
+        """The caller, or why the headers do not identify one."""
         if not self.has_login:
-            return self._anonymous(client)
+            return ANONYMOUS
         token, way = _token(found)
-        if way == "cookie" and self._find_valid(token) is None and (user := self._user(found, client)):
-            return user  # perhaps with an old cookie of a token, of a user who now signs in elsewhere
-        if token:
-            return self._owner(token, self._address(client, found), way, route)
-        raise Unauthenticated(
-            "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, got neither; "
-            "send a token of this service"
-        )
+        entry = self._look_up(token) if token else "absent"
+        if isinstance(entry, Token):
+            return _principal(entry, way)
+        # Perhaps with an old cookie of a token, of a user who now signs in elsewhere.
+        return (self._user(found, client) if way == "cookie" else None) or entry
 
     def _anonymous(self, client: Client) -> Principal:
         """Without a login, only this machine may use the service, unless ``allow_anonymous`` is set."""
-        if self._rules.allow_anonymous or is_loopback(_host(client)):
+        if self.rules.allow_anonymous or is_loopback(_host(client)):
             return ANONYMOUS
         raise Forbidden(
             f"client: expected a connection from this machine, since the service has no tokens, got "
@@ -230,15 +228,22 @@ class Access:
             "access"
         )
 
-    def _owner(self, token: str, address: str, way: Way, route: str) -> Principal:
-        entry = self._look_up(token)
-        if isinstance(entry, Token):
-            return _principal(entry, way)
-        self._failures.add(address, entry, route)
-        problem = "has expired" if entry == "expired" else "is not a token of this service"
-        raise Unauthenticated(f"authorization: the token {problem}; send another one", reason=entry)
+    def _refusal(self, why: Unknown, address: str, route: str) -> Unauthenticated:
+        """The error for a caller who is not known. A wrong token counts as a failed login.
 
-    def _look_up(self, token: str) -> Token | Literal["malformed", "unknown", "expired"]:
+        Raises:
+            TooManyFailedLogins: it came after many others from this address.
+        """
+        if why == "absent":
+            return Unauthenticated(
+                "authorization: expected `Authorization: Bearer TOKEN` or a signed-in page's cookie, got neither; "
+                "send a token of this service"
+            )
+        self._failures.add(address, why, route)
+        problem = "has expired" if why == "expired" else "is not a token of this service"
+        return Unauthenticated(f"authorization: the token {problem}; send another one", reason=why)
+
+    def _look_up(self, token: str) -> Token | Unknown:
         if self._file is None or not 0 < len(token) <= MAX_TOKEN_LENGTH or not token.isascii():
             return "malformed"
         entry = self._file.find(token)
@@ -246,19 +251,16 @@ class Access:
             return "unknown"
         return "expired" if entry.has_expired(datetime.now(UTC)) else entry
 
-    def _find_valid(self, token: str) -> Token | None:
-        return entry if isinstance(entry := self._look_up(token), Token) else None
-
     def _user(self, found: dict[bytes, list[bytes]], client: Client) -> Principal | None:
         """A user without a token: who signed in at the provider, or at a trusted proxy."""
         return self._signed_in_user(found) or self._proxy_user(found, client)
 
     def _signed_in_user(self, found: dict[bytes, list[bytes]]) -> Principal | None:
         """The user of a sign-in that has neither ended nor expired, whose groups still have grants."""
-        if self.sign_ins is None or self._rules.oidc is None:
+        if self.sign_ins is None or self.rules.oidc is None:
             return None
-        user = self.sign_ins.open(read_cookie(join_values(found, b"cookie", "; "), self.sign_ins.name))
-        grants = self._rules.oidc.grants_of(user.groups) if user else ()
+        user = self.sign_ins.user(read_cookie(join_values(found, b"cookie", "; "), self.sign_ins.name))
+        grants = self.rules.oidc.grants_of(user.groups) if user else ()
         if user is None or not grants or user.id in self.ended:
             return None
         scopes = frozenset(scope for grant in grants for scope in grant.scopes)

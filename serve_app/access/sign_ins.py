@@ -1,32 +1,39 @@
-"""Users who signed in at an OpenID provider, and the signed cookie that shows it.
+"""What browsers keep of users who sign in at an OpenID provider, in signed cookies.
 
-Every process that answers requests can check the cookie, without shared state and after a restart: the key that signs
-it is derived from the client secret, which all of them read. Its format is our own rather than a JWT, so that nothing
-of it is parsed before its signature was checked.
+Every process that answers requests can check the cookies, without shared state and after a restart: the key that signs
+them is derived from the client secret, which all of them read. So callers who are not signed in cannot fill any memory
+of the service. The format is our own rather than a JWT, so that nothing of it is parsed before its signature was
+checked.
 
-A sign-in that was signed out is on a list in the store (:mod:`serve_app.access.ended`). The application checks that,
-beside the signature, so that a copy of the cookie is useless too.
+A sign-in that was signed out is on a list in the store (:mod:`serve_app.stores.documents`). The application checks
+that, beside the signature, so that a copy of the cookie is useless too.
 """
 
 import hmac
 import json
-import logging
+import re
+import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Any, TypeVar
 
 from serve_app.access.oidc.rules import OidcRules
+from serve_app.access.watched_file import WatchedFile
 from serve_app.errors import BadSettings, Forbidden
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 
 SIGN_IN_COOKIE = "tagae_sign_in"  # with a prefix if browsers use HTTPS
+ATTEMPT_COOKIE = "tagae_login"
+ATTEMPT_SECONDS = 600  # for passwords, second factors, and reading what the provider has to say
+MAX_RETURN_LENGTH = 1500
 MAX_COOKIE_LENGTH = 3800  # browsers keep at most 4096 bytes, with name and attributes
 MIN_SECRET_LENGTH = 24  # a signed cookie lets its owner try secrets offline
-RELOAD_SECONDS = 1.0  # between two checks of the file with the secret
-log = logging.getLogger(__name__)
+PLACE = re.compile(r"(?!/)[A-Za-z0-9/_.~-]*(?:[?#][!-\[\]-~]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,54 @@ class SignedInUser:
     expires: int
 
 
+@dataclass(frozen=True, slots=True)
+class SignInAttempt:
+    """An attempt to sign in, of the browser that has its cookie.
+
+    Attributes:
+        id: random, like the next three.
+        state: ties the provider's answer to this browser.
+        nonce: ties the ID token to this attempt.
+        verifier: code verifier of PKCE (RFC 7636), which only this service learns from the browser.
+        return_to: place on our page, relative to its URL.
+        expires: s since 1970.
+    """
+
+    id: str
+    state: str
+    nonce: str
+    verifier: str
+    return_to: str
+    expires: int
+
+    @property
+    def challenge(self) -> str:
+        """Code challenge of PKCE, method S256."""
+        return _encode(sha256(self.verifier.encode()).digest())
+
+
+Kept = TypeVar("Kept", SignedInUser, SignInAttempt)
+
+
+def begin_attempt(return_to: str, now: float) -> SignInAttempt:
+    """Begin an attempt; ``return_to`` as in :func:`own_place`."""
+    id, state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(4))
+    return SignInAttempt(id, state, nonce, verifier, own_place(return_to), int(now) + ATTEMPT_SECONDS)
+
+
+def own_place(text: str) -> str:
+    """A place on our page that a browser may be sent to, relative to the page's URL; empty for any other text.
+
+    It is written behind that URL, which ends with a slash, so it cannot name another host. What browsers would take out
+    again is refused: steps up, which lead to other services of a proxy, backslashes, and control characters.
+    """
+    path = re.split(r"[?#]", text, maxsplit=1)[0]
+    has_steps_up = any(part in (".", "..") for part in path.split("/"))
+    return text if len(text) <= MAX_RETURN_LENGTH and PLACE.fullmatch(text) and not has_steps_up else ""
+
+
 class SignInCookies:
-    """Signs cookies of signed-in users, and reads them.
+    """Signs the cookies of users who sign in, and reads them.
 
     Args:
         now: s since 1970.
@@ -63,17 +116,17 @@ class SignInCookies:
         self._now = now
         # Another provider, client or address is another key, so that no other service's cookie is valid here.
         purpose = json.dumps(["tagae sign-in", rules.issuer, rules.client_id, rules.external_url])
-        self._secret = ClientSecret(rules.client_secret_file)
+        self._secret = watch_secret(rules.client_secret_file)
         self._purpose = purpose.encode()
 
-    def seal(self, user: SignedInUser) -> str:
+    def seal(self, kept: SignedInUser | SignInAttempt) -> str:
         """The value of the cookie.
 
         Raises:
             Forbidden: it would be too long.
         """
-        content = urlsafe_b64encode(json.dumps(asdict(user), separators=(",", ":")).encode()).decode()
-        value = f"{content}.{self._signature(content)}"
+        content = urlsafe_b64encode(json.dumps(asdict(kept), separators=(",", ":")).encode()).decode()
+        value = f"{content}.{self._signature(content, type(kept))}"
         if len(value) > MAX_COOKIE_LENGTH:
             raise Forbidden(
                 f"sign-in: expected at most {MAX_COOKIE_LENGTH} characters for the name and the groups of a user, got "
@@ -81,56 +134,54 @@ class SignInCookies:
             )
         return value
 
-    def open(self, value: str) -> SignedInUser | None:
+    def user(self, value: str) -> SignedInUser | None:
         """The user of a cookie; None if it is not ours, was changed, or has expired."""
+        return self._open(value, SignedInUser)
+
+    def attempt(self, value: str) -> SignInAttempt | None:
+        """The attempt of a cookie; None as in :meth:`user`."""
+        return self._open(value, SignInAttempt)
+
+    def _open(self, value: str, form: type[Kept]) -> Kept | None:
         content, _, signature = value.partition(".")
         if len(value) > MAX_COOKIE_LENGTH or not value.isascii():
             return None
-        if not hmac.compare_digest(signature, self._signature(content)):
+        if not hmac.compare_digest(signature, self._signature(content, form)):
             return None
         try:
-            fields = json.loads(urlsafe_b64decode(content))
-            user = SignedInUser(**{**fields, "groups": tuple(fields["groups"])})
-        except (NotBase64, ValueError, TypeError, KeyError):  # signed by another version
+            fields: dict[str, Any] = json.loads(urlsafe_b64decode(content))
+            fields.update({name: tuple(one) for name, one in fields.items() if isinstance(one, list)})
+            kept = form(**fields)
+        except (NotBase64, ValueError, TypeError, AttributeError):  # signed by another version
             return None
-        return user if self._now() < user.expires else None
+        return kept if self._now() < kept.expires else None
 
-    def _signature(self, content: str) -> str:
-        key = hmac.digest(self._secret.read().encode(), self._purpose, "sha256")
-        return urlsafe_b64encode(hmac.digest(key, content.encode(), "sha256")).decode().rstrip("=")
+    def _signature(self, content: str, form: type) -> str:
+        key = hmac.digest(self._secret.content().encode(), self._purpose, "sha256")
+        return _encode(hmac.digest(key, f"{form.__name__} {content}".encode(), "sha256"))
 
 
-class ClientSecret:
-    """The client secret, read again when its file changes.
+def _encode(content: bytes) -> str:
+    return urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def watch_secret(file: Path, clock: Callable[[], float] = time.monotonic) -> WatchedFile[str]:
+    """The client secret.
 
     Raises:
         BadSettings: it cannot be read, or is too short.
     """
+    return WatchedFile(file, _read_client_secret, clock)
 
-    def __init__(self, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file, self._clock = file, clock
-        self._checked_at = clock()
-        self._secret = self._load()
 
-    def read(self) -> str:
-        """The secret. If its file has become unreadable, the former one is used, and an error is logged."""
-        now = self._clock()
-        if now - self._checked_at >= RELOAD_SECONDS:
-            self._checked_at = now
-            try:
-                self._secret = self._load()
-            except BadSettings as error:
-                log.error("%s; the former secret stays in use", error.message)
-        return self._secret
-
-    def _load(self) -> str:
-        try:
-            secret = read_secret(self._file)
-        except SecretUnreadable as error:
-            raise BadSettings(f"serve.oidc.client_secret_file: {error}; correct the file or its path") from None
-        if len(secret) < MIN_SECRET_LENGTH:
-            raise BadSettings(
-                f"serve.oidc.client_secret_file: expected at least {MIN_SECRET_LENGTH} characters, since it signs "
-                f"the cookies of users too, got {len(secret)}; have the provider create a longer secret"
-            )
-        return secret
+def _read_client_secret(file: Path) -> str:
+    try:
+        secret = read_secret(file)
+    except SecretUnreadable as error:
+        raise BadSettings(f"serve.oidc.client_secret_file: {error}; correct the file or its path") from None
+    if len(secret) < MIN_SECRET_LENGTH:
+        raise BadSettings(
+            f"serve.oidc.client_secret_file: expected at least {MIN_SECRET_LENGTH} characters, since it signs the "
+            f"cookies of users too, got {len(secret)}; have the provider create a longer secret"
+        )
+    return secret

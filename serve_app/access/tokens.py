@@ -27,9 +27,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from serve_app.access.watched_file import WatchedFile
 from serve_app.errors import BadSettings
 
-RELOAD_SECONDS = 1.0  # between two checks of the file
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
 MESH = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 HASH = re.compile(r"[0-9a-f]{64}")
@@ -146,28 +146,19 @@ def _meshes(entry: dict[str, Any], place: str) -> frozenset[str] | None:
 
 
 class TokenFile:
-    """The tokens of a file, read again when the file changes.
-
-    If the file becomes unreadable or invalid, the former tokens stay valid, and one error is logged. To revoke a token,
-    remove its entry; to revoke all, leave an empty file.
+    """The tokens of a file, read again when the file changes. To revoke a token, remove its entry; to revoke all, leave
+    an empty file.
 
     Raises:
         BadSettings: the file cannot be read, is invalid, or is writable for everyone.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path, self._clock = path, clock
-        self._checked_at = clock()
-        self._file_id = self._identity()
-        self._tokens = self._read()
+        self._file = WatchedFile(path, _read, clock)
 
     def tokens(self, *, is_newest: bool = False) -> tuple[Token, ...]:
-        """The valid tokens. Checks the file at most once in ``RELOAD_SECONDS``; ``is_newest``: now."""
-        now = self._clock()
-        if is_newest or now - self._checked_at >= RELOAD_SECONDS:
-            self._checked_at = now
-            self._reload()
-        return self._tokens
+        """The valid tokens; ``is_newest``: even if the file was checked just before."""
+        return self._file.content(is_newest=is_newest)
 
     def find(self, token: str) -> Token | None:
         """The entry of a token, even if it has expired.
@@ -181,42 +172,20 @@ class TokenFile:
                 found = entry
         return found
 
-    def _reload(self) -> None:
-        identity = None
-        try:
-            identity = self._identity()
-            if identity == self._file_id:
-                return
-            self._tokens = self._read()
-            log.info("tokens file %s: reloaded, %d tokens", self._path, len(self._tokens))
-        except BadSettings as error:
-            if identity is None and self._file_id is None:
-                return  # logged when the file disappeared
-            log.error("%s; the previously loaded tokens stay valid", error.message)
-        self._file_id = identity
 
-    def _identity(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError as error:
-            raise BadSettings(
-                f"tokens file {self._path}: expected a readable file, got {error.strerror}; create one with "
-                "`tagae token create`, or correct the path"
-            ) from None
-        return found.st_mtime_ns, found.st_size, found.st_ino
-
-    def _read(self) -> tuple[Token, ...]:
-        place = f"tokens file {self._path}"
-        try:
-            with self._path.open("rb") as file:
-                mode = self._path.stat().st_mode
-                text = file.read().decode()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadSettings(f"{place}: expected a readable UTF-8 file, got {type(error).__name__}") from None
-        # Anyone who can write the file can add a token. Reading it reveals only names and hashes, and Kubernetes mounts
-        # Secrets readable for all users of the pod, so that a warning is enough.
-        if mode & stat.S_IWOTH:
-            raise BadSettings(f"{place}: expected a file that only its owner can write; run chmod 600 {self._path}")
-        if mode & (stat.S_IROTH | stat.S_IWGRP):
-            log.warning("%s: other users can read it, or its group can write it; run chmod 600 %s", place, self._path)
-        return parse(text, place)
+def _read(path: Path) -> tuple[Token, ...]:
+    place = f"tokens file {path}"
+    try:
+        mode, text = path.stat().st_mode, path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadSettings(
+            f"{place}: expected a readable UTF-8 file, got {getattr(error, 'strerror', None) or 'other bytes'}; create "
+            "one with `tagae token create`, or correct the path"
+        ) from None
+    # Anyone who can write the file can add a token. Reading it reveals only names and hashes, and Kubernetes mounts
+    # Secrets readable for all users of the pod, so that a warning is enough.
+    if mode & stat.S_IWOTH:
+        raise BadSettings(f"{place}: expected a file that only its owner can write; run chmod 600 {path}")
+    if mode & (stat.S_IROTH | stat.S_IWGRP):
+        log.warning("%s: other users can read it, or its group can write it; run chmod 600 %s", place, path)
+    return parse(text, place)

@@ -1,30 +1,14 @@
-"""Settings on the command line: the shared flags, and ``tagae config show``."""
+"""``tagae config``: shows the settings, and where they come from."""
 
-import tomllib
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from serve_app.errors import BadSettings
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="TOML file with settings. Environment variable: TAGAE_CONFIG."),
-]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any setting, such as model.window_size=60. Repeatable."),
-]
+from serve_app.cli.options import Assignments, ConfigFile, overrides
 
 app = typer.Typer(no_args_is_help=True, help="Show the settings.")
-
-
-@app.callback()
-def _config() -> None:
-    """Show the settings."""
 
 
 @app.command()
@@ -50,39 +34,6 @@ def show(config: ConfigFile = None, settings: Assignments = None) -> None:
         _print(Text(f"\n{table_header(path)}" if number else table_header(path), "bold"))
         for line in lines:
             _print(line)
-
-
-def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[str, Any]:
-    """Return nested settings from ``--set NAME=VALUE`` and from flags.
-
-    A value is read as TOML (``60``, ``0.5``, ``true``); anything else is text.
-
-    Args:
-        flags: dotted name and value; a value of None is left out.
-
-    Raises:
-        BadSettings: an assignment is not ``NAME=VALUE``.
-    """
-    pairs = [_parse(assignment) for assignment in assignments or ()]
-    pairs += [pair for pair in flags.values() if pair[1] is not None]
-    nested: dict[str, Any] = {}
-    for name, value in pairs:
-        *path, last = name.split(".")
-        place = nested
-        for part in path:
-            place = place.setdefault(part, {})
-        place[last] = value
-    return nested
-
-
-def _parse(assignment: str) -> tuple[str, Any]:
-    name, equals, value = assignment.partition("=")
-    if not (name and equals):
-        raise BadSettings(f"--set: expected NAME=VALUE such as model.window_size=60, got {assignment!r}")
-    try:
-        return name.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return name.strip(), value
 
 
 def _line(name: str, value: Any, origin: str) -> Text:

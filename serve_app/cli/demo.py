@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from serve_app.cli.client_options import TokenFile, read_token
 from serve_app.cli.console import spinner
+from serve_app.cli.options import TokenFile, read_token
 
 
 def demo(

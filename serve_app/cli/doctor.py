@@ -13,10 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from model.names import list_first
-from serve_app.cli.client_options import CaFile, TokenFile, connect
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import spinner
-from serve_app.cli.mesh_options import PrometheusUrl, select_mesh
+from serve_app.cli.options import (
+    Assignments,
+    CaFile,
+    ConfigFile,
+    PrometheusUrl,
+    TokenFile,
+    connect,
+    mesh_of_settings,
+    overrides,
+    read_settings,
+)
 
 if TYPE_CHECKING:
     from serve_app.collect.base import Finding
@@ -160,10 +168,9 @@ def _print_picture(console: Console, picture: "MeshPicture") -> None:
 
 def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url: str | None) -> "TelemetryReport":
     from serve_app.doctor.telemetry import check_telemetry
-    from serve_app.settings import load
 
-    chosen = load(config, overrides(settings))
-    name, selected = select_mesh(chosen, url, mesh)
+    chosen = read_settings(config, settings)
+    name, selected = mesh_of_settings(chosen, url, mesh)
     at = datetime.now(UTC) - timedelta(seconds=chosen.collector.behind_seconds)
     return check_telemetry(selected, chosen.collector, at, name, chosen.mesh(name).entry_points)
 

@@ -5,17 +5,12 @@ from typing import Annotated
 
 import typer
 
-from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, read_token
 from serve_app.cli.console import print_note
+from serve_app.cli.options import LOCAL, CaFile, TokenFile, Url, connect
 
 PATIENCE_SECONDS = 60.0  # for one request to a busy service
 
 app = typer.Typer(no_args_is_help=True, help="Embeddings of services for other systems.")
-
-
-@app.callback()
-def _embeddings() -> None:
-    """Embeddings of services for other systems."""
 
 
 @app.command()
@@ -37,13 +32,12 @@ def export(
       tagae embeddings export --to /var/lib/embeddings
       tagae embeddings export --to /var/lib/embeddings --mesh shop --mesh bank
     """
-    from serve_app.api.client import Client
     from serve_app.errors import UnknownMesh
     from serve_app.recordings.embedding_files import write_embeddings
 
     to.mkdir(parents=True, exist_ok=True)
     services = meshes = 0
-    with Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=PATIENCE_SECONDS) as client:
+    with connect(url, token_file, ca_file, PATIENCE_SECONDS) as client:
         for name in mesh or [one.mesh for one in client.meshes() if one.sequence]:
             try:
                 found = client.embeddings(name)

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import progress, stderr_console
+from serve_app.cli.options import Assignments, ConfigFile, read_settings
 
 
 def evaluate(
@@ -47,10 +47,9 @@ def evaluate(
     from lab.evaluation.figures import print_figures, rows
     from lab.evaluation.inputs import verdict_files
     from lab.evaluation.run import EvaluationOptions, evaluate_all, pool_by_form
-    from serve_app.settings import load
 
     files = verdict_files(verdicts, recording)
-    rules = EvaluationOptions(load(config, overrides(settings)).alert, timedelta(seconds=begin_after))
+    rules = EvaluationOptions(read_settings(config, settings).alert, timedelta(seconds=begin_after))
     sheets = evaluate_all(recording, files, rules)
     found = pool_by_form(list(progress(sheets, "evaluating", len(recording))))
     text = json.dumps(rows(found), indent=1, allow_nan=False)

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import print_note, spinner
+from serve_app.cli.options import Assignments, ConfigFile, read_settings
 
 
 def export(
@@ -42,14 +42,13 @@ def export(
     from model.checkpoint import SHIPPED, load
     from serve_app.errors import BadSettings
     from serve_app.recordings.segments import open_recording
-    from serve_app.settings import load as load_settings
 
     kind = format or output.suffix.removeprefix(".")
     if kind not in FORMATS:
         raise typer.BadParameter(
             f"expected a name that ends in .onnx or .pt2, or --format, got {output.name}", param_hint="FILE"
         )
-    model = load_settings(config, overrides(settings, weights=("model.weights", weights))).model
+    model = read_settings(config, settings, weights=("model.weights", weights)).model
     checkpoint = load(model.weights or SHIPPED, network=model.network)
     write, open_file = FORMATS[kind]
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,31 +1,26 @@
 """``tagae graph``: writes the graph of a mesh for other programs."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from serve_app.cli.client_options import (
-    LOCAL,
-    CaFile,
-    MeshName,
-    TokenFile,
-    Url,
-    connect,
-    select_mesh,
-)
 from serve_app.cli.console import print_note
-from serve_app.cli.mesh_options import parse_time
+from serve_app.cli.options import MeshName, mesh_of_service, of_service, parse_time
+
+if TYPE_CHECKING:
+    from serve_app.api.client import Client
 
 
+@of_service
 def graph(
+    client: "Client",
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is stdout.")] = Path(
         "-"
     ),
     format: Annotated[
         Literal["graphml", "json"], typer.Option(help="graphml: for Gephi, yEd, Cytoscape and networkx.")
     ] = "graphml",
-    url: Url = LOCAL,
     mesh: MeshName = None,
     at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Time of a kept snapshot, UTC. Default: the newest.")
@@ -33,8 +28,6 @@ def graph(
     service: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this service (namespace/name), its callers and callees.")
     ] = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """Write the services and calls of a mesh, with metrics and anomaly scores, for programs that analyse graphs.
 
@@ -47,8 +40,7 @@ def graph(
     from serve_app.api.graph_formats import GraphFormat
 
     time = None if at is None else parse_time(at)
-    with connect(url, token_file, ca_file) as client:
-        text = client.graph(select_mesh(client, mesh).mesh, GraphFormat(format), at=time, service=service)
+    text = client.graph(mesh_of_service(client, mesh).mesh, GraphFormat(format), at=time, service=service)
     if str(output) == "-":
         typer.echo(text, nl=False)
         return

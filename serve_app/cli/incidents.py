@@ -8,21 +8,12 @@ from urllib.parse import quote
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from serve_app.cli.client_options import (
-    LOCAL,
-    CaFile,
-    MeshName,
-    TokenFile,
-    Url,
-    connect,
-    select_mesh,
-)
-from serve_app.cli.console import print_incident, stderr_console, what_to_do
-from serve_app.cli.mesh_options import parse_time
+from serve_app.cli.console import print_incident, print_note, what_to_do
+from serve_app.cli.options import MeshName, mesh_of_service, of_service, parse_time
 
 if TYPE_CHECKING:
+    from serve_app.api.client import Client
     from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 
 _AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
@@ -31,14 +22,10 @@ _HOURS = {"d": 24, "h": 1}
 app = typer.Typer(no_args_is_help=True, help="List the incidents of a mesh, show one, and accept one as normal.")
 
 
-@app.callback()
-def _incidents() -> None:
-    """List the incidents of a mesh, show one, and accept one as normal."""
-
-
 @app.command("list")
+@of_service
 def list_incidents(
-    url: Url = LOCAL,
+    client: "Client",
     mesh: MeshName = None,
     since: Annotated[
         str,
@@ -54,8 +41,6 @@ def list_incidents(
     ] = None,
     team: Annotated[str | None, typer.Option(metavar="NAME", help="Only incidents that belong to this team.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each incident.")] = False,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """List the incidents of a mesh, the newest first: open ones, and those in the archive of a running service.
 
@@ -66,31 +51,29 @@ def list_incidents(
       tagae incidents list --since 30d --team checkout
       tagae incidents list --since 2026-03-01 --until 2026-03-08 --json | jq -r .headline
     """
-    with connect(url, token_file, ca_file) as client:
-        chosen = select_mesh(client, mesh)
-        begin = _parse(since, chosen.observed_at, "--since")
-        end = None if until is None else _parse(until, chosen.observed_at, "--until")
-        if end is not None and end <= begin:
-            raise typer.BadParameter(
-                f"expected a time after --since, {begin:%Y-%m-%d %H:%M} UTC, got {end:%Y-%m-%d %H:%M} UTC",
-                param_hint="--until",
-            )
-        found = client.incidents(chosen.mesh, since=begin, until=end, service=service, team=team)
-        if as_json:
-            for incident in found:
-                typer.echo(incident.model_dump_json())
-        else:
-            _show(list(found), chosen.mesh, begin, service, team)
+    chosen = mesh_of_service(client, mesh)
+    begin = _parse(since, chosen.observed_at, "--since")
+    end = None if until is None else _parse(until, chosen.observed_at, "--until")
+    if end is not None and end <= begin:
+        raise typer.BadParameter(
+            f"expected a time after --since, {begin:%Y-%m-%d %H:%M} UTC, got {end:%Y-%m-%d %H:%M} UTC",
+            param_hint="--until",
+        )
+    found = client.incidents(chosen.mesh, since=begin, until=end, service=service, team=team)
+    if as_json:
+        for incident in found:
+            typer.echo(incident.model_dump_json())
+    else:
+        _show(list(found), chosen.mesh, begin, service, team)
 
 
 @app.command()
+@of_service
 def show(
+    client: "Client",
     incident: Annotated[str, typer.Argument(metavar="ID", help="Id of an incident, open or archived.")],
-    url: Url = LOCAL,
     mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The mesh. Default: look in all of them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the incident as one line of JSON.")] = False,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """Show one incident: what is known about it, how it went on, and its page.
 
@@ -100,18 +83,17 @@ def show(
     """
     from serve_app.errors import UnknownIncident
 
-    with connect(url, token_file, ca_file) as client:
-        names = [one.mesh for one in client.meshes()] if mesh is None else [mesh]
-        for name in names:
-            try:
-                found = client.incident(name, incident)
-            except UnknownIncident:
-                continue
-            if as_json:
-                typer.echo(found.model_dump_json())
-            else:
-                _show_one(found, name, url)
-            return
+    names = [one.mesh for one in client.meshes()] if mesh is None else [mesh]
+    for name in names:
+        try:
+            found = client.incident(name, incident)
+        except UnknownIncident:
+            continue
+        if as_json:
+            typer.echo(found.model_dump_json())
+        else:
+            _show_one(found, name, client.url)
+        return
     raise UnknownIncident(
         f"expected the id of an incident, open or archived, of {', '.join(names) or 'a mesh'}, got {incident!r}; list "
         "them with `tagae incidents list --since 90d`"
@@ -119,13 +101,12 @@ def show(
 
 
 @app.command()
+@of_service
 def accept(
+    client: "Client",
     incident: Annotated[str, typer.Argument(metavar="ID", help="Id of an open incident.")],
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
-    url: Url = LOCAL,
     mesh: MeshName = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """Accept the present level of an open incident as normal. The incident ends with the next snapshot.
 
@@ -135,10 +116,9 @@ def accept(
     Example:
       tagae incidents accept 20260301T031200Z-1f3870be --mesh shop --note "the new release needs 200 ms"
     """
-    with connect(url, token_file, ca_file) as client:
-        kept = client.accept_incident(select_mesh(client, mesh).mesh, incident, note)
+    kept = client.accept_incident(mesh_of_service(client, mesh).mesh, incident, note)
     text = f"accepted {kept.incident}: the present level becomes normal, and the incident ends with the next snapshot"
-    stderr_console().print(escape(text), soft_wrap=True)
+    print_note(text)
 
 
 def _parse(text: str, newest: datetime | None, option: str) -> datetime:
@@ -158,7 +138,7 @@ def _show(
     of = f"mesh {mesh} since {since:%Y-%m-%d %H:%M} UTC" + (f" with {service}" if service else "")
     of += f" of team {team}" if team else ""
     if not found:
-        stderr_console().print(f"no incidents of {escape(of)}; try an earlier --since", soft_wrap=True)
+        print_note(f"no incidents of {of}; try an earlier --since")
         return
     console = Console(highlight=False)
     for incident in found:
@@ -166,7 +146,7 @@ def _show(
         facts += [f"team {incident.team}"] if incident.team else []
         step = what_to_do(incident) if incident.until is None else ""
         print_incident(console, incident, facts, step, _course(incident))
-    stderr_console().print(f"{len(found)} of {escape(of)}", soft_wrap=True)
+    print_note(f"{len(found)} of {of}")
 
 
 def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, connect
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import bars, print_note, reporter, spinner
+from serve_app.cli.options import Assignments, ConfigFile, of_service, read_settings
 from serve_app.errors import BadSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from serve_app.api.client import Client
     from serve_app.api.schemas.models import (
@@ -43,18 +41,12 @@ Version = Annotated[str, typer.Argument(metavar="VERSION", help="Version of a mo
 app = typer.Typer(no_args_is_help=True, help="Keep models in a registry, and change the model of a running service.")
 
 
-@app.callback()
-def _models() -> None:
-    """Keep models in a registry, and change the model of a running service."""
-
-
 @app.command("list")
+@of_service
 def list_models(
-    url: Url = LOCAL,
+    client: "Client",
     registry: FromRegistry = None,
     as_json: AsJson = False,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """List the models of a running service's registry, oldest first, or the models of another registry.
 
@@ -63,7 +55,7 @@ def list_models(
       tagae models list
       tagae models list --registry s3://bucket/models
     """
-    cards, rollout = _known(registry, url, token_file, ca_file)
+    cards, rollout = _known(client, registry)
     if as_json:
         for card in cards:
             typer.echo(card.model_dump_json())
@@ -79,12 +71,11 @@ def list_models(
 
 
 @app.command()
+@of_service
 def show(
+    client: "Client",
     version: Version,
-    url: Url = LOCAL,
     registry: FromRegistry = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """Print the card of a model as JSON: how it was made, what it reads, and the results of its training.
 
@@ -92,7 +83,7 @@ def show(
     Example:
       tagae models show 20197a28
     """
-    cards, _ = _known(registry, url, token_file, ca_file)
+    cards, _ = _known(client, registry)
     typer.echo(find_version(cards, version).model_dump_json(indent=2))
 
 
@@ -125,7 +116,6 @@ def add(
     from serve_app.models.card import describe, path_of_card
     from serve_app.models.download import check_sha256, check_source, display_name, read_checked
     from serve_app.models.registry import load_content
-    from serve_app.settings import load
 
     place = registry or _configured(config, settings)
     beside = _read_card(path_of_card(Path(source))) if "://" not in source else None
@@ -139,7 +129,7 @@ def add(
     wanted = wanted or (beside.sha256 if beside is not None else "")
     content = read_checked(_checked(check_source, source, "SOURCE"), wanted)
     card = describe(
-        load_content(content, load(config, overrides(settings)).model.network),
+        load_content(content, read_settings(config, settings).model.network),
         content,
         created_at=beside.created_at if beside else None,
         parent=parent or (beside.parent if beside else None),
@@ -191,7 +181,9 @@ def fetch(
 
 
 @app.command()
+@of_service
 def compare(
+    client: "Client",
     version: Version,
     baseline: Annotated[
         str | None,
@@ -201,11 +193,8 @@ def compare(
         list[Path] | None,
         typer.Option(metavar="RECORDING", help="Recording to score with both. Repeatable. Default: the live trial."),
     ] = None,
-    url: Url = LOCAL,
     registry: RegistryPlace = None,
     as_json: AsJson = False,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
     config: ConfigFile = None,
     settings: Assignments = None,
 ) -> None:
@@ -221,9 +210,8 @@ def compare(
     """
     if recording:
         from serve_app.models.recorded_comparison import compare_over_recordings
-        from serve_app.settings import load
 
-        loaded = load(config, overrides(settings))
+        loaded = read_settings(config, settings)
         place = registry or loaded.models.registry
         known = _open(place or _configured(config, settings), loaded.model.network)
         candidate = find_version(known.cards(), version)
@@ -232,8 +220,7 @@ def compare(
     else:
         if baseline is not None:
             raise typer.BadParameter("expected recordings too, got none", param_hint="--baseline")
-        with _service(url, token_file, ca_file, version) as (client, chosen):
-            found = client.compare_models(chosen)
+        found = client.compare_models(_version(client, version))
     if as_json:
         typer.echo(found.model_dump_json())
         return
@@ -273,14 +260,13 @@ def tune(
     from serve_app.errors import UnfitModel
     from serve_app.models.card import describe
     from serve_app.models.comparison import compare as compare_trials
-    from serve_app.models.gate import broken_limit
+    from serve_app.models.desk import broken_limit
     from serve_app.models.recorded_comparison import trial_over
     from serve_app.models.registry import content_of, load_content
     from serve_app.pipeline import options
     from serve_app.recordings.segments import open_recording
-    from serve_app.settings import load as load_settings
 
-    loaded = load_settings(config, overrides(settings))
+    loaded = read_settings(config, settings)
     torch.set_num_threads(loaded.model.threads)
     place, network = registry or _configured(config, settings), loaded.model.network
     known, snapshots = _open(place, network), open_recording(recording).snapshots
@@ -309,15 +295,14 @@ def tune(
 
 
 @app.command()
+@of_service
 def canary(
+    client: "Client",
     version: Version,
     share: Annotated[
         float | None,
         typer.Option(metavar="SHARE", min=0, max=1, help="Share of the meshes; 0: only in the shadow. Default: 0.1."),
     ] = None,
-    url: Url = LOCAL,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """Try a model on a share of the meshes of a running service.
 
@@ -329,17 +314,15 @@ def canary(
       tagae models canary 5b7d9e2f --share 0
       tagae models canary 5b7d9e2f --share 0.1
     """
-    with _service(url, token_file, ca_file, version) as (client, chosen):
-        _print_rollout(client.try_model(chosen, share))
+    _print_rollout(client.try_model(_version(client, version), share))
 
 
 @app.command()
+@of_service
 def promote(
+    client: "Client",
     version: Version,
     mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The only mesh that uses it. Default: all.")] = None,
-    url: Url = LOCAL,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """Have all meshes of a running service use a model, or one mesh, from the next snapshot on.
 
@@ -350,19 +333,17 @@ def promote(
       tagae models promote 5b7d9e2f
       tagae models promote 5b7d9e2f --mesh shop
     """
-    with _service(url, token_file, ca_file, version) as (client, chosen):
-        _print_rollout(client.promote_model(chosen, mesh))
+    _print_rollout(client.promote_model(_version(client, version), mesh))
 
 
 @app.command()
+@of_service
 def rollback(
+    client: "Client",
     mesh: Annotated[
         str | None, typer.Option(metavar="NAME", help="A mesh with a model of its own, which it gives up.")
     ] = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
-    url: Url = LOCAL,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """End the trial of a model, or go back to the model before the one in use, from the next snapshot on.
 
@@ -370,26 +351,20 @@ def rollback(
     Example:
       tagae models rollback --reason "alerts at every deployment"
     """
-    with connect(url, token_file, ca_file) as client:
-        _print_rollout(client.roll_back_model(mesh, reason))
+    _print_rollout(client.roll_back_model(mesh, reason))
 
 
-def _known(
-    registry: str | None, url: str, token_file: Path | None, ca_file: Path | None
-) -> "tuple[list[ModelCard], RolloutDocument | None]":
+def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], RolloutDocument | None]":
     """The models of a registry, or of a running service with what its meshes use."""
     if registry is not None:
         return _open(registry).cards(), None
-    with connect(url, token_file, ca_file) as client:
-        found = client.models()
+    found = client.models()
     return found.models, found.rollout
 
 
-@contextmanager
-def _service(url: str, token_file: Path | None, ca_file: Path | None, version: str) -> "Iterator[tuple[Client, str]]":
-    """A client of a running service, and the version of its registry that begins with these digits."""
-    with connect(url, token_file, ca_file) as client:
-        yield client, find_version(client.models().models, version).version
+def _version(client: "Client", version: str) -> str:
+    """The version of a service's registry that begins with these digits."""
+    return find_version(client.models().models, version).version
 
 
 def find_version(cards: "list[ModelCard]", version: str) -> "ModelCard":
@@ -474,9 +449,8 @@ def _open(place: str, network: str | None = None) -> "Registry":
 
 
 def _configured(config: Path | None, settings: list[str] | None) -> str:
-    from serve_app.settings import load
 
-    place = load(config, overrides(settings)).models.registry
+    place = read_settings(config, settings).models.registry
     if place is None:
         raise BadSettings("models.registry: expected a folder or URL, got none; set it, or use --registry")
     return place

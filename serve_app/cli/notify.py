@@ -1,27 +1,24 @@
 """``tagae notify``: tries the receivers of notifications of a running service."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.client_options import LOCAL, CaFile, TokenFile, Url, connect
+from serve_app.cli.options import of_service
+
+if TYPE_CHECKING:
+    from serve_app.api.client import Client
 
 app = typer.Typer(no_args_is_help=True, help="Try the receivers of notifications of a running service.")
 
 
-@app.callback()
-def _notify() -> None:
-    """Try the receivers of notifications of a running service."""
-
-
 @app.command("test")
+@of_service
 def send_test(
+    client: "Client",
     receiver: Annotated[
         str | None, typer.Argument(metavar="[RECEIVER]", help="Kind or address of receivers. Default: all.")
     ] = None,
-    url: Url = LOCAL,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
 ) -> None:
     """Send a test alert, and say which receivers took it.
 
@@ -35,8 +32,7 @@ def send_test(
     """
     from serve_app.cli.console import print_state
 
-    with connect(url, token_file, ca_file) as client:
-        results = client.send_test_alert(receiver)
+    results = client.send_test_alert(receiver)
     if not results:
         print_state("no receivers:", "add some to [notify] in the settings", "bold red")
     for one in results:

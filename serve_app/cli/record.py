@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import bars, stderr_console
-from serve_app.cli.mesh_options import Collected, PrometheusUrl, select_mesh
+from serve_app.cli.options import Assignments, Collected, ConfigFile, PrometheusUrl, mesh_of_settings, read_settings
 
 if TYPE_CHECKING:
     from model.snapshot import MeshSnapshot
@@ -48,10 +47,9 @@ def record(
     from serve_app.collect.opening import open_source
     from serve_app.errors import Overloaded
     from serve_app.recordings.segments import Recorder
-    from serve_app.settings import load
 
-    loaded = load(config, overrides(settings))
-    chosen, (name, selected) = loaded.collector, select_mesh(loaded, prometheus, mesh)
+    loaded = read_settings(config, settings)
+    chosen, (name, selected) = loaded.collector, mesh_of_settings(loaded, prometheus, mesh)
     schedule = PollSchedule(chosen.interval_seconds, chosen.behind_seconds, MAX_MISSED)
     source = open_source(selected, chosen)
     bounds = {"segment_snapshots": segment, "max_bytes": int(gigabytes * 2**30)}

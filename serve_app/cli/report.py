@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, stderr_console
-from serve_app.cli.mesh_options import parse_time
+from serve_app.cli.options import Assignments, ConfigFile, parse_time, read_settings
 from serve_app.cli.reading import WarmUps, notes, score_snapshots
 from serve_app.web.formats import ReportFormat
 
@@ -56,13 +55,12 @@ def report(
     """
     from serve_app.errors import UnknownIncident
     from serve_app.recordings.segments import open_recording
-    from serve_app.settings import load
     from serve_app.web.report import report as write
     from serve_app.web.report.windows import IncidentWindow, worst_window
     from serve_app.web.report.zones import read_zone
 
     when, zone = parse_time(at) if at else None, read_zone(timezone)
-    chosen = load(config, overrides(settings, weights=("model.weights", weights)))
+    chosen = read_settings(config, settings, weights=("model.weights", weights))
     warmups, source, tally = [open_recording(path) for path in warmup or ()], open_recording(recording), Tally()
 
     def is_selected(window: IncidentWindow) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
+from serve_app.cli.options import Assignments, ConfigFile, read_settings
 
 if TYPE_CHECKING:
     from serve_app.settings import Settings
@@ -60,13 +60,12 @@ def rules(
     from serve_app.collect.prometheus.native import SUFFIX, native
     from serve_app.collect.prometheus.query import Match
     from serve_app.collect.prometheus.rules import render_rules
-    from serve_app.settings import load
 
     kinds = source or SHIPPED_RULES
     if unknown := [name for name in kinds if name.removesuffix(SUFFIX) not in KNOWN]:
         names = ", ".join(KNOWN)
         raise typer.BadParameter(f"expected one of {names}, got {unknown[0]!r}", param_hint="--source")
-    loaded = load(config, overrides(settings))
+    loaded = read_settings(config, settings)
     if objectives:
         if match or cluster_label:
             raise typer.BadParameter("expected none with --objectives; set match and cluster_label of the mesh")

@@ -10,10 +10,19 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TextIO
 
 import typer
 
-from serve_app.cli.client_options import CaFile, TokenFile, read_token
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Tally, print_note, spinner
-from serve_app.cli.mesh_options import PrometheusUrl, parse_span, parse_time, select_mesh
+from serve_app.cli.options import (
+    Assignments,
+    CaFile,
+    ConfigFile,
+    PrometheusUrl,
+    TokenFile,
+    mesh_of_settings,
+    parse_span,
+    parse_time,
+    read_settings,
+    read_token,
+)
 from serve_app.cli.reading import WarmUps, notes, read, score_snapshots
 
 REACH_SECONDS = 5.0  # in which something has to answer at the URL
@@ -127,9 +136,8 @@ def _check_options(
 
 def _read_settings(config: Path | None, settings: list[str] | None, weights: Path | None) -> "Settings":
     """The settings; ``weights`` also in place of the weights of single meshes."""
-    from serve_app.settings import load
 
-    chosen = load(config, overrides(settings, weights=("model.weights", weights)))
+    chosen = read_settings(config, settings, weights=("model.weights", weights))
     if weights is None:
         return chosen
     without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}
@@ -143,7 +151,7 @@ def _past_period(
     from serve_app.collect.opening import open_past
     from serve_app.collect.prometheus.past import PastPeriod
 
-    name, selected = select_mesh(settings, prometheus, mesh)
+    name, selected = mesh_of_settings(settings, prometheus, mesh)
     step = max(period.step_seconds, settings.collector.interval_seconds)
     return name, PastPeriod(open_past(selected, settings.collector, step).read, period.begin, period.end, step)
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import Steps, print_state, spinner, write_json
+from serve_app.cli.options import Assignments, ConfigFile, overrides
 from serve_app.observability.logs import stderr_handler
 from serve_app.runtime.kept import Kept
 from serve_app.runtime.other_clusters import leave_other_clusters

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.configure import Assignments, ConfigFile, overrides
 from serve_app.cli.console import print_note, progress
+from serve_app.cli.options import Assignments, ConfigFile, read_settings
 
 if TYPE_CHECKING:
     from serve_app.settings import StoreSettings
@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 Place = "directory of a local store, URL of a Redis, or kind of store of another package"
 
 app = typer.Typer(no_args_is_help=True, help="Copy meshes between stores, and their history to files.")
-
-
-@app.callback()
-def _store() -> None:
-    """Copy meshes between stores, and their history to files."""
 
 
 @app.command()
@@ -85,11 +80,10 @@ def history(
     Example:
       tagae store history shop --to out/shop-history
     """
-    from serve_app.settings import load
     from serve_app.stores.copying import export_history
     from serve_app.stores.opening import open_store
 
-    chosen = load(config, overrides(settings)).store if source is None else _settings_of(source, config, settings, None)
+    chosen = read_settings(config, settings).store if source is None else _settings_of(source, config, settings, None)
     _require_file(chosen)
     with closing(open_store(chosen)) as store:
         count = export_history(store, mesh, target)
@@ -107,13 +101,13 @@ def _require_file(settings: "StoreSettings") -> None:
 def _settings_of(place: str, config: Path | None, settings: list[str] | None, other: str | None) -> "StoreSettings":
     """Settings of the store at this place. ``other`` is the kind of another package that one of both stores has: its
     options are not among our settings."""
-    from serve_app.settings import StoreSettings, load
+    from serve_app.settings import StoreSettings
 
     kind, name = ("redis", "url") if "://" in place else ("local", "path")
     if other is None:
         flags = {"kind": ("store.kind", kind), "place": (f"store.{name}", place)}
-        return load(config, overrides(settings, **flags)).store
-    loaded = load(config, overrides(settings, kind=("store.kind", other))).store
+        return read_settings(config, settings, **flags).store
+    loaded = read_settings(config, settings, kind=("store.kind", other)).store
     if place == other:
         return loaded
     try:

@@ -12,14 +12,6 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="Tokens file (serve.t
 app = typer.Typer(no_args_is_help=True, help="Create, list and remove access tokens.")
 
 
-@app.callback()
-def _token() -> None:
-    """Create, list and remove access tokens.
-
-    A running service notices changes of the file within two seconds, on every replica.
-    """
-
-
 @app.command()
 def create(
     file: File,
@@ -44,7 +36,7 @@ def create(
     """
     from serve_app.access.editing import create as add
     from serve_app.cli.console import stderr_console
-    from serve_app.cli.mesh_options import parse_time
+    from serve_app.cli.options import parse_time
 
     token = add(file, name, scope, mesh or (), parse_time(expires) if expires else None)
     typer.echo(token)

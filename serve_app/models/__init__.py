@@ -7,8 +7,7 @@ loader                weights in the memory of one process, for snapshots, which
 served                the models of one session
 comparison            figures of two models, with intervals
 recorded_comparison   the same over recordings
-gate                  the limits that end a trial
-trials                what the store keeps of a trial, and its end
+trials                what the store keeps of a trial
 shadow                scores with the other model of a trial
-desk                  what people ask and change
+desk                  what people ask and change, and the limits that end a trial
 """

@@ -1,33 +1,41 @@
-"""What people ask about models, and change: the registry, the trial, and which mesh uses which version."""
+"""What people ask about models, and change: the registry, the trial, and which mesh uses which version.
+
+A candidate that breaks a limit of its trial is rolled back; people promote one that keeps to all. A limit is broken
+only if the whole interval is beyond it, so that chance alone rarely rolls a good model back.
+"""
 
 import asyncio
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Iterator
 
-from serve_app.api.schemas.models import ComparisonOfModels, ModelsDocument, RolloutDocument
+from serve_app.api.schemas.models import ComparisonOfModels, MeshTrialDocument, ModelsDocument, RolloutDocument
 from serve_app.api.schemas.views import ModelDocument
 from serve_app.api.views import model_document
 from serve_app.errors import UnknownModel
-from serve_app.models.rollout import (
-    ALL_MESHES,
-    limit_to,
-    promote,
-    promote_for_mesh,
-    roll_back,
-    roll_back_mesh,
-    start_canary,
-)
+from serve_app.models.comparison import compare
+from serve_app.models.registry import Registry
+from serve_app.models.rollout import ALL_MESHES, limit_to, promote, roll_back, start_canary
 from serve_app.models.served import EVERY_MESH, ServedModels
-from serve_app.models.trials import Trials
+from serve_app.models.trials import read_trial
+from serve_app.settings import Settings
+from serve_app.settings.model import ModelsSettings
+from serve_app.stores.state_store import StateStore
 
 CANARY_SHARE = 0.1  # of the meshes, if a person names none
+CHECK_SECONDS = 30.0  # between two looks at a trial
+MIN_SNAPSHOTS = 100  # that both models scored before a limit counts; for failures, one of them
+MAX_FAILURES = 0.05  # share of the snapshots that the candidate cannot score, or not in time
 Meshes = frozenset[str] | None  # that the caller may see; None: all
+log = logging.getLogger(__name__)
 
 
 class ModelDesk:
-    """The questions and changes of people, in one session."""
+    """The questions and changes of people, and the end of a trial by rule, in one session of one event loop."""
 
-    def __init__(self, models: ServedModels, trials: Trials) -> None:
-        self._models, self._trials = models, trials
+    def __init__(self, settings: Settings, models: ServedModels, store: StateStore) -> None:
+        self._settings, self._models, self._store = settings, models, store
+        self._checked = time.monotonic()
 
     async def all(self, meshes: Meshes = None) -> ModelsDocument:
         """The models of the registry, and which mesh uses which.
@@ -36,27 +44,34 @@ class ModelDesk:
             RegistryGone: it does not answer.
         """
         registry = self._models.registry
-        cards = [] if registry is None else await registry.cards()
-        rollout = limit_to(await asyncio.to_thread(self._models.read_rollout), _is_among(meshes))
-        pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or _is_among(meshes)(mesh)]
+        cards = [] if registry is None else await registry.ask(Registry.cards)
+        rollout = limit_to(await asyncio.to_thread(self._models.read_rollout), lambda mesh: _is_among(meshes, mesh))
+        pinned = [mesh for mesh in self._models.pinned if mesh == EVERY_MESH or _is_among(meshes, mesh)]
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
 
     def in_use(self, meshes: Meshes = None) -> ModelDocument:
         """The weights in use."""
         digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
-        visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes)(mesh)}
+        visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes, mesh)}
         return model_document(self._models.checkpoint(ALL_MESHES), visible)
 
     def compare(self, version: str) -> ComparisonOfModels:
-        """Where a model differs from the one that it was tried against.
+        """Compare a model with the baseline of its newest trial, over all that is kept.
 
         Raises:
             UnknownModel: it was never tried, or there is no registry.
         """
         if self._models.registry is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry")
-        return self._trials.compare(version)
+        trials = [one for one in self._read_trials() if one.candidate == version and one.blocks]
+        if not trials:
+            raise UnknownModel(
+                f"model {version}: expected a model that was tried on snapshots, got another one; try it with "
+                "`tagae models canary`"
+            )
+        newest = max(trials, key=lambda one: one.blocks[-1].began)
+        return compare(version, newest.baseline, trials, self._settings.alert.budget)
 
     async def try_out(self, version: str, share: float | None, by: str = "") -> RolloutDocument:
         """Try a model on a share of the meshes; None: on ``CANARY_SHARE``.
@@ -68,29 +83,86 @@ class ModelDesk:
         """
         share = CANARY_SHARE if share is None else share
         pin = await self._models.pin(version, None)
-        return await self._change(lambda rollout: start_canary(rollout, pin, share, by))
+        return await asyncio.to_thread(self._models.change, lambda rollout: start_canary(rollout, pin, share, by))
 
     async def promote(self, version: str, mesh: str | None, by: str = "") -> RolloutDocument:
         """Have all meshes use a model, or one. Errors as of :meth:`try_out`."""
         pin = await self._models.pin(version, mesh)
-        if mesh is None:
-            return await self._change(lambda rollout: promote(rollout, pin, by))
-        return await self._change(lambda rollout: promote_for_mesh(rollout, pin, mesh, by))
+        return await asyncio.to_thread(self._models.change, lambda rollout: promote(rollout, pin, by, mesh=mesh))
 
-    async def roll_back(self, mesh: str | None, reason: str, by: str = "") -> RolloutDocument:
+    def roll_back(self, mesh: str | None, reason: str, by: str = "") -> RolloutDocument:
         """End the trial of a model, or go back to the model before; with a mesh, take its own model away.
 
         Raises:
             UnfitModel: there is nothing to go back to.
             StoreConflict: other processes changed the rollout again and again.
         """
-        if mesh is None:
-            return await self._change(lambda rollout: roll_back(rollout, by, reason))
-        return await self._change(lambda rollout: roll_back_mesh(rollout, mesh, by, reason))
+        return self._models.change(lambda rollout: roll_back(rollout, by, reason, mesh=mesh))
 
-    async def _change(self, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
-        return await asyncio.to_thread(self._models.change, change)
+    def is_check_due(self) -> bool:
+        """Whether a trial has not been looked at for a while."""
+        return self._models.has_trial and time.monotonic() - self._checked >= CHECK_SECONDS
+
+    async def check(self) -> None:
+        """Roll the candidate back if it breaks a limit.
+
+        Raises:
+            ServeError: the store cannot be used.
+        """
+        self._checked = time.monotonic()
+        await asyncio.to_thread(self._check)
+
+    def _check(self) -> None:
+        trial = self._models.rollout.trial
+        if trial is None:
+            return
+        candidate, baseline = self._models.version(trial.candidate), self._models.version(trial.baseline)
+        found = compare(candidate, baseline, self._read_trials(), self._settings.alert.budget, trial.since)
+        reason = broken_limit(found, self._settings.models)
+        if not reason:
+            return
+        after = self._models.change(
+            # Every session judges the trial, and one is first.
+            lambda rollout: roll_back(rollout, reason=reason) if rollout.trial == trial else rollout,
+            by_rule=True,
+        )
+        last = after.history[-1] if after.history else None
+        if after.trial != trial and last is not None and last.reason == reason:  # else another session was first
+            log.warning("model %s: rolled back by rule: %s", candidate, reason)
+
+    def _read_trials(self) -> Iterator[MeshTrialDocument]:
+        for one in self._store.meshes():
+            _, found = read_trial(self._store, one.mesh)
+            if found is not None:
+                yield found
 
 
-def _is_among(meshes: Meshes) -> Callable[[str], bool]:
-    return lambda mesh: meshes is None or mesh in meshes
+def broken_limit(comparison: ComparisonOfModels, limits: ModelsSettings) -> str:
+    """The limit that the candidate surely breaks, in words; empty if there is none, or too little is known."""
+    failed, before = comparison.candidate_failed, comparison.baseline_failed.value or 0.0
+    if comparison.attempts >= MIN_SNAPSHOTS and failed.low is not None and failed.low > max(MAX_FAILURES, before):
+        return (
+            f"it could not score {failed.value:.0%} of the snapshots (95% interval from {failed.low:.0%}), at most "
+            f"{MAX_FAILURES:.0%}, with the baseline {before:.0%}"
+        )
+    if comparison.snapshots < MIN_SNAPSHOTS:
+        return ""
+    alerts, others = comparison.candidate_alerts_per_day, comparison.baseline_alerts_per_day
+    if comparison.budget_per_day is not None and alerts.low is not None and others.value is not None:
+        most = limits.max_alerts * comparison.budget_per_day
+        if alerts.low > max(most, others.value):
+            return (
+                f"its alerts per day leave the budget: {alerts.value:.2g} (95% interval from {alerts.low:.2g}), at "
+                f"most {most:.2g}, with the baseline {others.value:.2g}"
+            )
+    agreement = comparison.same_status
+    if agreement.high is not None and agreement.high < limits.min_agreement:
+        return (
+            f"it agrees with the baseline in {agreement.value:.0%} of the snapshots (95% interval to "
+            f"{agreement.high:.0%}), at least {limits.min_agreement:.0%}"
+        )
+    return ""
+
+
+def _is_among(meshes: Meshes, mesh: str) -> bool:
+    return meshes is None or mesh in meshes

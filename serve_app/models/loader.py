@@ -50,17 +50,16 @@ class Loader:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._device, self._instruments, self._clock = read, device, instruments, clock
-        self._held: OrderedDict[str, Checkpoint] = OrderedDict()  # the last one used is the last
+        # In memory or under way; one that failed is removed. The last one used is the last.
+        self._loads: OrderedDict[str, Future[Checkpoint]] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "models")
-        self._under_way: dict[str, Future[Checkpoint | NotLoaded]] = {}
         self._failures: dict[str, tuple[float, NotLoaded]] = {}  # when, and why
         self._guard = Lock()
 
     @property
     def versions(self) -> frozenset[str]:
         """The versions in memory."""
-        with self._guard:
-            return frozenset(self._held)
+        return frozenset(self._checkpoints())
 
     @property
     def failed(self) -> frozenset[str]:
@@ -75,16 +74,15 @@ class Loader:
 
     def size_bytes(self) -> int:
         """Memory of their parameters."""
-        with self._guard:
-            return sum(map(size_of, self._held.values()))
+        return sum(map(size_of, self._checkpoints().values()))
 
     def get(self, version: str) -> Checkpoint | None:
         """The weights of a version if they are in memory; never waits for the registry."""
-        with self._guard:
-            found = self._held.get(version)
-            if found is not None:
-                self._held.move_to_end(version)
-            return found
+        found = self._checkpoints().get(version)
+        if found is not None:
+            with self._guard, suppress(KeyError):
+                self._loads.move_to_end(version)
+        return found
 
     async def load(self, pin: ModelPin, seconds: float | None = None, *, at_once: bool = False) -> Checkpoint:
         """The weights of a version.
@@ -99,9 +97,11 @@ class Loader:
         if (found := self.get(pin.version)) is not None:
             return found
         seconds = LONGEST_LOAD_SECONDS if seconds is None else seconds
-        load = self._begin(pin, at_once=at_once)
-        await asyncio.wait({asyncio.wrap_future(load)}, timeout=seconds)
-        return self._result(pin, load, seconds)
+        load = asyncio.wrap_future(self._begin(pin, at_once=at_once))
+        try:
+            return await asyncio.wait_for(asyncio.shield(load), seconds)
+        except TimeoutError:
+            raise self._late(pin, seconds) from None
 
     def prepare(self, pins: Iterable[ModelPin], seconds: float | None = None) -> None:
         """Load versions that are not in memory, and wait for them at most ``seconds`` together. The log says which ones
@@ -111,66 +111,62 @@ class Loader:
         for pin in pins:
             if self.get(pin.version) is None:
                 with suppress(*NOT_LOADED):  # it failed just before, and the log has it
-                    loads[pin.version] = pin, self._begin(pin)
-        wait_for_all([load for _, load in loads.values()], timeout=seconds)
-        for pin, load in loads.values():
-            with suppress(*NOT_LOADED):
-                self._result(pin, load, seconds)
+                    loads[pin] = self._begin(pin)
+        late = wait_for_all(loads.values(), timeout=seconds).not_done
+        for pin, load in loads.items():
+            if load in late:
+                self._late(pin, seconds)
 
-    def _begin(self, pin: ModelPin, *, at_once: bool = False) -> "Future[Checkpoint | NotLoaded]":
+    def _checkpoints(self) -> dict[str, Checkpoint]:
+        with self._guard:
+            done = [(version, load) for version, load in self._loads.items() if load.done() and not load.exception()]
+        return {version: load.result() for version, load in done}
+
+    def _begin(self, pin: ModelPin, *, at_once: bool = False) -> Future[Checkpoint]:
         """The load of a version. If one failed just before, its error is raised instead."""
         with self._guard:
             failure = self._failures.get(pin.version)
             if failure is not None and not at_once and self._clock() - failure[0] < RETRY_SECONDS:
                 raise copy(failure[1])  # a raised error grows by a traceback each time
-            load = self._under_way.get(pin.version)
+            load = self._loads.get(pin.version)
             if load is None:
-                load = self._under_way[pin.version] = self._thread.submit(self._load, pin)
+                load = self._loads[pin.version] = self._thread.submit(self._load, pin)
+                while len(self._loads) > MAX_VERSIONS:
+                    self._loads.popitem(last=False)
             return load
 
-    def _load(self, pin: ModelPin) -> Checkpoint | NotLoaded:
+    def _load(self, pin: ModelPin) -> Checkpoint:
         try:
-            outcome: Checkpoint | NotLoaded = self._read(pin).to(self._device)
-        except NOT_LOADED as error:
-            outcome = error
+            checkpoint = self._read(pin).to(self._device)
         except Exception as error:  # of a network of another package, whose code may raise anything
-            outcome = IncompatibleWeights(
-                f"model {pin.version}: expected weights that can be loaded, got {type(error).__name__}: {error}; "
-                "correct the network's class, or add the model again"
-            )
-        if isinstance(outcome, Checkpoint):
-            self._hold(pin.version, outcome)
-        else:
+            reason = error
+            if not isinstance(reason, NOT_LOADED):
+                reason = IncompatibleWeights(
+                    f"model {pin.version}: expected weights that can be loaded, got {type(error).__name__}: {error}; "
+                    "correct the network's class, or add the model again"
+                )
+            with self._guard:
+                self._loads.pop(pin.version, None)
             self._instruments.count(MODEL_LOADS, outcome="failed")
-            self._fail(pin.version, outcome)
+            self._fail(pin.version, copy(reason))
+            raise reason from None
         with self._guard:
-            del self._under_way[pin.version]
-        return outcome
-
-    def _hold(self, version: str, checkpoint: Checkpoint) -> None:
-        with self._guard:
-            self._held[version] = checkpoint
-            self._failures.pop(version, None)
-            while len(self._held) > MAX_VERSIONS:
-                self._held.popitem(last=False)
-        size = self.size_bytes()
+            self._failures.pop(pin.version, None)
+        held = [*self._checkpoints().values(), checkpoint]
+        size = sum(map(size_of, held))
         self._instruments.count(MODEL_LOADS, outcome="loaded")
         self._instruments.set(MODEL_MEMORY, size)
-        log.info("model %s: loaded; %d versions in memory, %.1f MB", version, len(self._held), size / 1e6)
+        log.info("model %s: loaded; %d versions in memory, %.1f MB", pin.version, len(held), size / 1e6)
+        return checkpoint
 
-    def _result(self, pin: ModelPin, load: "Future[Checkpoint | NotLoaded]", seconds: float) -> Checkpoint:
-        """The weights, after waiting for their load; errors as in :meth:`load`."""
-        if not load.done():
-            late = RegistryGone(
-                f"model {pin.version}: expected its weights from the registry within {seconds:g} s, got none yet; the "
-                "load continues: wait for it, or check that this node reaches models.registry"
-            )
-            self._fail(pin.version, late)
-            raise late
-        outcome = load.result()
-        if isinstance(outcome, Checkpoint):
-            return outcome
-        raise copy(outcome)
+    def _late(self, pin: ModelPin, seconds: float) -> RegistryGone:
+        """The error of a load that takes too long; it is remembered as a failure."""
+        late = RegistryGone(
+            f"model {pin.version}: expected its weights from the registry within {seconds:g} s, got none yet; the load "
+            "continues: wait for it, or check that this node reaches models.registry"
+        )
+        self._fail(pin.version, late)
+        return copy(late)
 
     def _fail(self, version: str, error: NotLoaded) -> None:
         """Remember a failure. The log has it once for all who wait."""
@@ -181,27 +177,22 @@ class Loader:
             log.error("model %s: not loaded, and other weights are in use: %s", version, error)
 
 
-def open_loader(settings: Settings, device: torch.device, instruments: Instruments) -> Loader | None:
-    """The loader of weights from the registry; None without a registry.
+def open_loader(settings: Settings, device: torch.device, instruments: Instruments) -> Loader:
+    """The loader of weights from the registry. Without a registry, no weights can be loaded.
 
     Raises:
         BadSettings: the registry cannot be opened.
     """
     registry = open_registry(settings.models.registry, settings.model.network)
-    if registry is None:
-        return None
-    return Loader(lambda pin: registry.load(pin.version, pin.sha256), device, instruments)
 
+    def read(pin: ModelPin) -> Checkpoint:
+        if registry is None:
+            raise UnknownModel(
+                f"model {pin.version}: expected a registry, got none; set models.registry on this node too"
+            )
+        return registry.load(pin.version, pin.sha256)
 
-async def checkpoint_of(pin: ModelPin, loader: Loader | None, seconds: float | None = None) -> Checkpoint:
-    """The weights of a version, as of :meth:`Loader.load`.
-
-    Raises:
-        UnknownModel, RegistryGone, IncompatibleWeights: they cannot be loaded, not in time, or there is no registry.
-    """
-    if loader is None:
-        raise UnknownModel(f"model {pin.version}: expected a registry, got none; set models.registry on this node too")
-    return await loader.load(pin, seconds)
+    return Loader(read, device, instruments)
 
 
 def size_of(checkpoint: Checkpoint) -> int:

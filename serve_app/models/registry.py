@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 import fsspec
 
@@ -28,7 +28,6 @@ from serve_app.models.card import decode_card, encode_card
 WEIGHTS, CARD = "model.safetensors", "card.json"
 VERSION = re.compile("[0-9a-f]{16}")
 log = logging.getLogger(__name__)
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -154,32 +153,23 @@ class Registry:
 
 
 class AsyncRegistry:
-    """The cards of a registry, for an event loop. They are read in a thread of their own, so that a registry that hangs
-    holds no other work.
+    """A registry for an event loop: asked in a thread of its own, so that one that hangs holds no other work.
+
+    Args:
+        seconds: to wait for an answer at most.
     """
 
     def __init__(self, registry: Registry, seconds: float) -> None:
         self._registry, self.seconds = registry, seconds
         self._thread = ThreadPoolExecutor(1, "registry")
 
-    async def cards(self) -> list[ModelCard]:
-        """As :meth:`Registry.cards`.
+    async def ask(self, question: Callable[[Registry], T]) -> T:
+        """The answer to a question, such as :meth:`Registry.cards`.
 
         Raises:
             RegistryGone: also if there is no answer in time.
         """
-        return await self._ask(self._registry.cards)
-
-    async def card(self, version: str) -> ModelCard:
-        """As :meth:`Registry.card`.
-
-        Raises:
-            RegistryGone: also if there is no answer in time.
-        """
-        return await self._ask(self._registry.card, version)
-
-    async def _ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        answer = asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
+        answer = asyncio.wrap_future(self._thread.submit(question, self._registry))
         try:
             # A question that still waits for the thread is withdrawn then.
             return await asyncio.wait_for(answer, self.seconds)

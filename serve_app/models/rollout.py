@@ -5,16 +5,16 @@ below the share, so the same meshes stay as the share grows, and all nodes agree
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument, RolloutEvent, TrialDocument
-from serve_app.errors import CorruptState, StoreConflict, UnfitModel
+from serve_app.errors import CorruptState, UnfitModel
 from serve_app.stores.base import ROLLOUT
+from serve_app.stores.documents import change_document
 from serve_app.stores.state_store import StateStore
 
 MAX_EVENTS = 100  # of the history
-ATTEMPTS = 5  # of a change, if other processes change it too
 ALL_MESHES = ""  # in place of the name of a mesh: the model of all that are not part of a canary
 Pin = ModelPin | None
 
@@ -64,15 +64,20 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
         raise UnfitModel(f"model {pin.version}: expected another model than the one in use, got the same")
     baseline = rollout.active if trial is None else trial.baseline
     began = TrialDocument(candidate=pin, baseline=baseline, share=share, since=_now(), by=by)
-    return _with_event(rollout, RolloutAction.CANARY, pin, share=share, by=by, changes={"trial": began})
+    event = RolloutEvent(at=began.since, action=RolloutAction.CANARY, model=pin, share=share, by=by)
+    return _with_event(rollout, event, trial=began)
 
 
-def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "") -> RolloutDocument:
-    """Have all meshes use a model, and end its trial. If all use it already, nothing changes.
+def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", *, mesh: str | None = None) -> RolloutDocument:
+    """Have all meshes use a model, and end its trial; or have one mesh use it. If they do already, nothing changes.
 
     Raises:
-        UnfitModel: another candidate is tried.
+        UnfitModel: another candidate is tried on all meshes.
     """
+    event = RolloutEvent(at=_now(), action=RolloutAction.PROMOTE, model=pin, mesh=mesh or "", by=by)
+    if mesh is not None:
+        is_used = rollout.meshes.get(mesh) == pin
+        return rollout if is_used else _with_event(rollout, event, meshes={**rollout.meshes, mesh: pin})
     trial = rollout.trial
     if trial is not None and trial.candidate != pin:
         raise UnfitModel(
@@ -81,116 +86,75 @@ def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "") -> RolloutDoc
         )
     if pin == rollout.active and trial is None:
         return rollout
-    changes = {"active": pin, "previous": rollout.active, "trial": None}
-    return _with_event(rollout, RolloutAction.PROMOTE, pin, by=by, changes=changes)
+    return _with_event(rollout, event, active=pin, previous=rollout.active, trial=None)
 
 
-def promote_for_mesh(rollout: RolloutDocument, pin: ModelPin, mesh: str, by: str = "") -> RolloutDocument:
-    """Have one mesh use a model. If it does already, nothing changes."""
-    if rollout.meshes.get(mesh) == pin:
-        return rollout
-    meshes = {**rollout.meshes, mesh: pin}
-    return _with_event(rollout, RolloutAction.PROMOTE, pin, mesh=mesh, by=by, changes={"meshes": meshes})
-
-
-def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "") -> RolloutDocument:
-    """End a trial with its baseline in use; without a trial, go back to the model before the one in use.
+def roll_back(rollout: RolloutDocument, by: str = "", reason: str = "", *, mesh: str | None = None) -> RolloutDocument:
+    """End a trial with its baseline in use; without a trial, go back to the model before the one in use. With a mesh,
+    take its own model away, so that it uses the one of all.
 
     Directly after a rollback, nothing changes: a repeated request, or a person who follows a rule, means the same
-    model.
-    To go back further, promote the version.
+    model. To go back further, promote the version.
 
     Raises:
-        UnfitModel: there is neither a trial nor a model before.
+        UnfitModel: there is neither a trial nor a model before, or the mesh has no model of its own.
     """
-    if rollout.trial is not None:
-        back = rollout.trial.baseline
-        return _with_event(
-            rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back, "trial": None}
-        )
-    last = next((event for event in reversed(rollout.history) if not event.mesh), None)
-    if last is not None and last.action is RolloutAction.ROLLBACK:
-        return rollout
-    if rollout.active == rollout.previous:
-        raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
-    back = rollout.previous
-    return _with_event(rollout, RolloutAction.ROLLBACK, back, by=by, reason=reason, changes={"active": back})
+    event = RolloutEvent(at=_now(), action=RolloutAction.ROLLBACK, model=None, mesh=mesh or "", by=by, reason=reason)
+    if mesh is not None:
+        if mesh not in rollout.meshes:
+            raise UnfitModel(f"rollback: expected a mesh with a model of its own, got {mesh!r}; leave out the mesh")
+        meshes = {name: pin for name, pin in rollout.meshes.items() if name != mesh}
+        back = pins_of(rollout.model_copy(update={"meshes": meshes}), mesh)[0]
+        return _with_event(rollout, event.model_copy(update={"model": back}), meshes=meshes)
+    back = rollout.previous if rollout.trial is None else rollout.trial.baseline
+    if rollout.trial is None:
+        last = next((event for event in reversed(rollout.history) if not event.mesh), None)
+        if last is not None and last.action is RolloutAction.ROLLBACK:
+            return rollout
+        if rollout.active == back:
+            raise UnfitModel("rollback: expected a trial, or a model before the one in use, got neither")
+    return _with_event(rollout, event.model_copy(update={"model": back}), active=back, trial=None)
 
 
-def roll_back_mesh(rollout: RolloutDocument, mesh: str, by: str = "", reason: str = "") -> RolloutDocument:
-    """Take the model of a single mesh away, so that it uses the one of all.
+def read_rollout(store: StateStore) -> tuple[int, RolloutDocument]:
+    """The revision and the rollout of a store; 0 and an empty one if there is none.
 
     Raises:
-        UnfitModel: it has none of its own.
+        CorruptState: this version cannot read it.
+        ServeError: the store cannot be read.
     """
-    if mesh not in rollout.meshes:
-        raise UnfitModel(f"rollback: expected a mesh with a model of its own, got {mesh!r}; leave out the mesh")
-    meshes = {name: pin for name, pin in rollout.meshes.items() if name != mesh}
-    back = pins_of(rollout.model_copy(update={"meshes": meshes}), mesh)[0]
-    return _with_event(
-        rollout, RolloutAction.ROLLBACK, back, mesh=mesh, by=by, reason=reason, changes={"meshes": meshes}
-    )
+    found = store.read_document(ROLLOUT)
+    return (found.revision, _decode(found.content)) if found else (0, RolloutDocument())
 
 
-class Rollouts:
-    """The rollout in a store."""
+def change_rollout(store: StateStore, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
+    """Change the rollout of a store, and return it. If the change returns the same one, nothing is written.
 
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
+    Raises:
+        UnfitModel: of the change.
+        StoreConflict: other processes changed it again and again.
+        ServeError: the store cannot be used.
+    """
 
-    def read(self) -> tuple[int, RolloutDocument]:
-        """The revision and the rollout; 0 and an empty one if there is none.
+    def change_content(content: bytes) -> tuple[bytes | None, RolloutDocument]:
+        before = _decode(content) if content else RolloutDocument()
+        after = change(before)
+        return None if after is before else after.model_dump_json().encode(), after
 
-        Raises:
-            CorruptState: this version cannot read it.
-            ServeError: the store cannot be read.
-        """
-        found = self._store.read_document(ROLLOUT)
-        if found is None:
-            return 0, RolloutDocument()
-        try:
-            return found.revision, RolloutDocument.model_validate_json(found.content)
-        except ValueError as error:
-            raise CorruptState(
-                f"stored rollout: expected a document of this version, got another one ({error}); use the version "
-                "that wrote it"
-            ) from error
-
-    def change(self, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
-        """Apply a change, and return the rollout after it. If the change returns the same one, nothing is written.
-
-        Raises:
-            UnfitModel: of the change.
-            StoreConflict: other processes changed it again and again.
-            ServeError: the store cannot be used.
-        """
-        for attempt in range(ATTEMPTS):
-            revision, before = self.read()
-            after = change(before)
-            if after is before:
-                return after
-            try:
-                self._store.write_document(ROLLOUT, after.model_dump_json().encode(), revision=revision)
-            except StoreConflict:
-                if attempt + 1 == ATTEMPTS:
-                    raise
-            else:
-                return after
-        raise AssertionError("the last attempt returns or raises")
+    return change_document(store, ROLLOUT, change_content)
 
 
-def _with_event(
-    rollout: RolloutDocument,
-    action: RolloutAction,
-    model: Pin,
-    *,
-    share: float | None = None,
-    mesh: str = "",
-    by: str = "",
-    reason: str = "",
-    changes: Mapping[str, object],
-) -> RolloutDocument:
-    event = RolloutEvent(at=_now(), action=action, model=model, share=share, mesh=mesh, by=by, reason=reason)
+def _decode(content: bytes) -> RolloutDocument:
+    try:
+        return RolloutDocument.model_validate_json(content)
+    except ValueError as error:
+        raise CorruptState(
+            f"stored rollout: expected a document of this version, got another one ({error}); use the version that "
+            "wrote it"
+        ) from error
+
+
+def _with_event(rollout: RolloutDocument, event: RolloutEvent, **changes: object) -> RolloutDocument:
     return rollout.model_copy(update={**changes, "history": [*rollout.history, event][-MAX_EVENTS:]})
 
 

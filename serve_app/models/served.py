@@ -20,7 +20,7 @@ from serve_app.errors import UnfitModel, UnknownModel
 from serve_app.metrics import MODEL_CHANGES, Instruments
 from serve_app.models.loader import NOT_LOADED, Loader, open_loader
 from serve_app.models.registry import AsyncRegistry, open_registry
-from serve_app.models.rollout import Rollouts, pins_of
+from serve_app.models.rollout import change_rollout, pins_of, read_rollout
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
 
@@ -46,32 +46,34 @@ class Roles:
 
     Attributes:
         trial: of which they are the candidate and the baseline.
-        used: version of the model that makes the verdicts of the mesh.
-        other: version of the model that scores the same snapshots.
+        candidate, baseline: their versions.
+        is_candidate: whether the candidate makes the verdicts of the mesh.
+        beside: the other one, which scores the same snapshots; None: the weights of the settings.
     """
 
     trial: TrialDocument
-    used: str
-    other: str
+    candidate: str
+    baseline: str
     is_candidate: bool
+    beside: ModelPin | None
 
     @property
-    def candidate(self) -> str:
-        """Version of the candidate."""
-        return self.used if self.is_candidate else self.other
+    def used(self) -> str:
+        """Version of the model that makes the verdicts."""
+        return self.candidate if self.is_candidate else self.baseline
 
     @property
-    def baseline(self) -> str:
-        """Version of the baseline."""
-        return self.other if self.is_candidate else self.used
+    def other(self) -> str:
+        """Version of the model that scores the same snapshots."""
+        return self.baseline if self.is_candidate else self.candidate
 
 
 class ServedModels:
     """The models of one session, of one event loop.
 
     Args:
-        rollouts: in the store; None: there is no registry, and ``weights`` are all.
-        loader: of weights from the registry; None without one.
+        loader: of weights from the registry.
+        store: has the rollout; None: there is no registry, and ``weights`` are all.
         registry: for the questions of people; None: there is none.
     """
 
@@ -79,19 +81,18 @@ class ServedModels:
         self,
         settings: Settings,
         weights: Weights,
-        rollouts: Rollouts | None = None,
-        loader: Loader | None = None,
+        loader: Loader,
+        instruments: Instruments,
+        store: StateStore | None = None,
         registry: AsyncRegistry | None = None,
-        instruments: Instruments | None = None,
     ) -> None:
-        self._rollouts, self._loader = rollouts, loader
-        self._instruments = instruments
+        self._store, self._loader, self._instruments = store, loader, instruments
         self.weights, self.registry = weights, registry
         self._default = ServedModel(weights.default)
         self._own = {mesh: ServedModel(weights.of(mesh)) for mesh in settings.weights_by_mesh}
         self._is_pinned = settings.model.weights is not None
         # None: not read yet. Without a registry, it never changes.
-        self._rollout = RolloutDocument() if rollouts is None else None
+        self._rollout = RolloutDocument() if store is None else None
         self._revision = 0
         # A thread of its own: a store that hangs holds no other work.
         self._follower, self._following = ThreadPoolExecutor(1, "rollout"), Lock()
@@ -108,12 +109,12 @@ class ServedModels:
         Raises:
             ServeError: the store cannot be read.
         """
-        return RolloutDocument() if self._rollouts is None else self._rollouts.read()[1]
+        return RolloutDocument() if self._store is None else read_rollout(self._store)[1]
 
     @property
     def has_registry(self) -> bool:
         """Whether models can change."""
-        return self._rollouts is not None
+        return self._store is not None
 
     @property
     def has_trial(self) -> bool:
@@ -128,22 +129,20 @@ class ServedModels:
     @property
     def versions(self) -> frozenset[str]:
         """The versions in memory, including the versions that the settings name."""
-        loaded = frozenset[str]() if self._loader is None else self._loader.versions
-        return loaded | {one.digest for one in self.weights.distinct()}
+        return self._loader.versions | {one.digest for one in self.weights.distinct()}
 
     @property
     def missing(self) -> list[str]:
         """For each model of the rollout that could not be loaded, a sentence that says so."""
-        failed = frozenset[str]() if self._loader is None else self._loader.failed
         named = {pin.version for pin in (*_pins(self.rollout), *self.rollout.meshes.values())}
         return [
             f"model {version}: not loaded, so its meshes use other weights; the log says why"
-            for version in sorted(named & failed)
+            for version in sorted(named & self._loader.failed)
         ]
 
     def size_bytes(self) -> int:
         """Memory of their parameters."""
-        return self.weights.size_bytes() + (0 if self._loader is None else self._loader.size_bytes())
+        return self.weights.size_bytes() + self._loader.size_bytes()
 
     def get(self, mesh: str) -> ServedModel | None:
         """The model that makes the verdicts of a mesh if it is in memory; never waits."""
@@ -183,11 +182,12 @@ class ServedModels:
         used, other = pins_of(self.rollout, mesh)
         if used == other:
             return None
-        return Roles(trial, self.version(used), self.version(other), is_candidate=used == trial.candidate)
+        versions = self.version(trial.candidate), self.version(trial.baseline)
+        return Roles(trial, *versions, is_candidate=used == trial.candidate, beside=other)
 
     def is_broken(self, version: str) -> bool:
         """Whether a version could not be loaded although the registry answered."""
-        return self._loader is not None and version in self._loader.broken
+        return version in self._loader.broken
 
     def version(self, pin: ModelPin | None) -> str:
         """The version of a pin; None: of the weights of the settings."""
@@ -199,12 +199,10 @@ class ServedModels:
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, or not soon.
         """
-        if not self.has_trial or self._of_settings(mesh) is not None:
+        roles = self.roles(mesh)
+        if roles is None:
             return None
-        used, other = pins_of(self.rollout, mesh)
-        if used == other:
-            return None
-        return self._default if other is None else await self._load(other)
+        return self._default if roles.beside is None else await self._load(roles.beside)
 
     def follow(self, seconds: float | None = None) -> bool:
         """Read the rollout, and follow it if it changed. Its weights are loaded first, if that is possible soon. Call
@@ -216,10 +214,10 @@ class ServedModels:
         Raises:
             ServeError: the store cannot be read.
         """
-        if self._rollouts is None or self._loader is None:
+        if self._store is None:
             return False
         with self._following:  # else a slower read could bring an older rollout back
-            revision, rollout = self._rollouts.read()
+            revision, rollout = read_rollout(self._store)
             if self._rollout is not None and revision == self._revision:
                 return False
             self._loader.prepare(_pins(rollout), seconds)
@@ -229,7 +227,7 @@ class ServedModels:
     @property
     def is_following(self) -> bool:
         """Whether there is a rollout to follow, and no read of it under way."""
-        return self._rollouts is not None and self._reading is None
+        return self._store is not None and self._reading is None
 
     async def follow_once(self) -> None:
         """As :meth:`follow`. If a read is under way, it waits for that one."""
@@ -253,7 +251,7 @@ class ServedModels:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, not in time, or there is no registry.
             UnfitModel: it reads other neighbours, or the weights of the meshes are in the settings.
         """
-        if self.registry is None or self._loader is None:
+        if self.registry is None:
             raise UnknownModel("model: expected a registry, got none; set models.registry, and restart the service")
         if self._is_pinned or (mesh is not None and mesh in self._own):
             place = f"meshes.{mesh}.weights" if mesh is not None and mesh in self._own else "model.weights"
@@ -261,7 +259,7 @@ class ServedModels:
                 f"model {version}: expected meshes that use models of the registry, got a file in {place}; remove "
                 "this setting, and restart the service"
             )
-        card = await self.registry.card(version)
+        card = await self.registry.ask(lambda registry: registry.card(version))
         pin = ModelPin(version=card.version, sha256=card.sha256)
         loaded = await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
         ours, theirs = (one.network.config.neighbours for one in (self.weights.default, loaded))
@@ -279,13 +277,13 @@ class ServedModels:
             by_rule: whether no person wants it, for the metric.
 
         Raises:
-            UnfitModel, StoreConflict, ServeError: as of :meth:`Rollouts.change`; without a registry, the first.
+            UnfitModel, StoreConflict, ServeError: as of :func:`change_rollout`; without a registry, the first.
         """
-        if self._rollouts is None:
+        if self._store is None:
             raise UnfitModel("model: expected a registry, got none; set models.registry, and restart the service")
         before = self.rollout.history
-        rollout = self._rollouts.change(change)
-        if self._instruments is not None and rollout.history and rollout.history[-1] not in before:
+        rollout = change_rollout(self._store, change)
+        if rollout.history and rollout.history[-1] not in before:
             action = rollout.history[-1].action.value
             self._instruments.count(MODEL_CHANGES, action=action, by="rule" if by_rule else "person")
         self.follow()
@@ -296,12 +294,10 @@ class ServedModels:
         return self._own.get(mesh) or (self._default if self._is_pinned else None)
 
     def _in_memory(self, pin: ModelPin) -> ServedModel | None:
-        assert self._loader is not None  # a pin comes from a registry
         checkpoint = self._loader.get(pin.version)
         return None if checkpoint is None else ServedModel(checkpoint, pin)
 
     async def _load(self, pin: ModelPin) -> ServedModel:
-        assert self._loader is not None
         return ServedModel(await self._loader.load(pin), pin)
 
     def _fallback(self) -> ServedModel:
@@ -323,9 +319,8 @@ def open_models(settings: Settings, weights: Weights, store: StateStore, instrum
     Raises:
         BadSettings: the registry cannot be opened.
     """
-    registry = open_registry(settings.models.registry)
+    registry, loader = open_registry(settings.models.registry), open_loader(settings, torch.device("cpu"), instruments)
     if registry is None:
-        return ServedModels(settings, weights, instruments=instruments)
-    loader = open_loader(settings, torch.device("cpu"), instruments)
+        return ServedModels(settings, weights, loader, instruments)
     answers = AsyncRegistry(registry, ANSWER_SHARE * settings.serve.deadline_seconds)
-    return ServedModels(settings, weights, Rollouts(store), loader, answers, instruments)
+    return ServedModels(settings, weights, loader, instruments, store, answers)

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from serve_app.access.audit import AuditLimit, AuditLog
 from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
+from serve_app.stores.audit import AuditLimit, AuditLog
 from serve_app.stores.base import ArchiveLimit
 from serve_app.stores.history import HistoryLimit
 from serve_app.stores.state_store import StateStore

@@ -14,7 +14,7 @@ import yaml
 from typer.main import get_command
 
 from serve_app.cli import app
-from serve_app.cli.configure import overrides
+from serve_app.cli.options import overrides
 from serve_app.settings import load
 from tests.cluster.dockerfile import DOCKERFILE, STAGES, copied_files
 from tests.cluster.rendering import HELM, SHIPPED, SHIPPED_FILES, parse, render

@@ -129,7 +129,7 @@ def test_an_expired_sign_in_is_renewed_without_typing(browser: Any, service: str
         shows_the_mesh(opened)
         found, cookies = cookie(opened), SignInCookies(rules)
         assert found is not None
-        user = cookies.open(found["value"])
+        user = cookies.user(found["value"])
         assert user is not None
         old = SignedInUser(user.id, user.subject, user.name, user.groups, int(time.time()) - 1)
         opened.page.context.add_cookies([{**found, "value": cookies.seal(old)}])
@@ -137,7 +137,7 @@ def test_an_expired_sign_in_is_renewed_without_typing(browser: Any, service: str
 
         def is_renewed() -> bool:
             now = cookie(opened)
-            return now is not None and cookies.open(now["value"]) is not None
+            return now is not None and cookies.user(now["value"]) is not None
 
         opened.until(is_renewed, "the page signs in again by itself")
         shows_the_mesh(opened)

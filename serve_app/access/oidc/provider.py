@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.rules import is_loopback
-from serve_app.access.sign_ins import ClientSecret
+from serve_app.access.sign_ins import watch_secret
 from serve_app.errors import ProviderFailed
 from serve_app.net.endpoint import Endpoint, basic_auth, check_url
 from serve_app.net.http import HttpSender
@@ -61,7 +61,7 @@ class Provider:
 
     def __init__(self, rules: OidcRules, deadline_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rules, self._deadline, self._clock = rules, deadline_seconds, clock
-        self._secret = ClientSecret(rules.client_secret_file)
+        self._secret = watch_secret(rules.client_secret_file)
         Endpoint(rules.issuer, ca_file=rules.ca_file).ssl_context()  # raises its errors here
         self._metadata: ProviderMetadata | None = None
         self._read_at = 0.0
@@ -85,7 +85,7 @@ class Provider:
         Raises:
             ProviderFailed: the provider refuses the code, or does not answer as it should.
         """
-        found, secret, client = await self.metadata(), self._secret.read(), self._rules.client_id
+        found, secret, client = await self.metadata(), self._secret.content(), self._rules.client_id
         form = {
             "grant_type": "authorization_code",
             "code": code,

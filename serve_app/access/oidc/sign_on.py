@@ -1,6 +1,7 @@
 """Signs users in at a provider, and out again."""
 
 import asyncio
+import hmac
 import logging
 import secrets
 import time
@@ -10,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from serve_app.access.oidc import attempt as attempts
-from serve_app.access.oidc.attempt import SignInAttempt
 from serve_app.access.oidc.id_token import BadToken, UnknownKey, check_id_token
 from serve_app.access.oidc.provider import Provider, ProviderMetadata
 from serve_app.access.oidc.rules import OidcRules
-from serve_app.access.sign_ins import SignedInUser
+from serve_app.access.sign_ins import ATTEMPT_SECONDS, SignedInUser, SignInCookies, begin_attempt
 from serve_app.errors import Forbidden, Overloaded, ProviderFailed, ServeError, SignInRefused
 
 MAX_CODE_LENGTH = 4096
@@ -58,11 +57,11 @@ class SignOn:
         self, rules: OidcRules, deadline_seconds: float, mark: Mark, now: Callable[[], float] = time.time
     ) -> None:
         self._rules, self._deadline, self._mark, self._now = rules, deadline_seconds, mark, now
-        self._provider = Provider(rules, deadline_seconds)
+        self._provider, self._cookies = Provider(rules, deadline_seconds), SignInCookies(rules, now)
         self._in_progress = 0
 
-    async def begin(self, return_to: str) -> tuple[SignInAttempt, str]:
-        """Begin an attempt; returns it and the URL of the provider to send the browser to.
+    async def begin(self, return_to: str) -> tuple[str, str]:
+        """Begin an attempt; returns its cookie, and the URL of the provider to send the browser to.
 
         Args:
             return_to: place on our page; one that is not on it counts as the page itself.
@@ -72,7 +71,7 @@ class SignOn:
         """
         async with self._in_time():
             found = await self._provider.metadata()
-        attempt = attempts.begin(return_to, self._now)
+        attempt = begin_attempt(return_to, self._now())
         query = {
             "response_type": "code",
             "client_id": self._rules.client_id,
@@ -83,7 +82,7 @@ class SignOn:
             "code_challenge": attempt.challenge,
             "code_challenge_method": "S256",
         }
-        return attempt, _with_query(found.authorization_endpoint, query)
+        return self._cookies.seal(attempt), _with_query(found.authorization_endpoint, query)
 
     async def finish(self, cookie: str, answer: Mapping[str, str]) -> SignedIn:
         """Finish an attempt.
@@ -99,11 +98,11 @@ class SignOn:
             Overloaded: too many others sign in at this moment.
             ServeError: the store, which knows the attempts that have succeeded, cannot be used.
         """
-        attempt = attempts.resume(cookie, self._now)
-        if attempt is None or not attempt.has_state(answer.get("state", "")):
+        attempt, state = self._cookies.attempt(cookie), answer.get("state", "")
+        if attempt is None or not hmac.compare_digest(state.encode(), attempt.state.encode()):
             raise SignInRefused(
                 "sign-in: expected the answer to a sign-in that this browser began in the last "
-                f"{attempts.ATTEMPT_SECONDS // 60} minutes, got another one; sign in again at {self._rules.home}"
+                f"{ATTEMPT_SECONDS // 60} minutes, got another one; sign in again at {self._rules.home}"
             )
         if self._in_progress >= MAX_AT_ONCE:
             raise Overloaded(
@@ -120,7 +119,7 @@ class SignOn:
         finally:
             self._in_progress -= 1
         user = self._user(claims)
-        if not await self._mark(attempt.id, self._now() + 2 * attempts.ATTEMPT_SECONDS):
+        if not await self._mark(attempt.id, self._now() + 2 * ATTEMPT_SECONDS):
             raise SignInRefused("sign-in: expected an answer of the provider once, got it again; sign in again")
         hint = token if len(token) <= MAX_HINT_LENGTH else ""
         return SignedIn(user, self._rules.home + attempt.return_to, hint)

@@ -3,7 +3,7 @@
 import logging
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,18 +11,21 @@ from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve_app.access import Principal
-from serve_app.access.audit import MAX_NAMES, AuditRecord, short
 from serve_app.access.routes import SAFE
+from serve_app.api.schemas.audit import AuditRecordDocument
 from serve_app.deployments.http.access_control import PRINCIPAL
 from serve_app.deployments.http.backend import Backend
 from serve_app.errors import AuditGone, ServeError, StoreFull, StoreGone
 from serve_app.runtime import replica
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
+from serve_app.stores.audit import line_of
 
 NOTE = "audit_note"  # in the state of a request
 PUSHES = ("/v1/meshes/{mesh}/snapshots", "/v1/meshes/{mesh}/otlp/v1/metrics")  # data, and no changes
 NO_CHANGES = ("/v1/score", *PUSHES)
 SIGN_IN, SIGN_OUT = "sign_in", "sign_out"
+MAX_TEXT = 200  # characters of a name in a record: names come from others
+MAX_NAMES = 20
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 log = logging.getLogger("serve_app.audit")
 
@@ -38,14 +41,18 @@ class Note:
     """
 
     backend: Backend
-    record: AuditRecord
+    record: AuditRecordDocument
     is_recorded: bool = False
     makes_room: bool = False
+
+    def update(self, **known: object) -> None:
+        """Add to the record what has become known."""
+        self.record = self.record.model_copy(update=known)
 
     def add_names(self, *names: str) -> None:
         """Add the names of the things that the request changes."""
         added = (short(name) for name in names if name)
-        self.record = replace(self.record, names=(*self.record.names, *added)[:MAX_NAMES])
+        self.update(names=[*self.record.names, *added][:MAX_NAMES])
 
     async def begin(self) -> None:
         """Record a change before it is made.
@@ -71,12 +78,17 @@ class Note:
         """Add the outcome of a change. If that fails, the record stays without one, and the log has it."""
         if not (self.is_recorded or self.makes_room):
             return
-        self.record = replace(self.record, status=status)
-        log.info("%s", self.record.line())
+        self.update(status=status)
+        log.info("%s", line_of(self.record))
         try:
             await self.backend.ask(self.backend.records.audit.finish, self.record)
         except ServeError as error:
             log.error("the outcome of record %s could not be stored: %s", self.record.id, error.message)
+
+
+def short(text: str) -> str:
+    """A name as it goes into a record."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 class Audited:
@@ -120,20 +132,28 @@ def make_note(scope: Scope) -> Note:
     principal: Principal = state[PRINCIPAL]
     ingress = replica.ingress()
     found = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"x-request-id"), "")
+    now = datetime.now(UTC)
     return Note(
         ingress.backend,
-        AuditRecord(
-            secrets.token_urlsafe(12),
-            datetime.now(UTC),
-            principal.name,
-            principal.way_in,
-            "",
-            "",
+        AuditRecordDocument(
+            id=secrets.token_urlsafe(12),
+            at=now.replace(microsecond=now.microsecond // 1000 * 1000),
+            action="",
+            route="",
+            mesh="",
+            names=[],
             address=ingress.access.locate(scope["headers"], scope.get("client")),
             request=found if REQUEST_ID.fullmatch(found) else secrets.token_hex(8),
-            subject=principal.user.subject if principal.user else "",
+            status=None,
+            **_identity(principal),
         ),
     )
+
+
+def _identity(principal: Principal) -> dict[str, Any]:
+    """Who makes a change, as fields of its record."""
+    subject = principal.user.subject if principal.user else ""
+    return {"user": principal.name, "way": principal.way_in, "subject": subject}
 
 
 async def record_change(request: Request) -> None:
@@ -148,7 +168,7 @@ async def record_change(request: Request) -> None:
         return
     route, found = request.scope["route"], request.path_params
     mesh = str(found.get("mesh", ""))
-    note.record = replace(note.record, action=route.name, route=f"{request.method} {route.path}", mesh=short(mesh))
+    note.update(action=route.name, route=f"{request.method} {route.path}", mesh=short(mesh))
     note.add_names(*(str(value) for name, value in found.items() if name != "mesh"))
     if is_change(request.method, route.path):
         note.makes_room = request.method == "DELETE"
@@ -158,14 +178,8 @@ async def record_change(request: Request) -> None:
 def note_of_sign_in(request: Request, principal: Principal, action: str = SIGN_IN) -> Note:
     """What is known of a request to sign in or out, whose user the access control does not know."""
     note = make_note(request.scope)
-    note.record = replace(
-        note.record,
-        action=action,
-        route=f"{request.method} {request.scope['route'].path}",
-        user=principal.name,
-        way=principal.way_in,
-        subject=principal.user.subject if principal.user else "",
-    )
+    route = f"{request.method} {request.scope['route'].path}"
+    note.update(action=action, route=route, **_identity(principal))
     return note
 
 

@@ -9,7 +9,7 @@ from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.api.schemas.models import ModelPin
-from serve_app.models.loader import checkpoint_of, open_loader
+from serve_app.models.loader import open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
 from serve_app.runtime.replica import open_instruments
@@ -47,6 +47,6 @@ class MetaModel:
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: the model cannot be loaded, or not soon.
         """
-        checkpoint = self._weights.of(mesh) if pin is None else await checkpoint_of(pin, self._loader)
+        checkpoint = self._weights.of(mesh) if pin is None else await self._loader.load(pin)
         with span("meta-model.decide", trace):
             return await asyncio.to_thread(decide, checkpoint, meta_input, policy)

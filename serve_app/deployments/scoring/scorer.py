@@ -20,7 +20,7 @@ from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.deployments.scoring.passes import measure_memory, observe_pass, probe, score_group, score_groups
 from serve_app.deployments.scoring.queue import Group, GroupQueue, Outcome, ScoredGroup, Scores, WaitingGroup
 from serve_app.metrics import BATCH_GROUPS, BATCHES, PARTS_SCORED
-from serve_app.models.loader import LONGEST_LOAD_SECONDS, checkpoint_of, open_loader
+from serve_app.models.loader import LONGEST_LOAD_SECONDS, open_loader
 from serve_app.observability.spans import span
 from serve_app.runtime import devices, replica
 from serve_app.runtime.deadline import Deadline
@@ -113,7 +113,7 @@ class Scorer:
     async def _load_model(self, pin: ModelPin, deadline: Deadline) -> Checkpoint:
         """The weights of a version. If they are late, the caller learns it while it can still score in time."""
         seconds = min(LONGEST_LOAD_SECONDS, LOADING_SHARE * deadline.remaining_seconds)
-        return await checkpoint_of(pin, self._loader, seconds)
+        return await self._loader.load(pin, seconds)
 
     async def _score_batch(self, batch: Sequence[WaitingGroup]) -> list[Outcome]:
         """One outcome for each group. Errors are returned, since raising one would fail the whole batch."""

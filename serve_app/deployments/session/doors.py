@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from serve_app.runtime.rpc import Handle, RemoteDoors
 
 if TYPE_CHECKING:  # the ingress needs no torch
-    from serve_app.access.audit import AuditLog
-    from serve_app.access.ended import EndedIds
     from serve_app.alerts.receiver_trials import ReceiverDesk
     from serve_app.deployments.session.mesh_session import MeshSession
     from serve_app.deployments.session.reader import Reader, Reports
     from serve_app.mesh_steps import MeshSteps
     from serve_app.models.desk import ModelDesk
+    from serve_app.stores.audit import AuditLog
+    from serve_app.stores.documents import EndedIds
     from serve_app.web.incidents import IncidentViews
     from serve_app.web.past import PastQueries
     from serve_app.web.queries import PageQueries

@@ -23,7 +23,6 @@ from model.incidents.memory import IncidentMemory
 from model.mesh_weights import Weights, load_weights
 from model.snapshot import MeshSnapshot
 from model.verdict import ClusterEvent, Verdict
-from serve_app.access.ended import EndedIds
 from serve_app.alerts.receiver_trials import ReceiverDesk
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.collect.otlp.decode import Point
@@ -52,7 +51,6 @@ from serve_app.models.desk import ModelDesk
 from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
-from serve_app.models.trials import Trials
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
 from serve_app.pipeline import (
@@ -75,6 +73,7 @@ from serve_app.runtime.rpc import Caller, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
+from serve_app.stores.documents import EndedIds
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.past import PastQueries
@@ -131,7 +130,6 @@ class MeshSession:
         self._service_graphs = ServiceGraphs(settings.collector.interval_seconds, settings.limits)
         self._load = RequestLoad()
         self._shadow = Shadow(self._models, self._judge_beside, store, lambda: self._load.is_busy, self._instruments)
-        self._trials = Trials(settings, self._models, store)
         self._scored: dict[str, ScoredMesh] = {}  # by mesh, of those that this session advanced
         pages = PageQueries(self._meshes, lambda mesh: settings.mesh(mesh).owner_patterns)
         incidents = IncidentViews(self._meshes)
@@ -142,7 +140,7 @@ class MeshSession:
             incidents=incidents,
             reports=Reports(pages, incidents),
             changes=self._steps,
-            models=ModelDesk(self._models, self._trials),
+            models=ModelDesk(settings, self._models, store),
             audit=open_audit_log(store, settings),
             receivers=ReceiverDesk(settings, store),
             sign_ins=EndedIds(store, time.time),
@@ -172,7 +170,7 @@ class MeshSession:
         replica resumes as soon as the files are back.
         """
         self._follow_rollout()
-        if self._trials.is_check_due():
+        if self.doors.models.is_check_due():
             self._start(self._check_trial())
         gone = 0.0
         try:
@@ -299,7 +297,7 @@ class MeshSession:
     async def _check_trial(self) -> None:
         """Look whether the trial of a model breaks a limit, or is over."""
         try:
-            await self._trials.check()
+            await self.doors.models.check()
         except ServeError as error:
             log.warning("the trial of a model could not be judged: %s", error)
 

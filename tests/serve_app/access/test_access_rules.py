@@ -30,7 +30,8 @@ from serve_app.access import (
     require_protection,
 )
 from serve_app.access.routes import OPEN, SAFE, need
-from serve_app.access.tokens import RELOAD_SECONDS, parse
+from serve_app.access.tokens import parse
+from serve_app.access.watched_file import RELOAD_SECONDS
 from serve_app.deployments.http.ingress import http
 from serve_app.errors import (
     BadHost,
@@ -161,7 +162,7 @@ def test_after_a_file_breaks_the_former_tokens_stay_and_one_line_is_logged(
         assert tokens.find(token) is not None
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
-    assert "stay valid" in errors[0].getMessage()
+    assert "stays valid" in errors[0].getMessage()
     with pytest.raises(BadSettings):
         TokenFile(file, clock)  # at the start a broken file is an error
     file.unlink(missing_ok=True)

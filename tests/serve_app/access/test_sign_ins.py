@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from serve_app.access import Access, Principal, Rules, Scope
 from serve_app.access.grants import Grant
 from serve_app.access.oidc.rules import OidcRules
-from serve_app.access.sign_ins import RELOAD_SECONDS, ClientSecret, SignedInUser, SignInCookies
+from serve_app.access.sign_ins import SignedInUser, SignInCookies, watch_secret
+from serve_app.access.watched_file import RELOAD_SECONDS
 from serve_app.errors import BadSettings, Forbidden, ServeError
 
 SECRET = "a-secret-of-the-client-0123456789"
@@ -60,7 +61,7 @@ def outcome(access: Access, method: str, path: str, user: SignedInUser, *more: t
 
 def test_a_cookie_holds_its_user(cookies: SignInCookies) -> None:
     user = user_of("readers")
-    assert cookies.open(cookies.seal(user)) == user
+    assert cookies.user(cookies.seal(user)) == user
     assert cookies.name == "__Host-tagae_sign_in"
 
 
@@ -69,18 +70,18 @@ def test_no_changed_cookie_is_valid(cookies: SignInCookies, place: int, characte
     value = cookies.seal(user_of("readers"))
     at = place % len(value)
     changed = value[:at] + character + value[at + 1 :]
-    assert (cookies.open(changed) is None) is (changed != value)
+    assert (cookies.user(changed) is None) is (changed != value)
 
 
 @pytest.mark.parametrize("value", ["", ".", "a.b", "é.é", "x" * 10_000, "a" * 100 + ".", "." + "a" * 43])
 def test_nonsense_is_no_cookie(cookies: SignInCookies, value: str) -> None:
-    assert cookies.open(value) is None
+    assert cookies.user(value) is None
 
 
 def test_a_user_cannot_gain_a_group_by_editing(cookies: SignInCookies) -> None:
     content, _, signature = cookies.seal(user_of("readers")).partition(".")
     edited = urlsafe_b64encode(urlsafe_b64decode(content).replace(b"readers", b"admins")).decode()
-    assert cookies.open(f"{edited}.{signature}") is None
+    assert cookies.user(f"{edited}.{signature}") is None
 
 
 def test_a_cookie_of_another_service_is_not_valid(cookies: SignInCookies, rules: OidcRules) -> None:
@@ -89,16 +90,16 @@ def test_a_cookie_of_another_service_is_not_valid(cookies: SignInCookies, rules:
         replace(rules, client_id="another"),
         replace(rules, issuer="https://id.example/other"),
     ):
-        assert cookies.open(SignInCookies(other).seal(user_of("readers"))) is None
+        assert cookies.user(SignInCookies(other).seal(user_of("readers"))) is None
 
 
 def test_a_cookie_expires(rules: OidcRules) -> None:
     now = [time.time()]
     cookies = SignInCookies(rules, lambda: now[0])
     value = cookies.seal(user_of("readers"))
-    assert cookies.open(value)
+    assert cookies.user(value)
     now[0] += 60
-    assert cookies.open(value) is None
+    assert cookies.user(value) is None
 
 
 def test_a_cookie_fits_into_browsers(cookies: SignInCookies) -> None:
@@ -109,18 +110,18 @@ def test_a_cookie_fits_into_browsers(cookies: SignInCookies) -> None:
 def test_the_secret_must_be_long_and_may_change(tmp_path: Path) -> None:
     file, now = tmp_path / "secret", [0.0]
     with pytest.raises(BadSettings, match="client_secret_file"):
-        ClientSecret(file)
+        watch_secret(file)
     file.write_text("short")
     with pytest.raises(BadSettings, match="at least 24"):
-        ClientSecret(file)
+        watch_secret(file)
     file.write_text(SECRET)
-    secret = ClientSecret(file, lambda: now[0])
+    secret = watch_secret(file, lambda: now[0])
     file.write_text(SECRET + "-new")
     now[0] += RELOAD_SECONDS
-    assert secret.read() == SECRET + "-new"
+    assert secret.content() == SECRET + "-new"
     file.unlink()
     now[0] += RELOAD_SECONDS
-    assert secret.read() == SECRET + "-new", "a service does not lose its users with the file"
+    assert secret.content() == SECRET + "-new", "a service does not lose its users with the file"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from lab.simulator.events.operations import REASONS
 from model.checkpoint import SHIPPED, load
 from serve_app.api.codec import verdict_line
-from serve_app.cli.configure import overrides
+from serve_app.cli.options import overrides
 from serve_app.errors import BadSettings
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.recordings.reader import RecordingReader

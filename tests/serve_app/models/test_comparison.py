@@ -24,7 +24,7 @@ from serve_app.models.comparison import (
     compare,
     rate,
 )
-from serve_app.models.gate import broken_limit
+from serve_app.models.desk import broken_limit
 from serve_app.settings.model import ModelsSettings
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -30,7 +30,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.registry import Registry
-from serve_app.models.rollout import Rollouts
+from serve_app.models.rollout import change_rollout
 from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
@@ -119,8 +119,7 @@ async def digest_of(models: ServedModels) -> str:
 async def await_loads(of: ServedModels | Scorer | MeshSession) -> None:
     """Wait for the loads that are under way."""
     models = of._models if isinstance(of, MeshSession) else of
-    assert models._loader is not None
-    await asyncio.gather(*map(asyncio.wrap_future, list(models._loader._under_way.values())))
+    await asyncio.gather(*map(asyncio.wrap_future, list(models._loader._loads.values())))
 
 
 async def test_the_weights_in_use_stay_in_use_while_new_ones_cannot_be_loaded(
@@ -172,7 +171,7 @@ async def test_a_change_is_refused_if_the_registry_does_not_answer_in_time(
 async def test_a_load_that_takes_long_is_logged_once(
     store: StateStore, registry: Registry, pin: ModelPin, hang: Hang, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
+    change_rollout(store, lambda rollout: changes.promote(rollout, pin))
     hang.begin()
     models = models_of(store, registry)
     assert {await digest_of(models) for _ in range(5)} == {DEFAULT}
@@ -190,7 +189,7 @@ async def test_a_service_starts_and_scores_while_the_registry_hangs(
     replica: None,
     request: pytest.FixtureRequest,
 ) -> None:
-    Rollouts(store).change(lambda rollout: changes.promote(rollout, pin))
+    change_rollout(store, lambda rollout: changes.promote(rollout, pin))
     hang.begin()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # whatever hangs there holds all else
     session = MeshSession(Settings(models={"registry": registry.place}, store=place, serve={"deadline_seconds": 0.05}))

@@ -9,7 +9,7 @@ import pytest
 from serve_app.api.schemas.models import ModelPin, RolloutAction, RolloutDocument
 from serve_app.errors import CorruptState, StoreConflict, UnfitModel
 from serve_app.models import rollout as changes
-from serve_app.models.rollout import ALL_MESHES, MAX_EVENTS, Rollouts, pins_of
+from serve_app.models.rollout import ALL_MESHES, MAX_EVENTS, change_rollout, pins_of, read_rollout
 from serve_app.settings import StoreSettings
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.opening import open_store
@@ -84,14 +84,14 @@ def test_one_candidate_is_tried_at_a_time() -> None:
 
 
 def test_a_single_mesh_has_a_model_of_its_own_and_gives_it_up() -> None:
-    own = changes.promote_for_mesh(changes.start_canary(EMPTY, ONE, 0.5), THREE, "shop", "ann")
+    own = changes.promote(changes.start_canary(EMPTY, ONE, 0.5), THREE, "ann", mesh="shop")
     assert pins_of(own, "shop") == (THREE, THREE)
-    assert changes.promote_for_mesh(own, THREE, "shop") is own
-    back = changes.roll_back_mesh(own, "shop")
+    assert changes.promote(own, THREE, mesh="shop") is own
+    back = changes.roll_back(own, mesh="shop")
     assert pins_of(back, "shop") == pins_of(changes.start_canary(EMPTY, ONE, 0.5), "shop")
     assert [one.mesh for one in back.history] == ["", "shop", "shop"]
     with pytest.raises(UnfitModel, match="got 'shop'"):
-        changes.roll_back_mesh(back, "shop")
+        changes.roll_back(back, mesh="shop")
 
 
 def test_the_history_is_bounded() -> None:
@@ -102,13 +102,12 @@ def test_the_history_is_bounded() -> None:
 
 
 def test_the_store_keeps_it(store: StateStore, place: StoreSettings) -> None:
-    rollouts = Rollouts(store)
-    assert rollouts.read() == (0, EMPTY)
-    assert rollouts.change(lambda rollout: rollout) is not None
-    assert rollouts.read()[0] == 0, "what changes nothing writes nothing"
-    changed = rollouts.change(lambda rollout: changes.start_canary(rollout, ONE, 0.1))
+    assert read_rollout(store) == (0, EMPTY)
+    assert change_rollout(store, lambda rollout: rollout) == EMPTY
+    assert read_rollout(store)[0] == 0, "what changes nothing writes nothing"
+    changed = change_rollout(store, lambda rollout: changes.start_canary(rollout, ONE, 0.1))
     with closing(open_store(place)) as other:
-        revision, found = Rollouts(other).read()
+        revision, found = read_rollout(other)
     assert found == changed
     assert revision > 0
 
@@ -128,7 +127,7 @@ def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreS
                 name = f"mesh-{i}"
                 while True:
                     try:
-                        Rollouts(own).change(partial(changes.promote_for_mesh, pin=ONE, mesh=name))
+                        change_rollout(own, partial(changes.promote, pin=ONE, mesh=name))
                         break
                     except StoreConflict:  # so many at once that a person would try again
                         continue
@@ -138,21 +137,21 @@ def test_changes_of_many_processes_are_all_kept(store: StateStore, place: StoreS
         thread.start()
     for thread in threads:
         thread.join()
-    assert Rollouts(store).read()[1].meshes == {f"mesh-{i}": ONE for i in range(30)}
+    assert read_rollout(store)[1].meshes == {f"mesh-{i}": ONE for i in range(30)}
 
 
 def test_a_document_of_another_version_is_refused_and_new_fields_are_ignored(store: StateStore) -> None:
     revision = store.write_document(ROLLOUT, b'{"active": null, "colour": "blue"}', revision=0)
-    assert Rollouts(store).read()[1] == EMPTY
+    assert read_rollout(store)[1] == EMPTY
     store.write_document(ROLLOUT, b'{"active": "blue"}', revision=revision)
     with pytest.raises(CorruptState, match="expected a document of this version"):
-        Rollouts(store).read()
+        read_rollout(store)
 
 
 def test_a_caller_sees_the_models_and_changes_of_the_meshes_that_it_may_see() -> None:
-    rollout = changes.promote_for_mesh(changes.promote_for_mesh(EMPTY, ONE, "shop"), TWO, "pay")
-    rollout = changes.roll_back_mesh(changes.start_canary(rollout, THREE, 0.1), "pay")
-    rollout = changes.promote_for_mesh(rollout, TWO, "bank")
+    rollout = changes.promote(changes.promote(EMPTY, ONE, mesh="shop"), TWO, mesh="pay")
+    rollout = changes.roll_back(changes.start_canary(rollout, THREE, 0.1), mesh="pay")
+    rollout = changes.promote(rollout, TWO, mesh="bank")
     seen = changes.limit_to(rollout, lambda mesh: mesh == "shop")
     assert seen.meshes == {"shop": ONE}
     assert [event.mesh for event in seen.history] == ["shop", ""]

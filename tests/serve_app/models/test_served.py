@@ -17,13 +17,13 @@ from serve_app.errors import StoreGone, UnfitModel, UnknownModel
 from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
-from serve_app.models.loader import checkpoint_of, open_loader
+from serve_app.models.loader import open_loader
 from serve_app.models.registry import WEIGHTS, Registry
-from serve_app.models.rollout import ALL_MESHES, Rollouts, pins_of
+from serve_app.models.rollout import ALL_MESHES, pins_of
 from serve_app.models.served import ServedModels, open_models
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
-from tests.builders import add_model
+from tests.builders import add_model, served_models
 
 
 def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedModels:
@@ -40,7 +40,7 @@ def digest_of(models: ServedModels, mesh: str = "shop") -> str:
 
 def test_without_a_registry_the_weights_of_the_settings_are_used(other_weights: Path) -> None:
     settings = Settings(meshes={"own": {"weights": other_weights}})
-    models = ServedModels(settings, load_weights(None, settings.weights_by_mesh))
+    models = served_models(settings, load_weights(None, settings.weights_by_mesh))
     own, plain = models.get("own"), models.get("plain")
     assert own is not None
     assert plain is not None
@@ -157,7 +157,6 @@ async def test_a_snapshot_does_not_wait_for_a_registry_that_hangs(
 
     rollout = changes.promote(models.rollout, pin)
     monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 0.01)
-    assert models._loader is not None
     monkeypatch.setattr(models._loader, "_read", lambda pin: read(pin.version, pin.sha256))
     models._rollout = rollout  # as if the weights had been dropped from memory since
     first = await models.of("shop")
@@ -165,7 +164,7 @@ async def test_a_snapshot_does_not_wait_for_a_registry_that_hangs(
     await hangs.wait()
     monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 1e9)
     assert (await models.of("shop")).checkpoint.digest == load().digest, "the next snapshots do not wait at all"
-    (under_way,) = models._loader._under_way.values()
+    under_way = models._loader._loads[pin.version]
     goes_on.set()
     await asyncio.wrap_future(under_way)
     assert (await models.of("shop")).checkpoint.digest == pin.version
@@ -177,9 +176,8 @@ async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Regis
             raise StoreGone("the store is away")
 
     settings = Settings(models={"registry": registry.place})
-    loads = open_loader(settings, torch.device("cpu"), PrometheusInstruments())
     store: StateStore = Away()  # type: ignore[assignment]
-    models = ServedModels(settings, load_weights(None, {}), Rollouts(store), loads)
+    models = open_models(settings, load_weights(None, {}), store, PrometheusInstruments())
     assert models.get("shop") is None
     with pytest.raises(StoreGone):
         await models.of("shop")
@@ -190,8 +188,8 @@ async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Regis
 async def test_a_scorer_loads_what_a_group_names(registry: Registry, other_weights: Path) -> None:
     pin = add_model(registry, other_weights)
     loads = open_loader(Settings(models={"registry": registry.place}), torch.device("cpu"), PrometheusInstruments())
-    first = await checkpoint_of(pin, loads)
+    first = await loads.load(pin)
     assert first.digest == pin.version
-    assert await checkpoint_of(pin, loads) is first
+    assert await loads.load(pin) is first
     with pytest.raises(UnknownModel, match="expected a registry, got none"):
-        await checkpoint_of(pin, None)
+        await open_loader(Settings(), torch.device("cpu"), PrometheusInstruments()).load(pin)

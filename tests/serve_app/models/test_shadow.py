@@ -22,14 +22,14 @@ from serve_app.api.schemas.models import MeshTrialDocument, ModelPin
 from serve_app.errors import RegistryGone, UnfitModel
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import SHADOWED, Metric
-from serve_app.models import gate
+from serve_app.models import desk
 from serve_app.models import rollout as changes
 from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
 from serve_app.models.recorded_comparison import compare_over_recordings
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.models.shadow import MAX_WAITING, JudgedSnapshot, Shadow
-from serve_app.models.trials import Trials, read_trial
+from serve_app.models.trials import read_trial
 from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings, StoreSettings
@@ -42,7 +42,7 @@ from tests.serve_app.stores.content import append
 SPEC = MeshSpec(services=30, seed=3)
 OPTIONS = Options()
 WARM_UP = 9  # snapshots
-MIN_SNAPSHOTS = 60  # fewer than the gate wants, to be faster
+MIN_SNAPSHOTS = 60  # fewer than a limit wants, to be faster
 
 
 def append_once(store: StateStore, mesh: str) -> None:
@@ -73,7 +73,7 @@ class Session:
         self.models.follow()
         self.is_busy = False
         self.shadow = Shadow(self.models, self.judge, store, lambda: self.is_busy, self.counts)
-        self.trials = Trials(self.settings, self.models, store)
+        self.desk = desk.ModelDesk(self.settings, self.models, store)
         self.meshes: dict[str, Mesh] = {}
         self.verdicts: list[Verdict] = []
         self.shadowed: list[Verdict] = []  # verdicts of the other model
@@ -110,7 +110,7 @@ def sum_of_blocks(session: Session) -> int:
 
 @pytest.fixture
 def session(place: StoreSettings, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setattr(gate, "MIN_SNAPSHOTS", MIN_SNAPSHOTS)
+    monkeypatch.setattr(desk, "MIN_SNAPSHOTS", MIN_SNAPSHOTS)
     with closing(open_store(place)) as store:
         yield Session(store, registry)
 
@@ -157,7 +157,7 @@ async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Ses
     assert any(verdict.alerts for verdict in session.shadowed), "the fault raises an alert"
     assert found.newest == snapshots[-1].observed_at
     assert [verdict.model_digest for verdict in session.verdicts] == [load().digest] * 60, "it alerts no one"
-    comparison = await asyncio.to_thread(session.trials.compare, twin.version)
+    comparison = await asyncio.to_thread(session.desk.compare, twin.version)
     assert (comparison.same_status.value, comparison.same_culprit.value) == (1.0, 1.0)
     assert comparison.candidate_alerts_per_day == comparison.baseline_alerts_per_day
     assert comparison.score_difference.value == 0
@@ -289,20 +289,20 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
     await break_candidate(session, twin, how, monkeypatch)
     least = MIN_SNAPSHOTS
     for i, snapshot in enumerate(record_simulation(SPEC, least)):
-        await session.trials.check()
+        await session.desk.check()
         assert session.models.has_trial, f"after {i} snapshots"
         if how == "in use":
             append_once(session.store, "shop")
             await session.shadow.add_failure("shop", twin.version)
         else:
             await session.push("shop", snapshot)
-    await session.trials.check()
+    await session.desk.check()
     event = session.models.rollout.history[-1]
     assert event.action.value == "rollback"
     assert event.reason == (
         "it could not score 100% of the snapshots (95% interval from 100%), at most 5%, with the baseline 0%"
     )
-    comparison = session.trials.compare(twin.version)
+    comparison = session.desk.compare(twin.version)
     assert (comparison.snapshots, comparison.attempts) == (0, least)
     assert comparison.candidate_failed.value == 1.0
 
@@ -314,7 +314,7 @@ async def test_a_model_on_all_meshes_that_cannot_be_loaded_is_rolled_back(
     session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
     for snapshot in record_simulation(SPEC, MIN_SNAPSHOTS):
         assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
-    await session.trials.check()
+    await session.desk.check()
     event = session.models.rollout.history[-1]
     assert (event.action.value, event.by) == ("rollback", "")
     assert event.reason.startswith("it could not score 100% of the snapshots")
@@ -330,9 +330,9 @@ async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
     session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
     for snapshot in record_simulation(SPEC, 60):
         await session.push("shop", snapshot)
-    await session.trials.check()
+    await session.desk.check()
     assert session.models.has_trial
-    assert session.trials.compare(twin.version).baseline_failed.value == 1.0
+    assert session.desk.compare(twin.version).baseline_failed.value == 1.0
 
 
 async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Session, nervous: ModelPin) -> None:
@@ -342,7 +342,7 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
     session.models.change(lambda rollout: changes.start_canary(rollout, nervous, 1.0))
     for snapshot in snapshots[20:]:
         await session.push("shop", snapshot)
-        await session.trials.check()
+        await session.desk.check()
         if not session.models.has_trial:
             break
     history = session.models.rollout.history

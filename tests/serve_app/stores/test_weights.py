@@ -25,15 +25,13 @@ from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.models.desk import ModelDesk
-from serve_app.models.served import ServedModels
-from serve_app.models.trials import Trials
 from serve_app.pipeline import LocalRunner, options, replayer, run_now
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store
 from serve_app.stores.repository import MeshRepository
-from tests.builders import allow_deployments
+from tests.builders import allow_deployments, served_models
 from tests.serve_app.stores.local import locally
 
 
@@ -149,7 +147,7 @@ async def test_a_batch_of_a_scorer_does_not_mix_weights(
 def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> None:
     weights = load_chosen(settings_of(own=other_weights))
     place = InSession(weights, "replica", 1, PrometheusInstruments())
-    models = ServedModels(settings_of(own=other_weights), weights)
+    models = served_models(settings_of(own=other_weights), weights)
     chosen = {mesh: models.get(mesh) for mesh in ("own", "plain")}
     runners = {mesh: place.runner(mesh, Deadline.after(600), model) for mesh, model in chosen.items() if model}
     assert runners["own"].checkpoint is weights.of("own")
@@ -160,8 +158,8 @@ def test_a_session_scores_each_mesh_with_its_weights(other_weights: Path) -> Non
 def test_the_model_route_names_the_weights_of_meshes(other_weights: Path, place: StoreSettings) -> None:
     weights = load_chosen(settings_of(own=other_weights))
     settings = settings_of(own=other_weights)
-    models = ServedModels(settings, weights)
+    models = served_models(settings, weights)
     with closing(open_store(place)) as store:
-        document = ModelDesk(models, Trials(settings, models, store)).in_use()
+        document = ModelDesk(settings, models, store).in_use()
     assert document.digest == weights.default.digest
     assert document.meshes == {"own": load(other_weights).digest}

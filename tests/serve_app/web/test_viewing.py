@@ -27,7 +27,6 @@ from serve_app.deployments.session.doors import Doors
 from serve_app.deployments.session.reader import Reader
 from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
-from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options
 from serve_app.settings import Settings
 from serve_app.web import queries as viewing
@@ -36,6 +35,7 @@ from serve_app.web.documents import MapDocument
 from serve_app.web.graph.map import map_document
 from serve_app.web.history import instant
 from serve_app.web.scored_snapshot import ScoredSnapshot
+from tests.builders import served_models
 from tests.serve_app.running import failing
 from tests.serve_app.web.watching import Watched
 
@@ -48,7 +48,7 @@ def recording(snapshots: int, *faults: Fault, changes: tuple[BenignChange, ...] 
 
 
 def reader_of(watched: Watched, signal: VerdictSignal) -> Reader:
-    return Reader(watched.meshes, ServedModels(Settings(), Weights(load())), Options(), signal, {})
+    return Reader(watched.meshes, served_models(Settings(), Weights(load())), Options(), signal, {})
 
 
 def read_map(

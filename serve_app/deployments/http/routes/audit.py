@@ -4,12 +4,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from serve_app.access.audit import MAX_TEXT, AuditFilter
-from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
+from serve_app.api.schemas.audit import AuditDocument
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http import problems
+from serve_app.deployments.http.audit import MAX_TEXT
 from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend
 from serve_app.errors import InvalidParameter
+from serve_app.stores.audit import AuditFilter
 
 MAX_RECORDS = 1000
 CURSOR = r"^[0-9]{18}-[A-Za-z0-9_-]{1,64}$"
@@ -34,8 +35,4 @@ async def audit(
     """Who changed what, when and from where, and who signed in; the newest records first. An answer may have fewer
     records than `limit` before the list ends. Needs the scope `admin` for all meshes."""
     wanted = AuditFilter(since, until, user, mesh, action, limit, cursor)
-    page = await backend.ask(backend.records.audit.page, wanted)
-    return AuditDocument(
-        records=[AuditRecordDocument.from_object(record) for record in page.records],
-        next=page.end,
-    )
+    return await backend.ask(backend.records.audit.page, wanted)

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from starlette.exceptions import HTTPException
 
 from serve_app.access import COOKIE, Principal
-from serve_app.access.oidc.attempt import ATTEMPT_COOKIE, ATTEMPT_SECONDS
 from serve_app.access.oidc.rules import OidcRules
+from serve_app.access.sign_ins import ATTEMPT_COOKIE, ATTEMPT_SECONDS
 from serve_app.deployments.http.access_control import access_rules
 from serve_app.deployments.http.audit import note_of_sign_in
 from serve_app.deployments.http.page_files import file_response, is_page_request
@@ -49,7 +49,7 @@ async def begin_sign_in(request: Request, sign_ins: UseSignIns, return_to: str =
         attempt, location = await sign_ins.sign_on.begin(return_to)
     except ServeError as error:
         return _failure(error, request, sign_ins.rules)
-    cookie = _cookie(sign_ins.rules, sign_ins.rules.cookie_name(ATTEMPT_COOKIE), attempt.value, ATTEMPT_SECONDS)
+    cookie = _cookie(sign_ins.rules, sign_ins.rules.cookie_name(ATTEMPT_COOKIE), attempt, ATTEMPT_SECONDS)
     return _redirect(location, cookie)
 
 
@@ -92,7 +92,7 @@ async def end_sign_in(request: Request, sign_ins: SignIns) -> tuple[str, list[st
         _cookie(rules, sign_ins.cookies.name, "", 0),
         _cookie(rules, _id_token_name(rules), "", 0, _logout_path(rules)),
     ]
-    user = sign_ins.cookies.open(access.cookie(headers, sign_ins.cookies.name))
+    user = sign_ins.cookies.user(access.cookie(headers, sign_ins.cookies.name))
     if user is None:
         return "", dropped
     return await sign_ins.sign_on.end(user, access.cookie(headers, _id_token_name(rules))), dropped

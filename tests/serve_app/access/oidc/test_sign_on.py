@@ -16,11 +16,11 @@ from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
 from serve_app.access.grants import Grant
-from serve_app.access.oidc import attempt as attempts
 from serve_app.access.oidc.id_token import SKEW_SECONDS
 from serve_app.access.oidc.provider import MAX_ANSWER_BYTES
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.oidc.sign_on import SignedIn, SignOn
+from serve_app.access.sign_ins import ATTEMPT_SECONDS, SignInCookies
 from serve_app.access.tokens import Scope
 from serve_app.errors import Forbidden, ProviderFailed, ServeError, SignInRefused, StoreGone
 from tests.serve_app.access.oidc.provider_standin import (
@@ -84,7 +84,7 @@ def sign_on(rules: OidcRules) -> SignOn:
 
 async def sign_in(sign_on: SignOn, provider: ProviderStandIn, place: str = "", **changes: str) -> SignedIn:
     attempt, url = await sign_on.begin(place)
-    return await sign_on.finish(attempt.value, provider.authorize(url) | changes)
+    return await sign_on.finish(attempt, provider.authorize(url) | changes)
 
 
 def assert_refused(
@@ -102,14 +102,17 @@ def test_a_user_of_a_group_signs_in(sign_on: SignOn, provider: ProviderStandIn) 
     assert 3500 < found.user.expires - time.time() <= 3600
 
 
-def test_the_request_has_what_the_flow_needs(sign_on: SignOn) -> None:
-    attempt, url = asyncio.run(sign_on.begin(""))
+def test_the_request_has_what_the_flow_needs(sign_on: SignOn, rules: OidcRules) -> None:
+    cookie, url = asyncio.run(sign_on.begin(""))
+    attempt = SignInCookies(rules).attempt(cookie)
+    assert attempt is not None
     query = dict(parse_qsl(urlsplit(url).query))
     assert query["redirect_uri"] == HOME + "login/callback"
     assert query["scope"].split()[0] == "openid"
     assert query["code_challenge"] == attempt.challenge
-    secrets = {attempt.value.partition(".")[0], attempt.verifier}
-    assert not any(one in url for one in secrets), "the browser's secret and the verifier stay here"
+    assert cookie not in url
+    assert attempt.verifier not in url, "it stays here"
+    assert SignInCookies(rules).user(cookie) is None, "an attempt is no sign-in"
     assert len({attempt.state, attempt.nonce, attempt.verifier, attempt.id}) == 4
 
 
@@ -286,11 +289,11 @@ async def test_an_answer_is_for_the_browser_that_asked(sign_on: SignOn, provider
     mine, url = await sign_on.begin("")
     answer = provider.authorize(url)
     victims, _ = await sign_on.begin("")
-    for cookie in ("", victims.value, mine.value + "x", mine.value.replace(".", "..", 1), "x" * 5000, "é"):
+    for cookie in ("", victims, mine + "x", mine.replace(".", "..", 1), "x" * 5000, "é"):
         with pytest.raises(SignInRefused, match="this browser"):
             await sign_on.finish(cookie, answer)
     assert "/token" not in provider.requests, "no code was used"
-    assert await sign_on.finish(mine.value, answer)
+    assert await sign_on.finish(mine, answer)
 
 
 async def test_a_stolen_code_is_of_no_use(sign_on: SignOn, provider: ProviderStandIn) -> None:
@@ -299,10 +302,10 @@ async def test_a_stolen_code_is_of_no_use(sign_on: SignOn, provider: ProviderSta
     stolen = provider.authorize(url)["code"]
     attempt, url = await sign_on.begin("")
     with pytest.raises(ProviderFailed, match="invalid_grant"):
-        await sign_on.finish(attempt.value, provider.authorize(url) | {"code": stolen})
+        await sign_on.finish(attempt, provider.authorize(url) | {"code": stolen})
     provider.is_strict = False
     with pytest.raises(SignInRefused, match="nonce"):
-        await sign_on.finish(attempt.value, provider.authorize(url) | {"code": stolen})
+        await sign_on.finish(attempt, provider.authorize(url) | {"code": stolen})
 
 
 async def test_an_answer_works_once_even_if_the_provider_does_not_care(
@@ -311,9 +314,9 @@ async def test_an_answer_works_once_even_if_the_provider_does_not_care(
     provider.is_strict = False
     attempt, url = await sign_on.begin("")
     answer = provider.authorize(url)
-    assert await sign_on.finish(attempt.value, answer)
+    assert await sign_on.finish(attempt, answer)
     with pytest.raises(SignInRefused, match="again"):
-        await sign_on.finish(attempt.value, answer)
+        await sign_on.finish(attempt, answer)
 
 
 async def test_an_old_attempt_is_refused(rules: OidcRules, provider: ProviderStandIn) -> None:
@@ -321,9 +324,9 @@ async def test_an_old_attempt_is_refused(rules: OidcRules, provider: ProviderSta
     sign_on = SignOn(rules, PATIENCE_SECONDS, Marks().add, lambda: now[0])
     attempt, url = await sign_on.begin("")
     answer = provider.authorize(url)
-    now[0] += attempts.ATTEMPT_SECONDS
+    now[0] += ATTEMPT_SECONDS
     with pytest.raises(SignInRefused):
-        await sign_on.finish(attempt.value, answer)
+        await sign_on.finish(attempt, answer)
 
 
 async def test_answers_of_two_providers_are_not_mixed_up(
@@ -331,19 +334,23 @@ async def test_answers_of_two_providers_are_not_mixed_up(
 ) -> None:
     with run_provider() as other:
         there = SignOn(rules_of(other, secret), PATIENCE_SECONDS, Marks().add)
-        attempt, url = await there.begin("")
+        foreign, url = await there.begin("")
         answer = other.authorize(url)
+        with pytest.raises(SignInRefused, match="this browser"):
+            await sign_on.finish(foreign, answer)
+        attempt, url = await sign_on.begin("")
+        answer["state"] = dict(parse_qsl(urlsplit(url).query))["state"]
         with pytest.raises(SignInRefused, match="expected an answer of"):
-            await sign_on.finish(attempt.value, answer)  # the issuer in the answer
+            await sign_on.finish(attempt, answer)  # the issuer in the answer
         with pytest.raises(ServeError):
-            await sign_on.finish(attempt.value, {**answer, "iss": provider.url})
+            await sign_on.finish(attempt, {**answer, "iss": provider.url})
         provider.metadata = {"authorization_response_iss_parameter_supported": True}
         fresh = SignOn(rules_of(provider, secret), PATIENCE_SECONDS, Marks().add)
         attempt, url = await fresh.begin("")
         answer = provider.authorize(url)
         del answer["iss"]
         with pytest.raises(SignInRefused, match="without an issuer"):
-            await fresh.finish(attempt.value, answer)
+            await fresh.finish(attempt, answer)
 
 
 @pytest.mark.parametrize(

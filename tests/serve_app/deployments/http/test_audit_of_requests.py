@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve_app.access import Access, Principal, Rules
-from serve_app.access.audit import AuditRecord
+from serve_app.api.schemas.audit import AuditRecordDocument
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.audit import Audited, note_names, record_change
 from serve_app.errors import NoCapacity, ServeError, StoreFull, StoreGone, UnknownMesh
@@ -27,10 +27,10 @@ class Records:
         self.is_away = self.is_full = False
         self.error: ServeError = NoCapacity("MeshSession: no replica could answer")
 
-    async def append(self, record: AuditRecord) -> None:
+    async def append(self, record: AuditRecordDocument) -> None:
         self._note("begin", record)
 
-    async def finish(self, record: AuditRecord) -> None:
+    async def finish(self, record: AuditRecordDocument) -> None:
         self._note("finish", record)
 
     def _note(self, event: str, content: Any) -> None:
@@ -127,7 +127,7 @@ async def test_a_change_is_recorded_before_it_is_made(http: FastAPI, records: Re
     before, after = records.events[0][1], records.events[2][1]
     assert (before.status, after.status) == (None, 200)
     assert (after.user, after.way, after.action, after.mesh) == ("ada", "token", "add_mute", "shop")
-    assert (after.names, after.request, after.address) == (("shop/cart",), "r-1", "203.0.113.7")
+    assert (after.names, after.request, after.address) == (["shop/cart"], "r-1", "203.0.113.7")
 
 
 async def test_no_change_without_a_record(http: FastAPI, records: Records) -> None:

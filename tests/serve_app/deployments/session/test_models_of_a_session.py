@@ -21,7 +21,7 @@ from serve_app.errors import DeadlineExceeded, UnknownMesh
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.registry import Registry
-from serve_app.models.rollout import Rollouts
+from serve_app.models.rollout import change_rollout
 from serve_app.models.trials import read_trial
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
@@ -74,7 +74,7 @@ async def work(session: MeshSession) -> None:
 async def test_pushes_that_fail_count_against_the_model_in_use(
     start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Rollouts(store).change(lambda rollout: changes.start_canary(rollout, pin, 1.0))
+    change_rollout(store, lambda rollout: changes.start_canary(rollout, pin, 1.0))
     session = start()
     await session.push("shop", PACKED[0], later())
     decide, broken = SessionRunner.decide, RuntimeError("shapes do not match")
@@ -98,7 +98,7 @@ async def test_pushes_that_fail_count_against_the_model_in_use(
 
 
 async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: ModelPin, store: StateStore) -> None:
-    Rollouts(store).change(lambda rollout: changes.start_canary(rollout, pin, 1.0))
+    change_rollout(store, lambda rollout: changes.start_canary(rollout, pin, 1.0))
     session = start()
     await session.push("shop", PACKED[1], later())
     with pytest.raises(Exception, match="expected a snapshot after the newest one"):
@@ -111,7 +111,7 @@ async def test_a_bad_push_does_not_count_against_a_model(start: Start, pin: Mode
 async def test_a_replay_has_the_weights_of_the_mesh(
     start: Start, pin: ModelPin, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Rollouts(store).change(lambda rollout: changes.promote_for_mesh(rollout, pin, "shop"))
+    change_rollout(store, lambda rollout: changes.promote(rollout, pin, mesh="shop"))
     first = start()
     for mesh in ("shop", "plain"):
         for packed in PACKED[:4]:
@@ -132,7 +132,7 @@ async def test_a_replay_has_the_weights_of_the_mesh(
 
 
 async def test_the_trial_of_a_mesh_that_is_deleted_is_deleted(start: Start, pin: ModelPin, store: StateStore) -> None:
-    Rollouts(store).change(lambda rollout: changes.start_canary(rollout, pin, 0.0))
+    change_rollout(store, lambda rollout: changes.start_canary(rollout, pin, 0.0))
     session = start()
     await session.push("first", PACKED[0], later())
     await work(session)
@@ -148,7 +148,7 @@ async def test_a_caller_reads_nothing_about_meshes_that_it_may_not_see(
     start: Start, pin: ModelPin, store: StateStore, weights: Path
 ) -> None:
     for mesh in ("shop", "pay"):
-        Rollouts(store).change(partial(changes.promote_for_mesh, pin=pin, mesh=mesh))
+        change_rollout(store, partial(changes.promote, pin=pin, mesh=mesh))
     session = start(meshes={mesh: {"weights": weights} for mesh in ("cart", "bank")})
     seen = frozenset({"shop", "cart"})
     found, in_use = await session.doors.models.all(seen), session.doors.models.in_use(seen)

@@ -5,38 +5,44 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Thread
 
-from serve_app.access.audit import LOG, AuditFilter, AuditLimit, AuditLog, AuditRecord
-from serve_app.access.ended import EndedIds
+from serve_app.api.schemas.audit import AuditRecordDocument
+from serve_app.stores.audit import LOG, AuditFilter, AuditLimit, AuditLog, key_of, line_of
+from serve_app.stores.documents import EndedIds
 from serve_app.stores.state_store import StateStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMIT = AuditLimit(timedelta(days=30), 2**24)
 
 
-def record(number: int, **fields: object) -> AuditRecord:
-    made = AuditRecord(
-        f"r{number}",
-        NOW + timedelta(seconds=number),
-        "ada",
-        "token",
-        "add_mute",
-        "POST /v1/meshes/{mesh}/mutes",
-        "shop",
+def record(number: int, **fields: object) -> AuditRecordDocument:
+    made = AuditRecordDocument(
+        id=f"r{number}",
+        at=NOW + timedelta(seconds=number),
+        user="ada",
+        subject="",
+        way="token",
+        action="add_mute",
+        route="POST /v1/meshes/{mesh}/mutes",
+        mesh="shop",
+        names=[],
+        address="",
+        request="",
+        status=None,
     )
-    return replace(made, **fields)  # type: ignore[arg-type]
+    return made.model_copy(update=fields)
 
 
-def every(log: AuditLog, wanted: AuditFilter = AuditFilter()) -> list[AuditRecord]:  # noqa: B008
-    found: list[AuditRecord] = []
+def every(log: AuditLog, wanted: AuditFilter = AuditFilter()) -> list[AuditRecordDocument]:  # noqa: B008
+    found: list[AuditRecordDocument] = []
     while True:
         page = log.page(wanted)
         found += page.records
-        if page.end is None:
+        if page.next is None:
             return found
-        wanted = replace(wanted, before=page.end)
+        wanted = replace(wanted, before=page.next)
 
 
-def ids(records: list[AuditRecord]) -> list[str]:
+def ids(records: list[AuditRecordDocument]) -> list[str]:
     return [one.id for one in records]
 
 
@@ -57,9 +63,9 @@ def test_a_record_gets_its_outcome(store: StateStore) -> None:
     log.append(record(1))
     log.append(record(2))
     assert every(log)[1].status is None, "the change may have been made"
-    log.finish(record(1, status=200, names=("shop/cart",)))
+    log.finish(record(1, status=200, names=["shop/cart"]))
     assert [one.status for one in every(log)] == [None, 200]
-    assert every(log)[1].names == ("shop/cart",)
+    assert every(log)[1].names == ["shop/cart"]
     log.append(record(1))
     assert [one.status for one in every(log)] == [None, 200], "calls may be repeated"
 
@@ -70,9 +76,9 @@ def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None
     def write(writer: int) -> None:
         log = AuditLog(store, LIMIT, lambda: NOW)
         for number in range(each):
-            made = record(100 * writer + number, names=("x" * 200,) * 20)
+            made = record(100 * writer + number, names=["x" * 200] * 20)
             log.append(made)
-            log.finish(replace(made, status=200))
+            log.finish(made.model_copy(update={"status": 200}))
 
     threads = [Thread(target=write, args=(writer,)) for writer in range(writers)]
     for thread in threads:
@@ -88,10 +94,10 @@ def test_nothing_acknowledged_is_lost_between_writers(store: StateStore) -> None
 
 
 def test_old_records_make_room(store: StateStore) -> None:
-    size = len(record(100, names=("x" * 200,) * 20).line())
+    size = len(line_of(record(100, names=["x" * 200] * 20)))
     log = AuditLog(store, replace(LIMIT, max_bytes=20 * size), lambda: NOW)
     for number in range(100, 150):
-        log.append(record(number, names=("x" * 200,) * 20))
+        log.append(record(number, names=["x" * 200] * 20))
     log.tidy()
     assert ids(every(log)) == [f"r{number}" for number in range(149, 129, -1)], "the newest, without a gap"
     assert len(store.read_log(LOG)) == 20
@@ -101,7 +107,7 @@ def test_records_expire(store: StateStore) -> None:
     now = [NOW]
     log = AuditLog(store, LIMIT, lambda: now[0])
     for number in range(30):
-        log.append(record(number, names=("x" * 200,) * 20))
+        log.append(record(number, names=["x" * 200] * 20))
     now[0] += LIMIT.keep + timedelta(seconds=20)
     assert ids(every(log)) == [f"r{number}" for number in range(29, 19, -1)]
     now[0] += timedelta(days=1)
@@ -111,7 +117,7 @@ def test_records_expire(store: StateStore) -> None:
 
 
 def test_names_of_others_cannot_forge_lines() -> None:
-    line = record(1, user='a\n{"id": 1}\u2028\x1b[31m', names=("b\r\nc",)).line()
+    line = line_of(record(1, user='a\n{"id": 1}\u2028\x1b[31m', names=["b\r\nc"]))
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["user"] == 'a\n{"id": 1}\u2028\x1b[31m'
@@ -119,8 +125,8 @@ def test_names_of_others_cannot_forge_lines() -> None:
 
 def test_records_of_a_later_version_can_be_read(store: StateStore) -> None:
     log = AuditLog(store, LIMIT, lambda: NOW)
-    later = json.loads(record(1).line()) | {"a_new_field": 1}
-    store.write_log(LOG, record(1).key, json.dumps(later).encode())
+    later = json.loads(line_of(record(1))) | {"a_new_field": 1}
+    store.write_log(LOG, key_of(record(1)), json.dumps(later).encode())
     assert every(log) == [record(1)]
 
 

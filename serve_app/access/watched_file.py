@@ -1,0 +1,54 @@
+"""A secret file that is read again when it changes, so that secrets are rotated without a restart."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from serve_app.errors import BadSettings
+
+RELOAD_SECONDS = 1.0  # between two checks of the file
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class WatchedFile(Generic[T]):
+    """The content of a file. If the file becomes unreadable or invalid, the former content stays in use, and one error
+    is logged.
+
+    Args:
+        read: reads the file; raises BadSettings.
+
+    Raises:
+        BadSettings: of ``read``.
+    """
+
+    def __init__(self, path: Path, read: Callable[[Path], T], clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._read, self._clock = path, read, clock
+        self._checked_at, self._identity = clock(), _identify(path)
+        self._content = read(path)
+
+    def content(self, *, is_newest: bool = False) -> T:
+        """What the file says. It is checked at most once in ``RELOAD_SECONDS``; ``is_newest``: now."""
+        now = self._clock()
+        if is_newest or now - self._checked_at >= RELOAD_SECONDS:
+            self._checked_at, before, self._identity = now, self._identity, _identify(self._path)
+            if self._identity != before:
+                self._reload()
+        return self._content
+
+    def _reload(self) -> None:
+        try:
+            self._content = self._read(self._path)
+            log.info("%s: reloaded", self._path)
+        except BadSettings as error:
+            log.error("%s; what it said before stays valid", error.message)
+
+
+def _identify(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

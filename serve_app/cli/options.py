@@ -1,0 +1,209 @@
+"""Options that commands share: settings, the running service and its meshes, the Prometheus of a mesh, times.
+
+Tokens come from files, because every user of the machine can read the command line.
+"""
+
+import inspect
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from serve_app.errors import BadSettings
+
+if TYPE_CHECKING:
+    from serve_app.api.client import Client
+    from serve_app.api.schemas.views import MeshDocument
+    from serve_app.settings import MeshSettings, Settings
+
+LOCAL = "http://127.0.0.1:8000"
+PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
+UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+UNNAMED = "mesh"  # name of a mesh that is not in the settings
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="TOML file with settings. Environment variable: TAGAE_CONFIG."),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any setting, such as model.window_size=60. Repeatable."),
+]
+Url = Annotated[str, typer.Option(help="URL of the running service.")]
+MeshName = Annotated[str | None, typer.Option(metavar="NAME", help="The mesh; needed if there are several.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", metavar="FILE", envvar="TAGAE_TOKEN_FILE", help="File with a token for the service."),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file", metavar="FILE", envvar="TAGAE_CA_FILE", help="CA bundle to use instead of the system store."
+    ),
+]
+PrometheusUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--prometheus", metavar="URL", help="Prometheus with the metrics of the mesh, such as http://HOST:9090."
+    ),
+]
+Collected = Annotated[
+    str | None,
+    typer.Option(
+        "--mesh",
+        metavar="NAME",
+        help="A collected mesh from the settings (meshes.NAME.prometheus, or a source of another package).",
+    ),
+]
+
+
+def of_service(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for a running service: its first argument is a client, made of ``--url``, ``--token-file`` and
+    ``--ca-file``, which it gets as options."""
+
+    def run(*, url: Url = LOCAL, token_file: TokenFile = None, ca_file: CaFile = None, **given: Any) -> None:
+        with connect(url, token_file, ca_file) as client:
+            command(client, **given)
+
+    _, *own = inspect.signature(command).parameters.values()
+    *shared, _ = inspect.signature(run).parameters.values()
+    parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared]
+    vars(run)["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
+
+
+def connect(
+    url: str, token_file: Path | None, ca_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
+) -> "Client":
+    """A client of the service at this URL. Errors as in :func:`read_token`."""
+    from serve_app.api.client import Client
+
+    return Client(url, token=read_token(token_file), ca_file=ca_file, patience_seconds=patience_seconds)
+
+
+def read_token(file: Path | None) -> str | None:
+    """Read the token in a file; None without a file.
+
+    Raises:
+        BadSettings: the file cannot be read, or holds no single token. The message never contains the content.
+    """
+    from serve_app.net.endpoint import SecretUnreadable, read_secret
+
+    if file is None:
+        return None
+    try:
+        token = read_secret(file.expanduser())
+    except SecretUnreadable as error:
+        raise BadSettings(f"--token-file: {error}") from None
+    if not token.isascii() or " " in token:
+        raise BadSettings(f"--token-file: expected one token in {file} and nothing else")
+    return token
+
+
+def mesh_of_service(client: "Client", name: str | None) -> "MeshDocument":
+    """The mesh of this name that a service has; without a name, the only one.
+
+    Raises:
+        BadParameter: there is no such mesh, or there are several.
+    """
+    meshes = client.meshes()
+    names = ", ".join(one.mesh for one in meshes) or "none"
+    found = [one for one in meshes if name in (None, one.mesh)]
+    if len(found) != 1:
+        expected = "a name, since there are several meshes" if name is None and found else "one of the meshes"
+        raise typer.BadParameter(f"expected {expected} ({names}), got {name or 'none'}", param_hint="--mesh")
+    return found[0]
+
+
+def mesh_of_settings(settings: "Settings", url: str | None, name: str | None) -> tuple[str, "MeshSettings"]:
+    """The name and the settings of a mesh: by its name in the settings, or by the URL of its Prometheus.
+
+    Raises:
+        BadParameter: neither or both are given, or the name is unknown.
+    """
+    from serve_app.settings import MeshSettings
+
+    known = settings.collected
+    if url and not name:
+        return UNNAMED, MeshSettings(prometheus=url)
+    if url:
+        raise typer.BadParameter("expected --prometheus or --mesh, got both; leave one out", param_hint="--mesh")
+    if name is None and len(known) == 1:
+        (name,) = known
+    if name not in known:
+        raise typer.BadParameter(
+            f"expected one of the meshes of the settings ({', '.join(known) or 'there are none'}), got "
+            f"{name or 'none'}; or give --prometheus",
+            param_hint="--mesh",
+        )
+    return name, known[name]
+
+
+def parse_time(text: str) -> datetime:
+    """Parse a time in ISO format; without a zone it is UTC.
+
+    Raises:
+        BadParameter: it is not a time.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"expected a time such as 2026-03-01T12:00:00Z, got {text!r}") from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def parse_span(text: str) -> timedelta:
+    """Parse a span of time such as ``90m``.
+
+    Raises:
+        BadParameter: it is not a span above 0.
+    """
+    number, unit = text[:-1], UNITS.get(text[-1:])
+    if unit is None or not number.isascii() or not number.isdigit() or not int(number):
+        raise typer.BadParameter(f"expected a span such as 24h, 90m or 2d, got {text!r}")
+    return int(number) * unit
+
+
+def read_settings(config: Path | None, assignments: list[str] | None, **flags: tuple[str, Any]) -> "Settings":
+    """The settings of a command. Arguments and errors as in :func:`overrides` and :func:`serve_app.settings.load`."""
+    from serve_app.settings import load
+
+    return load(config, overrides(assignments, **flags))
+
+
+def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[str, Any]:
+    """Return nested settings from ``--set NAME=VALUE`` and from flags.
+
+    A value is read as TOML (``60``, ``0.5``, ``true``); anything else is text.
+
+    Args:
+        flags: dotted name and value; a value of None is left out.
+
+    Raises:
+        BadSettings: an assignment is not ``NAME=VALUE``.
+    """
+    pairs = [_parse(assignment) for assignment in assignments or ()]
+    pairs += [pair for pair in flags.values() if pair[1] is not None]
+    nested: dict[str, Any] = {}
+    for name, value in pairs:
+        *path, last = name.split(".")
+        place = nested
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return nested
+
+
+def _parse(assignment: str) -> tuple[str, Any]:
+    name, equals, value = assignment.partition("=")
+    if not (name and equals):
+        raise BadSettings(f"--set: expected NAME=VALUE such as model.window_size=60, got {assignment!r}")
+    try:
+        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value

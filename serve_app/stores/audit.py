@@ -1,0 +1,138 @@
+"""The audit log: who changed what, when and from where, and who signed in.
+
+It is a log of the store, so every store has it, and every replica writes it. A record is an entry: a line of JSON,
+whose key begins with its time.
+
+A change has its record before it is made; its status is added afterwards. So each change that a client knows of has its
+record, and a record without a status is of a change that may have happened.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
+
+if TYPE_CHECKING:  # the ingress needs no torch
+    from serve_app.stores.state_store import StateStore
+
+LOG = "audit"
+PAGE = 1000  # entries that are read at once
+MAX_READ = 20 * PAGE  # for one answer
+TIDY_SECONDS = 3600.0  # between two times that a process looks for records to delete
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which records to list; None: any.
+
+    Attributes:
+        since, until: from ``since`` to before ``until``.
+        user, mesh, action: exactly these.
+        before: ``next`` of the page before: key of the last record that was read.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    user: str | None = None
+    mesh: str | None = None
+    action: str | None = None
+    limit: int = 100
+    before: str | None = None
+
+    def matches(self, record: AuditRecordDocument) -> bool:
+        """Whether a record is to be listed."""
+        texts = ((self.user, record.user), (self.mesh, record.mesh), (self.action, record.action))
+        is_in_time = (self.since is None or record.at >= self.since) and (self.until is None or record.at < self.until)
+        return is_in_time and all(wanted is None or wanted == found for wanted, found in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLimit:
+    """How much is kept: records of at most this age, in at most so many bytes."""
+
+    keep: timedelta
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class AuditLog:
+    """The audit log of a store.
+
+    Args:
+        limit: how much is kept; the oldest records are deleted first.
+        now: UTC.
+
+    Every method raises:
+        ServeError: the store cannot be used.
+    """
+
+    store: "StateStore"
+    limit: AuditLimit
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    _tidied_at: float = field(default_factory=time.monotonic)
+
+    def append(self, record: AuditRecordDocument) -> None:
+        """Add a record. Repeating the call adds nothing."""
+        self.store.write_log(LOG, key_of(record), line_of(record).encode(), is_new=True)
+        if time.monotonic() - self._tidied_at >= TIDY_SECONDS:
+            self._tidied_at = time.monotonic()
+            self.tidy()
+
+    def finish(self, record: AuditRecordDocument) -> None:
+        """Replace a record, when its outcome is known."""
+        self.store.write_log(LOG, key_of(record), line_of(record).encode())
+
+    def page(self, wanted: AuditFilter) -> AuditDocument:
+        """The newest records that match. A page may be short, and even empty, before the list ends."""
+        oldest, found = _time_key(self.now() - self.limit.keep), list[AuditRecordDocument]()
+        for count, (key, content) in enumerate(self._entries(wanted.before), 1):
+            if key < oldest:
+                break
+            if wanted.matches(record := _read(content)):
+                found.append(record)
+            if len(found) == wanted.limit or count == MAX_READ:
+                return AuditDocument(records=found, next=key)
+        return AuditDocument(records=found, next=None)
+
+    def tidy(self) -> None:
+        """Delete the records that are too old, and those beyond the bytes of the log."""
+        self._drop_before(_time_key(self.now() - self.limit.keep))
+        size = 0
+        for key, content in self._entries():
+            size += len(content)
+            if size > self.limit.max_bytes:
+                self._drop_before(key + "~")
+                return
+
+    def _entries(self, before: str | None = None) -> Iterator[tuple[str, bytes]]:
+        """All entries, newest first; ``before``: only those with a key before this one."""
+        while entries := self.store.read_log(LOG, before=before, limit=PAGE):
+            yield from entries
+            before = entries[-1][0]
+
+    def _drop_before(self, key: str) -> None:
+        while old := self.store.read_log(LOG, before=key, limit=PAGE):
+            self.store.drop_from_log(LOG, [one for one, _ in old])
+
+
+def key_of(record: AuditRecordDocument) -> str:
+    """Key of the entry of a record: keys are in order of time."""
+    return f"{_time_key(record.at)}-{record.id}"
+
+
+def line_of(record: AuditRecordDocument) -> str:
+    """One line of JSON, in ASCII: names come from others, and control characters could forge lines."""
+    return json.dumps(record.model_dump(mode="json"), separators=(",", ":"))
+
+
+def _time_key(at: datetime) -> str:
+    return f"{max(0, round(at.timestamp() * 1e6)):018}"
+
+
+def _read(line: bytes) -> AuditRecordDocument:
+    document = json.loads(line)  # of a later version, too
+    return AuditRecordDocument.model_validate({name: document[name] for name in AuditRecordDocument.model_fields})

@@ -1,0 +1,84 @@
+"""Small documents of the service, which processes change at the same time with compare-and-set."""
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+from serve_app.errors import StoreConflict
+from serve_app.stores.state_store import StateStore
+
+ATTEMPTS = 20  # at a document that others change at the same time
+ENDED = "access/ended"
+T = TypeVar("T")
+
+
+def change_document(store: StateStore, name: str, change: Callable[[bytes], tuple[bytes | None, T]]) -> T:
+    """Change a document, again if another process changed it meanwhile.
+
+    Args:
+        change: takes the content, empty if there is none; returns the new one, None to leave it, and a result.
+
+    Returns:
+        The result of the change that was written.
+
+    Raises:
+        StoreConflict: others kept changing it.
+        ServeError: the store cannot be used.
+    """
+    for attempt in range(ATTEMPTS):
+        kept = store.read_document(name)
+        content, result = change(kept.content if kept else b"")
+        if content is None:
+            return result
+        try:
+            store.write_document(name, content, revision=kept.revision if kept else 0)
+        except StoreConflict:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return result
+    raise AssertionError
+
+
+class EndedIds:
+    """Ids that can no longer be used: of sign-ins that were signed out, and of attempts to sign in that succeeded.
+
+    All replicas read them. An id stays until what it names would have expired. Only users who signed in at the provider
+    can add to them, so they stay few.
+
+    Args:
+        now: s since 1970.
+    """
+
+    def __init__(self, store: StateStore, now: Callable[[], float]) -> None:
+        self._store, self._now = store, now
+
+    def add(self, id: str, until: float) -> bool:
+        """Add an id. Returns False if it was on the list already.
+
+        Args:
+            id: random.
+            until: when it expires by itself, s since 1970.
+
+        Raises:
+            ServeError: the store cannot be used.
+        """
+
+        def change(content: bytes) -> tuple[bytes | None, bool]:
+            ids = self._valid(content)
+            return (None, False) if id in ids else (json.dumps({**ids, id: until}).encode(), True)
+
+        return change_document(self._store, ENDED, change)
+
+    def all(self) -> frozenset[str]:
+        """All ids that have not expired.
+
+        Raises:
+            ServeError: the store cannot be used.
+        """
+        kept = self._store.read_document(ENDED)
+        return frozenset(self._valid(kept.content)) if kept else frozenset()
+
+    def _valid(self, content: bytes) -> dict[str, float]:
+        ids: dict[str, float] = json.loads(content or b"{}")
+        return {id: until for id, until in ids.items() if until > self._now()}
