@@ -179,7 +179,7 @@ def _read(path: Path) -> tuple[Token, ...]:
         mode, text = path.stat().st_mode, path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadSettings(
-            f"{place}: expected a readable UTF-8 file, got {getattr(error, 'strerror', None) or 'other bytes'}; create "
+            f"{place}: expected a readable file, got {getattr(error, 'strerror', None) or 'other than UTF-8'}; create "
             "one with `tagae token create`, or correct the path"
         ) from None
     # Anyone who can write the file can add a token. Reading it reveals only names and hashes, and Kubernetes mounts
