@@ -136,13 +136,13 @@ class SignInCookies:
 
     def user(self, value: str) -> SignedInUser | None:
         """The user of a cookie; None if it is not ours, was changed, or has expired."""
-        return self._open(value, SignedInUser)
+        return self._read(value, SignedInUser)
 
     def attempt(self, value: str) -> SignInAttempt | None:
         """The attempt of a cookie; None as in :meth:`user`."""
-        return self._open(value, SignInAttempt)
+        return self._read(value, SignInAttempt)
 
-    def _open(self, value: str, form: type[Kept]) -> Kept | None:
+    def _read(self, value: str, form: type[Kept]) -> Kept | None:
         content, _, signature = value.partition(".")
         if len(value) > MAX_COOKIE_LENGTH or not value.isascii():
             return None

@@ -85,7 +85,7 @@ class Poll:
         return tuple(one for one in self.arrival if one.outcome != "ok")
 
     @property
-    def failed(self) -> dict[Role, "QueryAnswer"]:
+    def failures(self) -> dict[Role, "QueryAnswer"]:
         """The queries that failed."""
         return {role: answer for role, answer in self.answers.items() if answer.failed}
 

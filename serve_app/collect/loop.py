@@ -129,10 +129,10 @@ class CollectorState:
     def update(self, poll: Poll) -> "CollectorState":
         """The state with the results of one poll."""
         failures = dict(self.failures)
-        for answer in poll.failed.values():
+        for answer in poll.failures.values():
             failures[answer.failed] = failures.get(answer.failed, 0) + 1
         snapshot = poll.snapshot
-        incomplete = dict.fromkeys(one.detail for one in poll.failed.values() if one.failed == "incomplete")
+        incomplete = dict.fromkeys(one.detail for one in poll.failures.values() if one.failed == "incomplete")
         return replace(
             self,
             failures=failures,
@@ -213,10 +213,10 @@ class MeshCollector:
             if snapshot is None and waits:  # the instant has no data yet
                 return False
             if snapshot is None:
-                self.state = self.state.count("failed" if poll.failed else "empty")
-                if not poll.failed:  # the source has no services at that instant, and will not have any later
+                self.state = self.state.count("failed" if poll.failures else "empty")
+                if not poll.failures:  # the source has no services at that instant, and will not have any later
                     self.state = replace(self.state, done=at)
-                return not poll.failed
+                return not poll.failures
             if self._read_past is not None:
                 read_past, self._read_past = self._read_past, None
                 done = await read_past()
@@ -264,7 +264,7 @@ class MeshCollector:
         if not has_snapshot and now.problem != before.problem:
             log.warning("mesh %s: no snapshot for %s: %s", mesh, poll.at, now.problem)
         if lost:
-            why = "; ".join(f"{'/'.join(role)}: {one.failed}, {one.detail}" for role, one in poll.failed.items())
+            why = "; ".join(f"{'/'.join(role)}: {one.failed}, {one.detail}" for role, one in poll.failures.items())
             log.warning("mesh %s: no data for %s (%s)", mesh, ", ".join(sorted(lost)), why)
         if now.incomplete and not before.incomplete:
             log.warning("mesh %s: answers of Prometheus may be incomplete, ignoring them: %s", mesh, now.incomplete)

@@ -58,7 +58,7 @@ class Roles:
     beside: ModelPin | None
 
     @property
-    def used(self) -> str:
+    def active(self) -> str:
         """Version of the model that makes the verdicts."""
         return self.candidate if self.is_candidate else self.baseline
 

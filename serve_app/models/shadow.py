@@ -119,7 +119,7 @@ class Shadow:
         not stored has no trial.
         """
         roles = self._models.roles(mesh)
-        if roles is None or roles.used != model:
+        if roles is None or roles.active != model:
             return
         try:
             async with self._lock:
@@ -165,8 +165,10 @@ class Shadow:
         if roles is None:
             return LEFT_OUT
         trial = await self._trial(judged.mesh, roles, judged)
-        if judged.verdict.model_digest != roles.used:  # the models changed while it waited, or one could not be loaded
-            if not self._models.is_broken(roles.used):
+        if (
+            judged.verdict.model_digest != roles.active
+        ):  # the models changed while it waited, or one could not be loaded
+            if not self._models.is_broken(roles.active):
                 return LEFT_OUT
             await self._count_failure(judged.mesh, trial, of_candidate=roles.is_candidate)
             return FAILED
@@ -182,9 +184,9 @@ class Shadow:
         except Exception:
             await self._count_failure(judged.mesh, trial, of_candidate=not roles.is_candidate)
             raise
-        ours = outcome_of(judged.verdict, trial.known[roles.used])
+        ours = outcome_of(judged.verdict, trial.known[roles.active])
         theirs = outcome_of(verdict, trial.known[roles.other])
-        trial.known = {roles.used: ours.alerts, roles.other: theirs.alerts}
+        trial.known = {roles.active: ours.alerts, roles.other: theirs.alerts}
         candidate, baseline = (ours, theirs) if roles.is_candidate else (theirs, ours)
         at, state = judged.verdict.observed_at, judged.prepared.mesh.state
         document = trial.document.model_copy(update={"services": state.window[-1].num_nodes})
@@ -204,10 +206,10 @@ class Shadow:
                 document = MeshTrialDocument(mesh=mesh, services=0, candidate=models[0], baseline=models[1])
             stored = document.blocks[-1] if document.blocks else None
             trial = self._trials[mesh] = _MeshTrial(roles, document, revision, stored)
-        elif trial.roles.used != roles.used:  # they changed places
+        elif trial.roles.active != roles.active:  # they changed places
             trial.memory, trial.known = None, {}
         if judged is not None and not trial.known:
-            trial.known = dict.fromkeys((roles.used, roles.other), frozenset(one.id for one in judged.memory.open))
+            trial.known = dict.fromkeys((roles.active, roles.other), frozenset(one.id for one in judged.memory.open))
         trial.roles = roles  # its share may have changed
         return trial
 

@@ -11,7 +11,7 @@ class RayInstruments:
     """:class:`serve_app.metrics.Instruments` that Ray's metrics agent exports as ``ray_tagae_*``."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Any] = {metric.name: _open(metric) for metric in METRICS}
+        self._open: dict[str, Any] = {metric.name: _create(metric) for metric in METRICS}
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
         if amount > 0:  # Ray refuses to add nothing
@@ -24,7 +24,7 @@ class RayInstruments:
         self._open[metric.name].set(value, tags=labels)
 
 
-def _open(metric: Metric) -> ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram:
+def _create(metric: Metric) -> ray_metrics.Counter | ray_metrics.Gauge | ray_metrics.Histogram:
     described: dict[str, Any] = {"description": metric.description, "tag_keys": metric.labels}
     if metric.buckets:
         return ray_metrics.Histogram(metric.name, boundaries=list(metric.buckets), **described)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from serve_app.errors import StoreConflict, UnknownMesh
+from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
 from serve_app.stores import incident_rows, rows
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.history_files import MINUTE, read_files
@@ -66,11 +66,11 @@ def choose_meshes(source: StateStore, target: StateStore, names: Iterable[str], 
 def copy_meshes(
     source: StateStore, target: StateStore, meshes: Iterable[str], *, overwrite: bool
 ) -> Iterator[CopiedMesh]:
-    """Copy meshes one by one, and compare each copy except for its history with what was read.
+    """Copy meshes one by one, and compare each copy with what was read.
 
     Raises:
         StoreConflict: the target has a mesh that is not to be overwritten, or a mesh changed meanwhile.
-        CorruptState: a mesh cannot be read.
+        CorruptState: a mesh cannot be read, or the copy of its history differs.
         ServeError: a store cannot be used.
     """
     for mesh in meshes:
@@ -154,13 +154,18 @@ def _read(store: StateStore, mesh: str) -> dict[str, bytes]:
 
 
 def _copy_history(source: StateStore, target: StateStore, mesh: str) -> int:
-    """Copy the history of a mesh. Returns its bytes."""
+    """Copy the history of a mesh, and compare the copy. Returns its bytes."""
     size = 0
     (sizes,) = source.database.read(mesh, under(rows.SIZE))
     for at in range(0, len(sizes), CHUNKS_AT_ONCE):
         some = sizes[at : at + CHUNKS_AT_ONCE]
-        wanted = (only(rows.CHUNK + key.removeprefix(rows.SIZE)) for key, _ in some)
+        wanted = [only(rows.CHUNK + key.removeprefix(rows.SIZE)) for key, _ in some]
         chunks: list[Row] = list(chain.from_iterable(source.database.read(mesh, *wanted)))
         target.database.write(mesh, Change(puts=[*chunks, *some]))
+        if list(chain.from_iterable(target.database.read(mesh, *wanted))) != chunks:
+            raise CorruptState(
+                f"mesh {mesh!r}: expected a copy of its history that equals the source, got another one; stop what "
+                "writes to the target, and copy the mesh again with --overwrite"
+            )
         size += sum(len(content) for _, content in chunks)
     return size

@@ -293,7 +293,7 @@ class MeshRepository:
             snapshot.digest,
             stored,
             record.pack(),
-            self._archived(mesh, verdict, record, state, keep),
+            self._update_archive(mesh, verdict, record, state, keep),
             is_step,
             self._update_history(mesh, record, state, keep),
         )
@@ -302,10 +302,10 @@ class MeshRepository:
             return CachedMesh(after, revision, full)
         return _with_full_state(after, revision)
 
-    def _archived(
+    def _update_archive(
         self, mesh: str, verdict: VerdictDocument, record: Record, state: MeshState, keep: int
     ) -> tuple[ArchivedIncident, ...]:
-        """What the archive has to store with a snapshot, after which the mesh has this state."""
+        """The incidents that the archive has to store with a snapshot, after which the mesh has this state."""
         wanted = due(verdict, self.store.open_incidents(mesh), keep)
         if not wanted:
             return ()

@@ -75,7 +75,7 @@ class MeshSource(PrometheusSource):
         if self.dialect is None:
             return self._detect(at)
         poll = super().poll(at)
-        is_lost = poll.snapshot is None and not poll.failed
+        is_lost = poll.snapshot is None and not poll.failures
         if self._detects and self._look_again(at, SOON_SECONDS if is_lost else AGAIN_SECONDS) and is_lost:
             return super().poll(at)
         return poll

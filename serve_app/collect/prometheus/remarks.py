@@ -27,7 +27,7 @@ def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding
         *_lag(survey, collector),
         *_clusters(survey),
         _replicas(survey.replicas),
-        *_unmatched(survey),
+        *_find_unmatched(survey),
     )
 
 
@@ -137,7 +137,7 @@ def _replicas(found: Split | None) -> Finding:
     )
 
 
-def _unmatched(survey: Survey) -> Iterator[Finding]:
+def _find_unmatched(survey: Survey) -> Iterator[Finding]:
     for label, values in survey.unmatched.items():
         wanted = " or ".join(map(_toml, survey.match.values[label]))
         expected = f"expected one of {', '.join(map(_toml, values[:MAX_NAMED]))}" if values else "correct the label"

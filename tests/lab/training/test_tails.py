@@ -13,7 +13,7 @@ from model.state.filters import SCALES, SLOTS, TAIL_START, Deviation, new_filter
 from tests.model.scoring.test_calibration import CHANNEL, past
 
 
-def counted(*excesses: Array, seen: int, exposure: int = UNEXPOSED, scale: int = 0) -> list[TailCounts]:
+def count_meshes(*excesses: Array, seen: int, exposure: int = UNEXPOSED, scale: int = 0) -> list[TailCounts]:
     """Count meshes in which one channel exceeds the start of the tail by these excesses at one time scale."""
     meshes = []
     for excess in excesses:
@@ -34,7 +34,7 @@ def pareto(shape: float, scale: float, count: int = 40_000) -> Array:
 
 @pytest.mark.parametrize("shape", [0.1, 0.2, 0.35])
 def test_the_shape_of_a_generalised_pareto_is_recovered(shape: float) -> None:
-    fitted = fit_tail(counted(pareto(shape, 0.7), seen=2_000_000))
+    fitted = fit_tail(count_meshes(pareto(shape, 0.7), seen=2_000_000))
     assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(shape, abs=0.03)
     assert fitted.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(0.7 / (1 - shape), rel=0.05)
     assert fitted.rate[UNEXPOSED, 0, 0] == pytest.approx(0.02, rel=0.01)
@@ -42,19 +42,19 @@ def test_the_shape_of_a_generalised_pareto_is_recovered(shape: float) -> None:
 
 def test_the_typical_mesh_counts_and_a_wild_one_makes_no_tail_heavy() -> None:
     calm = [pareto(0.1, 0.5, 2000)] * 4
-    fitted = fit_tail(counted(*calm, pareto(0.1, 6.0, 9000), seen=100_000))
+    fitted = fit_tail(count_meshes(*calm, pareto(0.1, 6.0, 9000), seen=100_000))
     assert fitted.mean_excess[UNEXPOSED, 0, 0] == pytest.approx(calm[0].mean(), rel=1e-3)
     assert fitted.shape[UNEXPOSED, 0, 0] == pytest.approx(0.1, abs=0.05)
 
 
 def test_tails_thinner_than_exponential_are_treated_as_exponential() -> None:
     uniform = np.random.default_rng(0).random(10_000).astype(np.float32)
-    fitted = fit_tail(counted(uniform, seen=100_000, exposure=OWN, scale=1))
+    fitted = fit_tail(count_meshes(uniform, seen=100_000, exposure=OWN, scale=1))
     assert fitted.shape[OWN, 1, 0] == 0
 
 
 def test_too_few_excesses_keep_a_cautious_shape() -> None:
-    fitted = fit_tail(counted(np.ones(9, np.float32), np.ones(40, np.float32), seen=0))
+    fitted = fit_tail(count_meshes(np.ones(9, np.float32), np.ones(40, np.float32), seen=0))
     np.testing.assert_allclose(fitted.shape, 0.2)
     assert (fitted.rate > 0).all()
     assert np.isfinite(fitted.mean_excess).all()
