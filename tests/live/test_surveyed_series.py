@@ -413,6 +413,15 @@ def test_one_server_of_a_pair_is_read_and_the_other_one_when_it_stops(
     assert "reading b" in polls[-1].why
 
 
+def test_two_jobs_that_scrape_the_same_targets_are_named(tmp_path: Path) -> None:
+    jobs = [Scraped(istio(job=job)) for job in ("envoy-stats", "kubernetes-pods")]
+    with prometheus_of(tmp_path, *jobs) as mesh:
+        both, one = mesh.poll(), mesh.poll(match={"job": "envoy-stats"})
+    assert 'match = {job = "envoy-stats"}' in both.why
+    assert subjects(both) == ["jobs"]
+    assert (value(one, "shop/web"), one.why) == (pytest.approx(40, rel=0.01), "")
+
+
 def test_a_label_of_replicas_of_pods_is_no_pair(tmp_path: Path) -> None:
     parts = [Scraped(istio(10.0, replica=str(i), pod=f"web-{i}")) for i in range(2)]
     with prometheus_of(tmp_path, *parts) as mesh:

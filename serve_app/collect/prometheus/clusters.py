@@ -9,7 +9,7 @@ is read, and the other one if its data stop.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,6 +21,8 @@ SOURCE_CLUSTER, DESTINATION_CLUSTER = "source_cluster", "destination_cluster"  #
 NO_CLUSTER = frozenset({"", "unknown"})
 MIN_DOUBLED = 0.5  # share of series that exist twice, above which a pair is not deduplicated
 ALIKE = 0.7  # smallest ratio between the rates of two servers that scrape the same targets
+SAME = 0.95  # the same for two jobs that scrape the same targets
+MIN_SAME = 0.9  # share of the services of two jobs whose rates must be the same
 MISSED_SCRAPES = 1.1  # intervals by which one server may be behind the other
 USUAL_SECONDS = 60.0  # interval, if it is not known
 
@@ -160,6 +162,21 @@ def agree(groups: Iterable[SeriesGroup], label: str) -> bool:
     busy = [values for values in shared if max(values) > 0 and min(values) > 0]
     alike = sum(min(values) >= ALIKE * max(values) for values in busy)
     return not busy or alike * 2 > len(busy)
+
+
+def jobs_with_same_rates(groups: Iterable[SeriesGroup]) -> tuple[str, ...]:
+    """Scrape jobs that see the same services with the same traffic, so that they may scrape the same targets; the one
+    with most services first. Empty if there are none."""
+    rates: dict[tuple[str, ...], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for group in groups:
+        if group.requests > 0:
+            rates[group.service][group.job] += group.requests
+    shared = [by_job for by_job in rates.values() if len(by_job) > 1]
+    same = [by_job for by_job in shared if min(by_job.values()) >= SAME * max(by_job.values())]
+    if not same or len(shared) < MIN_DOUBLED * len(rates) or len(same) < MIN_SAME * len(shared):
+        return ()
+    services = Counter(job for by_job in same for job in by_job)
+    return tuple(sorted(services, key=lambda job: (-services[job], job)))
 
 
 def find_replicas(groups: Sequence[SeriesGroup], label: str, before: Split | None) -> Split:

@@ -1,7 +1,7 @@
 """What a survey found, in sentences for people: how the series of a mesh arrive, and where they come from."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from model.names import list_first
 from serve_app.collect.base import Finding
@@ -27,6 +27,7 @@ def remark(survey: Survey | None, collector: CollectorSettings) -> tuple[Finding
         *_lag(survey, collector),
         *_clusters(survey),
         _replicas(survey.replicas),
+        *_jobs(survey.same_jobs),
         *_find_unmatched(survey),
     )
 
@@ -135,6 +136,18 @@ def _replicas(found: Split | None) -> Finding:
         f"reading {', '.join(found.read)}",
         f"remove duplicates by the label {found.label} where this Prometheus is queried",
     )
+
+
+def _jobs(same: Sequence[str]) -> Iterator[Finding]:
+    if same:
+        match = _match_of("job", same[0])
+        yield _unusual(
+            "jobs",
+            f"the scrape jobs {list_first([job or 'none' for job in same], MAX_NAMED)} see the same services with the "
+            "same traffic",
+            f"if they scrape the same targets, all rates are added: remove one of them, or set {match}",
+            match,
+        )
 
 
 def _find_unmatched(survey: Survey) -> Iterator[Finding]:

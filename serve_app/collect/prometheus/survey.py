@@ -15,6 +15,7 @@ from serve_app.collect.prometheus.clusters import DESTINATION_CLUSTER, SOURCE_CL
 from serve_app.collect.prometheus.groups import (
     CLUSTER_LABELS,
     FACTS,
+    JOB,
     REPLICA_LABELS,
     REQUESTS,
     Clock,
@@ -57,6 +58,7 @@ class Survey:
         containers: how the series of containers arrive.
         clusters: None if there is only one.
         replicas: servers that scrape the same targets; None if there is no such pair, or its duplicates are removed.
+        same_jobs: scrape jobs that see the same services with the same traffic; empty if there are none.
         container_clusters: label and number of the clusters of containers, where the mesh has no such label.
         match: matchers of the mesh's series that are read.
         others: matchers of the series of Kubernetes and of exporters.
@@ -72,6 +74,7 @@ class Survey:
     containers: Freshness = field(default_factory=Freshness)
     clusters: Split | None = None
     replicas: Split | None = None
+    same_jobs: tuple[str, ...] = ()
     container_clusters: tuple[str, int] | None = None
     match: Match = EVERYTHING
     others: Match = EVERYTHING
@@ -208,6 +211,7 @@ class Surveyor:
             of_containers,
             clusters,
             replicas,
+            () if JOB in match.values else origins.jobs_with_same_rates(read),
             None if clusters or self._match else _clusters_of(containers),
             chosen,
             replace(restrict(self._match, clusters, replicas), allows_none=True),

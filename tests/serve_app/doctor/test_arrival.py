@@ -164,6 +164,11 @@ def test_clusters_that_names_contain_are_no_warning() -> None:
     assert (one.outcome, one.found) == ("ok", "2, by the label cluster; read: prod, dev")
 
 
+def test_jobs_that_scrape_the_same_targets_are_a_warning() -> None:
+    one = by_subject(found(replace(SOUND, same_jobs=("pods", "envoys"))))["jobs"]
+    assert (one.outcome, one.toml.splitlines()[-1]) == ("warning", 'match = {job = "pods"}')
+
+
 def test_a_matcher_without_series_names_the_values_that_exist() -> None:
     survey = replace(SOUND, match=Match({"cluster": ("prdo",)}), unmatched={"cluster": ("dev", "prod")})
     one = by_subject(found(survey))["match"]

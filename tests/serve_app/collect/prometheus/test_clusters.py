@@ -11,6 +11,7 @@ from serve_app.collect.prometheus.clusters import (
     find_clusters,
     find_replicas,
     fits,
+    jobs_with_same_rates,
     name_clusters,
     name_clusters_of,
     restrict,
@@ -168,3 +169,26 @@ def test_series_of_each_kind_of_mesh_are_grouped_by_labels_that_they_have() -> N
             for labels in groupings:
                 assert not {"callee", "caller", "callee_namespace"} & set(labels.split(", ")), dialect.name
                 assert "|" not in labels, dialect.name
+
+
+@pytest.mark.parametrize(
+    ("rates", "same"),
+    [
+        ({"web": {"a": 40.0, "b": 40.5}, "cart": {"a": 10.0, "b": 10.1}, "db": {"a": 1.0}}, ("a", "b")),
+        ({"web": {"": 40.0, "b": 40.0}}, ("", "b")),
+        ({"web": {"a": 40.0, "b": 20.0}, "cart": {"a": 10.0, "b": 10.1}}, ()),  # each scrapes some of the pods
+        ({"web": {"a": 40.0, "b": 40.0}, "cart": {"a": 10.0}, "db": {"c": 1.0}}, ()),  # one service is no pattern
+        ({"web": {"a": 40.0}, "cart": {"b": 40.0}}, ()),
+        ({"web": {"a": 0.0, "b": 0.0}}, ()),
+        ({}, ()),
+    ],
+)
+def test_jobs_that_see_the_same_traffic_of_most_services_may_scrape_the_same_targets(
+    rates: dict[str, dict[str, float]], same: tuple[str, ...]
+) -> None:
+    groups = [
+        SeriesGroup(("shop", name), job, {}, {LONG_SECONDS: 32.49}, AT, rate)
+        for name, by_job in rates.items()
+        for job, rate in by_job.items()
+    ]
+    assert jobs_with_same_rates(groups) == same
