@@ -6,9 +6,9 @@ the same service or call. The test is exact however few the requests are, and it
 
 The last minutes together may leave no doubt where no single snapshot does. Then they are evidence by themselves, until
 too many requests have succeeded since the last failure. Failures that come together often have one cause that is soon
-over: of each 4 snapshots, two failures count, or as many as in all but one of the other such times. So only failures
-that go on for three minutes count in full, as they do where 4% of 60 requests a snapshot fail, which the filters find
-unusual but not improbable.
+over. So the 16 snapshots are four groups, of each of which two failures count, or as many as the second smallest group
+has: what lasts for three minutes counts in full. This also finds 4% of 60 requests a snapshot, which the filters
+treat as unusual but not as improbable.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ COUNTED = 10 * ENOUGH  # requests of a snapshot; the filters describe the failur
 MIN_LONG = 0.5  # sigmas, average of the filters over 16 snapshots, from which failures may last
 SEVERAL = 1.5  # failures; a single one is not evidence by itself
 BY_CHANCE = 0.05  # that no request failed since, from which failures may continue
-TOGETHER, AT_ONCE = 4, 2.0  # snapshots, and how many of their failures count if most others have fewer
+TOGETHER, AT_ONCE = 4, 2.0  # snapshots of a group, and how many of its failures count in any case
 CERTAIN, MAX = 5.0, 8.0  # decades: less is left to the filters, and more is not given
 MATERIAL = 0.02  # more of the requests
 _TINY = 1e-9
