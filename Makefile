@@ -33,7 +33,7 @@ demo: .venv/.stamp  ## run the demo; SERVICES=3000, SEED=1, SPEED=75, ONCE=1
 mesh: .venv/.stamp  ## start a real mesh of seven Envoys with a Prometheus, to watch and to break; PORT=9090, CONTROL=9095, SCRAPE=30 for scrapes every 30 s
 	@bash tests/live/install.sh $(BIN) prometheus && $(BIN)/python -m tests.live.playground $(if $(PORT),--prometheus-port $(PORT)) $(if $(CONTROL),--control-port $(CONTROL)) $(if $(SCRAPE),--scrape-seconds $(SCRAPE))
 
-test: .venv/.stamp $(HELM)  ## run the tests except slow ones, two at once, in about eight minutes; JOBS=0 one by one, ARGS="-k NAME"
+test: .venv/.stamp $(HELM)  ## run the tests except slow ones, two at once, in about ten minutes; JOBS=0 one by one, ARGS="-k NAME"
 	$(BIN)/pytest -n $(JOBS) -m 'not slow' $(ARGS)
 
 test-all: .venv/.stamp $(HELM)  ## run all tests: also kills, wheels, training, whole demos, and FUZZ_EXAMPLES=5 generated requests of each kind
