@@ -95,10 +95,10 @@ def test_a_mesh_shows_nothing_of_another(one: Tab) -> None:
     one.page.wait_for_timeout(500)
     assert one.text("#headline") == "No mesh named brief"
     assert "live" not in one.text("#pulse")
-    assert not one.page.is_visible("#cards")
+    assert not one.page.is_visible("#stage")
     push(one.base, "brief", 0, 11)
     one.until(lambda: one.text("#headline") == "No incident", "it is there again")
-    one.until(lambda: one.page.is_visible("#cards"), "all of it")
+    one.until(lambda: one.page.is_visible("#stage"), "all of it")
 
 
 def test_a_mesh_that_cannot_be_collected_shows_why(one: Tab) -> None:

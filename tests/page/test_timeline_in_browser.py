@@ -48,6 +48,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         push_all(url, "old", on(FORTNIGHT_AGO, SNAPSHOTS[:OVER]))
         push_all(url, "old", newest[:60])
         push_all(url, "over", on(NOW, SNAPSHOTS[:OVER]))
+        for day in (4, 5, 6, 7):
+            push_all(url, "days", on(timedelta(days=day), SNAPSHOTS[:30]))
         yield url
 
 
@@ -183,9 +185,15 @@ def test_a_moment_without_data_says_so(browser: Any, base: str) -> None:
 
 
 def test_the_usual_range_of_earlier_days_is_drawn(one: Tab) -> None:
-    open_mesh(one, f"&service={FAILING}&range=1h")
-    one.until(lambda: "usually" in one.text("#panel .charts") or "expected" in one.text("#panel .charts"), "the band")
+    one.open(f"/#mesh=days&service={FAILING}&range=1h")
+    one.until(lambda: "usually" in one.text("#panel"), "the band")
     assert one.page.locator("#panel path.usual").first.get_attribute("d")
+
+
+def test_an_incident_is_shaded_in_the_charts_of_a_range(one: Tab) -> None:
+    open_mesh(one, f"&service={FAILING}&range=1h")
+    one.until(lambda: one.page.locator("#panel rect.incident").count(), "the incident")
+    assert float(one.page.locator("#panel rect.incident").first.get_attribute("width") or 0) > 0
 
 
 def test_a_deploy_opens_before_and_after(one: Tab) -> None:

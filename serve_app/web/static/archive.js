@@ -61,7 +61,7 @@ export async function chartsOf(mesh, service, source, { start, end }) {
       low: usual?.low ?? unknown,
       high: usual?.high ?? unknown,
     })),
-    incidents: answer.incidents.filter((one) => one.service === service),
+    incidents: answer.incidents.filter((one) => one.service === service).map((one) => ({ ...one, since: one.first })),
     changes: answer.changes.filter((one) => [service, source].includes(one.service)),
   };
 }
@@ -92,7 +92,7 @@ export function archivedDetails(service, source, map, charts) {
     ...neighbours(map, row, step, source),
     changes: charts.changes,
     events: [],
-    incidents: charts.incidents.map((one) => ({ ...one, since: one.first, headline: "", role: "first_suspect", open: ends(one.first) <= at && at <= ends(one.last) })),
+    incidents: charts.incidents.map((one) => ({ ...one, headline: "", role: "first_suspect", open: ends(one.first) <= at && at <= ends(one.last) })),
     muted: [],
     links: {},
   };
