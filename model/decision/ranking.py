@@ -13,13 +13,14 @@ from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.features import Array
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import VerdictContext
+from model.ordering import largest_of_group
 from model.snapshot import IntArray
 from model.verdict import MAX_SUSPECTS, Reason, Suspect
 
 # Nats in the ranking for each decade of page score. Many more decades than a disappearance has show the damage rather
 # than the cause.
 PAGE_NATS, MAX_DECADES = 1.5, 8.0
-CALLEES_SHARE = 0.5  # of a service's page score, that a callee which deviates as much takes away from it
+OTHERS_SHARE = 0.5  # of a service's page score, that a callee which deviates as much, or a caller, takes away from it
 
 
 def root_cause_shares(evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
@@ -29,7 +30,7 @@ def root_cause_shares(evidence: Evidence, rows: IntArray, preferred: Array) -> A
     Args:
         rows, preferred: as in :func:`suspects`.
     """
-    nats = page_nats(evidence, rows) + attribution_nats(evidence)[rows] + preferred[rows]
+    nats = (page_nats(evidence) + attribution_nats(evidence) + preferred)[rows]
     odds = np.exp(nats - nats.max())
     shares: Array = odds / odds.sum()
     return shares
@@ -56,19 +57,21 @@ def attribution_nats(evidence: Evidence) -> Array:
     )
 
 
-def page_nats(evidence: Evidence, rows: IntArray) -> Array:
-    """Return nats ``[R]`` for each candidate from its own page score, less when its callees deviate, too.
+def page_nats(evidence: Evidence) -> Array:
+    """Return nats ``[M]`` for each candidate from its own page score, or from calls that it makes beyond its requests:
+    less if its callees deviate, or if a caller sends it more.
 
     A service that disappeared counts in full: the surprise of that is moderate, while its callers can fail all their
     requests.
     """
-    kinds = evidence.kinds[rows]
-    is_missed = kinds[:, EvidenceKind.VANISHED] > WORTH_A_LOOK
-    own = np.where(is_missed, MAX_DECADES, evidence.page[rows].clip(max=MAX_DECADES))
-    nats: Array = (PAGE_NATS * (own - CALLEES_SHARE * np.minimum(own, kinds[:, EvidenceKind.CALLEES]))).astype(
-        np.float32
-    )
-    return nats
+    kinds, (source, destination) = evidence.kinds, evidence.calls
+    sent = kinds[:, EvidenceKind.CALLS_OUT]
+    own = np.maximum(evidence.page, sent).clip(max=MAX_DECADES)
+    own[kinds[:, EvidenceKind.VANISHED] > WORTH_A_LOOK] = MAX_DECADES
+    of_callees = np.where(sent >= WORTH_A_LOOK, 0, kinds[:, EvidenceKind.CALLEES])  # it may have flooded them
+    of_callers = largest_of_group(sent[source], destination, len(own))
+    of_others = OTHERS_SHARE * np.minimum(own, np.maximum(of_callees, of_callers))
+    return (PAGE_NATS * (own - of_others)).astype(np.float32)
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
