@@ -44,7 +44,7 @@ class GATv2Network(nn.Module):
         self.symptoms = perceptron(2 * c.C_NODE + c.LOAD_INPUTS + h, c.C_NODE - 1)
         self.call_load = perceptron(2 * c.C_EDGE + c.LOAD_INPUTS, 2)
         self.call_symptoms = perceptron(2 * c.C_EDGE + 2 * c.C_NODE, 3)
-        self.target, self.blame = nn.Linear(d, d), nn.Linear(d, 1)
+        self.target = nn.Linear(d, d)
 
     def forward(self, graph: c.MeshGraph) -> c.Decoding:
         x, (source, target) = graph.nodes, graph.edge_index
@@ -59,9 +59,7 @@ class GATv2Network(nn.Module):
         node_expected = torch.cat([load, symptoms], 1).clamp(-c.EXPECTED_LIMIT, c.EXPECTED_LIMIT)
         edge_expected = torch.cat([call_load[:, :1], call_symptoms, call_load[:, 1:]], 1)
         edge_expected = edge_expected.clamp(-c.EXPECTED_LIMIT, c.EXPECTED_LIMIT)
-        return c.Decoding(
-            z, node_expected, edge_expected, self.structure(z, z, source, target), self.blame(z).squeeze(1)
-        )
+        return c.Decoding(z, node_expected, edge_expected, self.structure(z, z, source, target))
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:
         logits: Tensor = (z_source[source] * self.target(z_target)[target]).sum(1) - 2

@@ -14,11 +14,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from model.decision.meta_model import MetaModel
-from model.drift.reference import PREFIX, TrainingReference
+from model.drift.reference import TrainingReference
 from model.errors import IncompatibleWeights
 from model.features import SCHEMA, FeatureSchema
 from model.network.autoencoder import Autoencoder
@@ -117,7 +117,7 @@ def load(path: Path = SHIPPED, device: torch.device | None = None, network: str 
         ]
         offset, provenance = float(document["page_offset"]), dict(document["provenance"])
         digest = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
-        reference = _reference(path, digest, tensors)
+        reference = TrainingReference.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
     except IncompatibleWeights:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -151,24 +151,6 @@ def load_or_shipped(path: Path | None, device: torch.device | None = None, netwo
         return load(path, device, network)
     except IncompatibleWeights as error:
         return replace(load(SHIPPED, device), refused=str(error))
-
-
-def reference_file(folder: Path, digest: str) -> Path:
-    """Return the file with the training reference of weights that were trained without one.
-
-    It is a file of its own and named by the digest of the weights, because the digest names them in verdicts, and a
-    reference within their file would change it.
-    """
-    return folder / f"{digest}.reference.safetensors"
-
-
-def _reference(path: Path, digest: str, tensors: dict[str, torch.Tensor]) -> TrainingReference | None:
-    """Read the training reference of a checkpoint: its own, from its folder, or among the shipped ones."""
-    if not any(name.startswith(PREFIX) for name in tensors):
-        files = (reference_file(folder, digest) for folder in (path.parent, SHIPPED.parent))
-        if (file := next((one for one in files if one.is_file()), None)) is not None:
-            tensors = load_file(file)
-    return TrainingReference.from_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
 
 
 def _with_prefix(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

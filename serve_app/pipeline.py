@@ -21,9 +21,7 @@ from numpy.typing import NDArray
 
 from model.checkpoint import Checkpoint
 from model.decision.verdict_building import add_reconstruction, build_verdict
-from model.evidence.crossing import CrossingCalls, decode_crossing, with_crossing
 from model.evidence.gather import Evidence, gather
-from model.evidence.scored_mesh import young_calls
 from model.features import RATE, Array
 from model.incidents.context import add_context
 from model.incidents.harm import add_severity
@@ -149,10 +147,11 @@ class CalibratedScores:
 
 @dataclass(frozen=True, slots=True)
 class MetaInput:
-    """Everything that :func:`decide` needs; ``reconstruction`` is None if a part did not answer."""
+    """Everything that :func:`decide` needs, and the number of parts of the mesh; ``reconstruction`` is None if one of
+    them did not answer."""
 
     evidence: Evidence
-    crossing: CrossingCalls | None
+    parts: int
     memory: IncidentMemory
     when: VerdictContext
     reconstruction: ReconstructionInput | None
@@ -446,7 +445,7 @@ def build_meta_input(
     )
     return MetaInput(
         evidence,
-        _crossing_calls(prepared, calibrated.scores, evidence),
+        len(cut.parts),
         state.memory,
         when,
         None if when.missing_parts else _reconstruction_input(prepared, calibrated),
@@ -454,22 +453,13 @@ def build_meta_input(
 
 
 def decide(checkpoint: Checkpoint, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-    """The verdict of the mesh from the evidence of its parts; calls between parts are decoded here."""
-    evidence, whole, crossing, when = (
-        meta_input.evidence,
-        meta_input.reconstruction,
-        meta_input.crossing,
-        meta_input.when,
-    )
-    between = np.zeros(0, np.float32)
-    if crossing is not None:
-        logits = decode_crossing(checkpoint.network, crossing)
-        evidence, between = with_crossing(evidence, crossing, logits), logits[crossing.present]
-    verdict, memory = build_verdict(checkpoint.meta, evidence, meta_input.memory, policy, when)
+    """The verdict of the mesh from the evidence of its parts."""
+    whole, when = meta_input.reconstruction, meta_input.when
+    verdict, memory = build_verdict(checkpoint.meta, meta_input.evidence, meta_input.memory, policy, when)
     verdict = replace(verdict, model_digest=checkpoint.digest)
     if whole is None:
         return verdict, memory
-    loss = reconstruction_loss(checkpoint.network, whole, between)
+    loss = reconstruction_loss(checkpoint.network, whole)
     return add_reconstruction(verdict, memory, loss, whole.mean, policy, when)
 
 
@@ -606,41 +596,14 @@ def _task(
 
 def _reconstruction_input(prepared: PreparedSnapshot, calibrated: CalibratedScores) -> ReconstructionInput:
     """What the reconstruction loss needs, of a mesh whose parts have all answered."""
-    state = prepared.mesh.state
+    state, crossing = prepared.mesh.state, _plan_of(prepared).crossing
+    observed = state.edge_index, prepared.observation.edge_present, calibrated.decoded.structure
+    services = np.float32(max(len(state.node_ids), 1))
     if len(calibrated.scores) == 1:  # one part returns the sample alone
-        sampled, total = calibrated.scores[0].embeddings, calibrated.scores[0].embedding_sum
-    else:
-        place, embeddings = _returned_embeddings(prepared, calibrated.scores)
-        sampled = embeddings[place[prepared.sample]]
-        total = np.sum([s.embedding_sum for s in calibrated.scores], axis=0)
-    return reconstruction_input(
-        prepared.sample,
-        state.edge_index,
-        prepared.observation.edge_present,
-        calibrated.decoded.structure,
-        sampled,
-        total / np.float32(max(len(state.node_ids), 1)),
-    )
-
-
-def _crossing_calls(
-    prepared: PreparedSnapshot, scores: Sequence[PartitionScore], evidence: Evidence
-) -> CrossingCalls | None:
-    """Calls between parts that answered, with the embeddings of both ends."""
-    state, cut = prepared.mesh.state, _plan_of(prepared)
-    if not len(cut.crossing) or not scores:
-        return None
-    place, embeddings = _returned_embeddings(prepared, scores)
-    ends = place[state.edge_index[:, cut.crossing]]
-    known = (ends >= 0).all(axis=0)
-    calls = cut.crossing[known]
-    row = dict(zip(state.node_ids, range(len(state.node_ids)), strict=True))
-    candidate = np.full(len(state.node_ids), -1)
-    candidate[[row[name] for name in evidence.names]] = np.arange(len(evidence.names))
-    return CrossingCalls(
-        embeddings,
-        ends[:, known],
-        candidate[state.edge_index[:, calls]],
-        young_calls(state, prepared.observation)[calls],
-        prepared.observation.edge_present[calls],
-    )
+        only = calibrated.scores[0]
+        return reconstruction_input(prepared.sample, *observed, only.embeddings, only.embedding_sum / services)
+    place, embeddings = _returned_embeddings(prepared, calibrated.scores)
+    total = np.sum([s.embedding_sum for s in calibrated.scores], axis=0)
+    within = reconstruction_input(prepared.sample, *observed, embeddings[place[prepared.sample]], total / services)
+    made = crossing[prepared.observation.edge_present[crossing]]
+    return replace(within, boundary=embeddings, crossing=place[state.edge_index[:, made]])

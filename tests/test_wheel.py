@@ -126,7 +126,6 @@ def test_the_content_of_the_wheel(wheel: Path) -> None:
     assert top == {"serve_app", "partitioning", "model", "kernels", "lab"}
     assert {
         "model/weights/tagae.safetensors",
-        "model/weights/20197a285a383037.reference.safetensors",
         "serve_app/sidecar/verdicts.proto",
         *(f"serve_app/web/report/templates/report.{ending}" for ending in ("html", "md", "css")),
     } <= set(names)

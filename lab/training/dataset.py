@@ -9,7 +9,6 @@ import numpy as np
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy
 from model.network.contract import NetworkConfig
-from model.scoring.score import PartitionTask, whole_mesh
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
@@ -42,21 +41,6 @@ class TrainingRun:
     name: str
     snapshots: Callable[[], Iterable[MeshSnapshot]]
     faults: tuple[LabelledFault, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One snapshot as a training example of the network.
-
-    Attributes:
-        task: the whole mesh as inputs; its first columns are also the targets.
-        culprit: row of the service where the fault starts; -1: the snapshot is normal.
-        weight: of the root-cause loss, so that each fault has the same total weight, however long it lasts.
-    """
-
-    task: PartitionTask
-    culprit: int
-    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +86,9 @@ def replay_run(
         yield TrainingMoment(state, observation, snapshot, fault, normal)
 
 
-def examples(moment: TrainingMoment, index: int, every: int) -> list[Example]:
-    """Return the example of a moment, if it is sampled: every ``every``-th normal one, every second one of a fault."""
-    fault, state = moment.fault, moment.state
-    if index < SETTLE or not (index % every == 0 if moment.normal else fault and index % 2 == 0):
-        return []
-    if fault is None:
-        return [Example(whole_mesh(state, moment.observation), -1, 0.0)]
-    if fault.service not in state.node_ids:
-        return []
-    length = (fault.end - fault.start).total_seconds() / state.interval_seconds
-    return [Example(whole_mesh(state, moment.observation), state.node_ids.index(fault.service), 1 / length)]
+def is_example(moment: TrainingMoment, index: int, every: int) -> bool:
+    """Return whether the network learns from a moment: every ``every``-th normal one, once baselines have settled."""
+    return moment.normal and index >= SETTLE and index % every == 0
 
 
 def shuffle_batches(count: int, batch: int, rng: np.random.Generator) -> Iterator[list[int]]:

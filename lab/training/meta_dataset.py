@@ -11,51 +11,23 @@ from torch.nn import functional
 
 from lab.training.dataset import SETTLE, LabelledFault, TrainingRun, replay_run
 from model.checkpoint import Checkpoint
-from model.decision.meta_model import EITHER_WAY, RANK_INPUTS, MetaModel, detect_inputs, rank_inputs
-from model.decision.ranking import measured_nats, with_neighbours
+from model.decision.meta_model import MetaModel, detect_inputs
+from model.decision.ranking import root_cause_shares, with_neighbours
 from model.decision.verdict_building import AFFECTED_SHARE, build_verdict
 from model.evidence.gather import Evidence, gather
-from model.evidence.kinds import EvidenceKind, K
-from model.features import Array
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import follow_scores
 from model.scoring.score import score, whole_mesh
 from model.scoring.surprises import assemble_scores, surprises
-from model.snapshot import BoolArray, IntArray
+from model.snapshot import IntArray
 from model.state.mesh_state import MeshState
 
 NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
-KINDS_LEFT_OUT, LOGIT_LEFT_OUT = 0.25, 0.5  # probability of leaving out a kind of evidence, and the logit
-EXCHANGED = 0.5  # share of the groups with latency and errors exchanged
 RESERVE = 0.5  # surprise added to the page level, because real traffic is less regular than training traffic
 INCIDENT_SHARE = 0.2  # share of the time in an incident that `probability` assumes, whatever it is in the runs
-# Kinds of evidence for latency and their equivalents for errors. Training exchanges them at random.
-COUNTERPARTS = {
-    EvidenceKind.LATENCY: EvidenceKind.ERROR,
-    EvidenceKind.LATENCY_RAW: EvidenceKind.ERROR_RAW,
-    EvidenceKind.CALLS_IN_LATENCY: EvidenceKind.CALLS_IN_ERROR,
-}
-
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RankedGroup:
-    """Services of which one is the root cause.
-
-    Attributes:
-        inputs: of the ranking, ``[R, RANK_INPUTS]``.
-        measured: nats ``[R]`` that are not learned, see :func:`measured_nats`.
-        culprit: row.
-        weight: so that each fault has the same total weight, however long it lasts.
-    """
-
-    inputs: Tensor
-    measured: Tensor
-    culprit: int
-    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +142,15 @@ def train_meta(
     steps: int,
     seed: int,
     progress: Progress,
-) -> tuple[dict[str, list[float]], float]:
-    """Fit the ranking by cross-entropy within each group, and the probability by binary cross-entropy.
-
-    The probability is weighted as if ``INCIDENT_SHARE`` of the snapshots were in an incident.
+) -> tuple[list[float], float]:
+    """Fit the probability by binary cross-entropy, weighted as if ``INCIDENT_SHARE`` of the snapshots were in an
+    incident.
 
     Returns:
-        Losses per step by name, and the share of training groups whose root cause is ranked first.
+        Losses per step, and the share of snapshots with a fault whose root cause is ranked first.
     """
-    rank_data, detect_data = _meta_data(scored_runs, offset)
-    if not rank_data:
+    data, firsts = _meta_data(scored_runs, offset)
+    if not firsts:
         raise ValueError(
             f"runs: expected a fault that shows in the {len(scored_runs)} runs for the meta-model, got none; "
             "give more or longer runs with faults"
@@ -187,36 +158,32 @@ def train_meta(
     torch.manual_seed(seed)
     optimiser = torch.optim.AdamW(meta.parameters(), lr=3e-3, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    history: dict[str, list[float]] = {"ranking": [], "probability": []}
+    history: list[float] = []
     generator = np.random.default_rng(seed)
-    inputs = torch.stack([x for x, _ in detect_data])
-    truth = torch.tensor([float(y) for _, y in detect_data])
+    inputs = torch.stack([x for x, _ in data])
+    truth = torch.tensor([float(y) for _, y in data])
     share = truth.mean().clamp(1e-3, 1 - 1e-3)
     weight = torch.where(truth > 0, INCIDENT_SHARE / share, (1 - INCIDENT_SHARE) / (1 - share))
     for step in range(1, steps + 1):
-        picked = generator.integers(0, len(rank_data), 64)
-        ranking = _rank_loss(meta, [_augment(rank_data[i], generator) for i in picked])
         rows = torch.from_numpy(generator.integers(0, len(truth), 512))
         logits = meta.detect(inputs[rows]).squeeze(1)
-        probability = functional.binary_cross_entropy_with_logits(logits, truth[rows], weight[rows])
+        loss = functional.binary_cross_entropy_with_logits(logits, truth[rows], weight[rows])
         optimiser.zero_grad()
-        (ranking + probability).backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         schedule.step()
-        history["ranking"].append(float(ranking.detach()))
-        history["probability"].append(float(probability.detach()))
+        history.append(float(loss.detach()))
         progress("training the meta-model", step, steps)
-    with torch.inference_mode():
-        first = [int(meta.root_cause_score(g.inputs, g.measured).argmax()) == g.culprit for g in rank_data]
-    return history, float(np.mean(first))
+    return history, float(np.mean(firsts))
 
 
 def _meta_data(
     scored_runs: Sequence[Sequence[MetaExample]], offset: float
-) -> tuple[list[RankedGroup], list[tuple[Tensor, bool]]]:
-    """Return the groups in which a fault shows, and the inputs of the probability with the truth."""
+) -> tuple[list[tuple[Tensor, bool]], list[bool]]:
+    """Return the inputs of the probability with the truth, and whether the root cause is ranked first in each snapshot
+    in which a fault shows."""
     policy = AlertPolicy()
-    ranks, detections = [], []
+    detections, firsts = [], []
     for examples in scored_runs:
         memory = IncidentMemory()
         for example in examples:
@@ -228,53 +195,14 @@ def _meta_data(
             if fault or example.normal:
                 detections.append((detect_inputs(evidence, memory, level), fault is not None))
             if fault and fault.service in evidence.names:
-                rows = _incident_rows(evidence, level)
-                place = np.flatnonzero(rows == evidence.names.index(fault.service))
-                length = (fault.end - fault.start).total_seconds() / example.interval_seconds
-                if len(place) and len(rows) > 1:
-                    inputs, measured = rank_inputs(evidence, rows), measured_nats(evidence, rows)
-                    ranks.append(RankedGroup(inputs, measured, int(place[0]), 1.0 / length))
-    return ranks, detections
+                rows, culprit = _incident_rows(evidence, level), evidence.names.index(fault.service)
+                if culprit in rows and len(rows) > 1:
+                    shares = root_cause_shares(evidence, rows, np.zeros(len(evidence.names), np.float32))
+                    firsts.append(bool(rows[shares.argmax()] == culprit))
+    return detections, firsts
 
 
 def _incident_rows(evidence: Evidence, level: float) -> IntArray:
     """Return the services that would be in an incident now, and their neighbours."""
     shown = (evidence.page > level) | (evidence.affected > AFFECTED_SHARE * level)
     return with_neighbours(np.flatnonzero(shown), evidence.calls)
-
-
-def _augment(group: RankedGroup, generator: np.random.Generator) -> RankedGroup:
-    """Vary a group as it might look elsewhere.
-
-    Some evidence is removed, so that each kind learns to count by itself and the rest makes up for missing or weaker
-    evidence. The logit is removed most often: it is nearly always right on simulated meshes, and a ranking that depends
-    on it alone would not transfer to real ones. Half of the time latency and errors are exchanged, because a root cause
-    shows in either in the same way.
-    """
-    kept = rank_mask(generator.random(K) >= KINDS_LEFT_OUT, logit=generator.random() >= LOGIT_LEFT_OUT)
-    inputs = group.inputs[:, rank_exchange()] if generator.random() < EXCHANGED else group.inputs
-    return replace(group, inputs=inputs * torch.from_numpy(kept))
-
-
-def _rank_loss(meta: MetaModel, picked: Sequence[RankedGroup]) -> Tensor:
-    scores = meta.root_cause_score(torch.cat([g.inputs for g in picked]), torch.cat([g.measured for g in picked]))
-    groups = torch.split(scores, [len(g.inputs) for g in picked])
-    losses = [-g.weight * functional.log_softmax(s, 0)[g.culprit] for s, g in zip(groups, picked, strict=True)]
-    return torch.stack(losses).sum() / sum(g.weight for g in picked)
-
-
-def rank_mask(kinds: BoolArray, *, logit: bool) -> Array:
-    """Return ``[RANK_INPUTS]``: 1 for the inputs that :func:`rank_inputs` derives from these kinds ``[K]`` and from the
-    network's logit."""
-    table = np.concatenate([kinds, kinds[list(EITHER_WAY)]])
-    return np.concatenate([table, table, [True, logit]]).astype(np.float32)
-
-
-def rank_exchange() -> Tensor:
-    """Return ``[RANK_INPUTS]``: the inputs of :func:`rank_inputs` with latency and errors exchanged."""
-    places = np.arange(RANK_INPUTS)
-    for table in (0, K + len(EITHER_WAY)):
-        for latency, error in COUNTERPARTS.items():
-            pair = [table + latency, table + error]
-            places[pair] = places[pair[::-1]]
-    return torch.from_numpy(places)

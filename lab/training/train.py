@@ -1,10 +1,9 @@
 """Training, in three steps.
 
-1. The autoencoder learns normal traffic: expectations and structure from normal snapshots only. From faults with a
-   known origin it learns only the root-cause logit.
+1. The autoencoder learns normal traffic: expectations and structure, from normal snapshots only.
 2. Tails are fitted to the exceedances of normal traffic, and the page level is set so that normal traffic keeps the
    budget.
-3. The meta-model learns root causes and probabilities from injected faults.
+3. The meta-model learns the probability of an incident from injected faults.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lab.training.dataset import SETTLE, Example, TrainingRun, examples, replay_run, shuffle_batches
+from lab.training.dataset import SETTLE, TrainingRun, is_example, replay_run, shuffle_batches
 from lab.training.meta_dataset import fit_page_offset, score_run, train_meta
 from lab.training.tails import TailCounts, fit_tail
 from model.checkpoint import Checkpoint
@@ -28,7 +27,7 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.incidents.policy import AlertPolicy
 from model.network.autoencoder import Autoencoder
 from model.network.contract import C_EDGE, C_NODE, Decoding, MeshGraph, MeshNetwork, NetworkConfig
-from model.scoring.score import batch_tasks
+from model.scoring.score import PartitionTask, batch_tasks, whole_mesh
 
 NON_CALLS = 5  # sampled for each call
 
@@ -65,14 +64,14 @@ class TrainingReport:
 
     Attributes:
         losses: of the autoencoder per step, by name.
-        meta_losses: of the meta-model per step, by name.
+        meta_losses: of the meta-model per step.
         pages_promised_per_day, pages_observed_per_day: budgeted and observed false alerts on the normal part of the
             runs.
-        culprit_first: share of training faults whose root cause was ranked first, over all snapshots of a fault.
+        culprit_first: share of the snapshots with a fault whose root cause was ranked first.
     """
 
     losses: dict[str, list[float]]
-    meta_losses: dict[str, list[float]]
+    meta_losses: list[float]
     pages_promised_per_day: float
     pages_observed_per_day: float
     culprit_first: float
@@ -97,12 +96,11 @@ def train(
         each: reads the runs one after the other, or several at once.
     """
     torch.manual_seed(options.seed)
-    of_root_cause, of_meta = _choose_teachers(runs)
     built = network(network.Config())
-    data: list[Example] = []
+    data: list[PartitionTask] = []
     counts = []
     for index, (found, count) in enumerate(each(partial(read_run, config=built.config, every=options.every), runs)):
-        data += [e for e in found if e.culprit < 0 or index in of_root_cause]
+        data += found
         counts.append(count)
         progress("reading runs", index + 1, len(runs))
     with _flush_denormals():
@@ -121,9 +119,10 @@ def train(
         scored_runs.append(examples_of_run)
         progress("scoring runs", len(scored_runs), len(runs))
     offset, promised, observed = fit_page_offset(scored_runs)
-    held_back = [found for i, found in enumerate(scored_runs) if i in of_meta or i not in of_root_cause]
     with _flush_denormals():
-        meta_losses, first = train_meta(checkpoint.meta, held_back, offset, options.meta_steps, options.seed, progress)
+        meta_losses, first = train_meta(
+            checkpoint.meta, scored_runs, offset, options.meta_steps, options.seed, progress
+        )
     return replace(checkpoint, page_offset=offset), TrainingReport(losses, meta_losses, promised, observed, first)
 
 
@@ -141,17 +140,12 @@ def _flush_denormals() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-def _choose_teachers(runs: Sequence[TrainingRun]) -> tuple[set[int], set[int]]:
-    """Return which runs train the root-cause logit, and which the meta-model: the logit is too good on its own runs."""
-    faulty = [i for i, run in enumerate(runs) if run.faults]
-    return set(faulty[::2]), set(faulty[1::2])
-
-
 def read_run(
     run: TrainingRun, config: NetworkConfig, every: int
-) -> tuple[list[Example], tuple[TailCounts, TailCounts]]:
-    """Return the examples of a run, and its exceedances of services and calls."""
-    found: list[Example] = []
+) -> tuple[list[PartitionTask], tuple[TailCounts, TailCounts]]:
+    """Return the examples of a run, whose first columns are also the targets, and its exceedances of services and
+    calls."""
+    found: list[PartitionTask] = []
     tails = TailCounts(len(NODE_CHANNELS)), TailCounts(len(EDGE_CHANNELS))
     for index, moment in enumerate(replay_run(run, config, AlertPolicy())):
         if moment.normal:
@@ -160,12 +154,13 @@ def read_run(
                 tails, (seen.node, seen.edge), (seen.node_exposure, seen.edge_exposure), strict=True
             ):
                 tail.add(of, exposure, of.seen.max(axis=1, initial=0) > SETTLE)
-        found += examples(moment, index, every)
+        if is_example(moment, index, every):
+            found.append(whole_mesh(moment.state, moment.observation))
     return found, tails
 
 
 def fit_network(
-    network: MeshNetwork, data: list[Example], options: TrainingOptions, progress: Progress
+    network: MeshNetwork, data: list[PartitionTask], options: TrainingOptions, progress: Progress
 ) -> dict[str, list[float]]:
     """Run Adam over shuffled batches.
 
@@ -178,11 +173,10 @@ def fit_network(
         optimiser, options.rate, total_steps=options.steps, pct_start=warm_up
     )
     batches = shuffle_batches(len(data), min(options.batch, len(data)), np.random.default_rng(options.seed))
-    history: dict[str, list[float]] = {"expectation": [], "structure": [], "root_cause": []}
+    history: dict[str, list[float]] = {"expectation": [], "structure": []}
     for step, rows in enumerate(islice(batches, options.steps), 1):
         batch = [data[i] for i in rows]
-        graph = batch_tasks([e.task for e in batch], torch.device("cpu"))
-        losses = losses_of(network, graph, batch)
+        losses = losses_of(network, batch_tasks(batch, torch.device("cpu")), batch)
         optimiser.zero_grad()
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
@@ -194,32 +188,27 @@ def fit_network(
     return history
 
 
-def losses_of(network: MeshNetwork, graph: MeshGraph, batch: list[Example]) -> dict[str, Tensor]:
-    """Return the losses: expectation and structure on normal snapshots, root cause on faulty ones."""
+def losses_of(network: MeshNetwork, graph: MeshGraph, batch: list[PartitionTask]) -> dict[str, Tensor]:
+    """Return the losses of expectation and structure."""
     decoding: Decoding = network(graph)
-    sizes = torch.tensor([len(e.task.nodes) for e in batch])
-    normal = torch.repeat_interleave(torch.tensor([e.culprit < 0 for e in batch]), sizes)  # [N]
-    normal_calls = normal[graph.edge_index[0]]
+    sizes = torch.tensor([len(task.nodes) for task in batch])
     return {
-        "expectation": _expectation_loss(decoding.node_expected, graph.nodes, C_NODE, normal)
-        + _expectation_loss(decoding.edge_expected, graph.edges, C_EDGE, normal_calls),
-        "structure": _structure_loss(network, decoding.embeddings, graph, sizes, normal_calls),
-        "root_cause": _root_cause_loss(decoding.root_cause_logit, batch, sizes),
+        "expectation": _expectation_loss(decoding.node_expected, graph.nodes, C_NODE)
+        + _expectation_loss(decoding.edge_expected, graph.edges, C_EDGE),
+        "structure": _structure_loss(network, decoding.embeddings, graph, sizes),
     }
 
 
-def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int, normal: Tensor) -> Tensor:
-    """Return the Huber loss against the deviations now, in asinh of sigmas, of observed channels in normal
-    snapshots."""
+def _expectation_loss(expected: Tensor, inputs: Tensor, channels: int) -> Tensor:
+    """Return the Huber loss against the deviations now, in asinh of sigmas, of observed channels."""
     now, observed = inputs[:, :channels], inputs[:, channels : 2 * channels]
-    mask = observed * normal[:, None]
-    error = functional.smooth_l1_loss(expected, now, reduction="none") * mask
-    return error.sum() / mask.sum().clamp(min=1)
+    error = functional.smooth_l1_loss(expected, now, reduction="none") * observed
+    return error.sum() / observed.sum().clamp(min=1)
 
 
-def _structure_loss(network: MeshNetwork, z: Tensor, graph: MeshGraph, sizes: Tensor, normal_calls: Tensor) -> Tensor:
+def _structure_loss(network: MeshNetwork, z: Tensor, graph: MeshGraph, sizes: Tensor) -> Tensor:
     """Return the mean squared error of sigmoid(Z_source Z_target^T) over calls and five sampled non-calls for each."""
-    source, target = graph.edge_index[:, normal_calls]
+    source, target = graph.edge_index
     total = int(sizes.sum())
     first = (torch.cumsum(sizes, 0) - sizes).repeat_interleave(sizes)[source]  # first node of the same mesh
     extent = sizes.repeat_interleave(sizes)[source]
@@ -231,14 +220,3 @@ def _structure_loss(network: MeshNetwork, z: Tensor, graph: MeshGraph, sizes: Te
     there = torch.sigmoid(network.structure(z, z, source, target))
     absent = torch.sigmoid(network.structure(z, z, repeated[wanted], other[wanted]))
     return ((1 - there).square().sum() + absent.square().sum()) / max(len(there) + len(absent), 1)
-
-
-def _root_cause_loss(logit: Tensor, batch: list[Example], sizes: Tensor) -> Tensor:
-    """Return the cross-entropy of the root cause among the services of its mesh, with the same weight for each
-    fault."""
-    losses, weights = [logit.sum() * 0], 0.0
-    for logits, example in zip(torch.split(logit, sizes.tolist()), batch, strict=True):
-        if example.culprit >= 0:
-            losses.append(-example.weight * functional.log_softmax(logits, 0)[example.culprit])
-            weights += example.weight
-    return torch.stack(losses).sum() / max(weights, 1e-6)

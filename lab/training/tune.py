@@ -11,12 +11,12 @@ from datetime import datetime
 
 import torch
 
-from lab.training.dataset import SETTLE, Example, TrainingRun, examples, replay_run
+from lab.training.dataset import SETTLE, TrainingRun, is_example, replay_run
 from lab.training.train import Progress, TrainingOptions, fit_network, losses_of
 from model.checkpoint import Checkpoint
 from model.incidents.policy import AlertPolicy
 from model.network.contract import MeshNetwork
-from model.scoring.score import batch_tasks
+from model.scoring.score import PartitionTask, batch_tasks, whole_mesh
 from model.snapshot import MeshSnapshot
 from model.verdict import Status
 from serve_app.errors import BadRecording
@@ -97,20 +97,20 @@ def _find_quiet_time(
 
 def _sample(
     checkpoint: Checkpoint, snapshots: Snapshots, quiet: frozenset[datetime], cut: int
-) -> tuple[list[Example], list[Example]]:
+) -> tuple[list[PartitionTask], list[PartitionTask]]:
     """Examples from quiet snapshots before the cut, and from it on."""
-    learned, judged = list[Example](), list[Example]()
+    learned, judged = list[PartitionTask](), list[PartitionTask]()
     every = max(1, cut // MAX_EXAMPLES)
     run = TrainingRun("", snapshots)
     for index, moment in enumerate(replay_run(run, checkpoint.network.config, AlertPolicy())):
-        if moment.snapshot.observed_at in quiet:
-            (learned if index < cut else judged).extend(examples(moment, index, every))
+        if moment.snapshot.observed_at in quiet and is_example(moment, index, every):
+            (learned if index < cut else judged).append(whole_mesh(moment.state, moment.observation))
     return learned, judged[:: max(1, len(judged) // MAX_EXAMPLES)]
 
 
-def _loss(network: MeshNetwork, judged: list[Example]) -> float:
+def _loss(network: MeshNetwork, judged: list[PartitionTask]) -> float:
     """Mean loss of expectations over examples, one at a time: meshes can be large."""
     cpu = torch.device("cpu")
     with torch.inference_mode():
-        found = [losses_of(network, batch_tasks([one.task], cpu), [one])["expectation"] for one in judged]
+        found = [losses_of(network, batch_tasks([one], cpu), [one])["expectation"] for one in judged]
     return float(torch.stack(found).mean())

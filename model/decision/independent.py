@@ -22,7 +22,6 @@ OWN_SHARE = 0.8  # of the page level, from which a symptom alone makes a service
 MAX_EXPLAINED = 0.3  # of a symptom by the calls of a service, up to which it is the service's own
 MAX_LOAD = 1.5  # times the usual requests, up to which a service is not overloaded
 CLEARLY = 4.0  # surprise of its self time, or of its callers' symptoms, from which these cannot be by chance
-UNLIKELY = 3.0  # surprise of a new call, from which traffic has moved
 LATENCY = [EvidenceKind.LATENCY, EvidenceKind.CALLS_IN_LATENCY]
 LATENCY_RAW = [EvidenceKind.LATENCY_RAW, EvidenceKind.CALLS_IN_LATENCY]
 ERRORS = [EvidenceKind.ERROR, EvidenceKind.CALLS_IN_ERROR]
@@ -81,5 +80,4 @@ def independent_of(evidence: Evidence, rows: IntArray, independent: BoolArray) -
     near = with_neighbours(rows, evidence.calls)
     gone = evidence.explanation.gone > 0
     moved = (evidence.kinds[near, EvidenceKind.VANISHED] > WORTH_A_LOOK) & ~gone[near]
-    moved |= evidence.kinds[near, EvidenceKind.STRUCTURE] > UNLIKELY
     return found[gone[found]] if moved.any() else found

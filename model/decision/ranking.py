@@ -1,33 +1,38 @@
-"""The ranking of suspects with their reasons: what was learned and measured, and the probability of an incident."""
+"""The ranking of suspects with their reasons, and the probability of an incident."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from model.decision.meta_model import MetaModel, detect_inputs, rank_inputs
+from model.decision.meta_model import MetaModel, detect_inputs
 from model.evidence.explanations import Fact
 from model.evidence.gather import Evidence
 from model.evidence.kinds import WORTH_A_LOOK, EvidenceKind
 from model.features import Array
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import VerdictContext
+from model.ordering import largest_of_group
 from model.snapshot import IntArray
 from model.verdict import MAX_SUSPECTS, Reason, Suspect
 
-# Nats in the ranking for each decade of page score, whatever was learned. Many more decades than a disappearance has
-# show the damage rather than the cause.
+# Nats in the ranking for each decade of page score. Many more decades than a disappearance has show the damage rather
+# than the cause.
 PAGE_NATS, MAX_DECADES = 1.5, 8.0
+OTHERS_SHARE = 0.5  # of a service's page score, that a callee which deviates as much, or a caller, takes away from it
 
 
-def root_cause_shares(meta: MetaModel, evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
-    """Return the probability of each of R candidates that the fault starts there, ``[R]``; arguments as in
-    :func:`suspects`."""
-    with torch.inference_mode():
-        scores = meta.root_cause_score(rank_inputs(evidence, rows), measured_nats(evidence, rows))
-        shares: Array = torch.softmax(scores + torch.from_numpy(preferred[rows]), 0).numpy()
+def root_cause_shares(evidence: Evidence, rows: IntArray, preferred: Array) -> Array:
+    """Return the probability of each of R candidates that the fault starts there, ``[R]``: a softmax over the nats that
+    speak for it, from its page score, and from what its calls and its callers' calls explain.
+
+    Args:
+        rows, preferred: as in :func:`suspects`.
+    """
+    nats = (page_nats(evidence) + attribution_nats(evidence) + preferred)[rows]
+    odds = np.exp(nats - nats.max())
+    shares: Array = odds / odds.sum()
     return shares
 
 
@@ -35,12 +40,6 @@ def with_neighbours(rows: IntArray, calls: IntArray) -> IntArray:
     """Add the callers and callees of a group, because the root cause may show no symptom itself."""
     touching = np.isin(calls, rows).any(axis=0)
     return np.union1d(rows, calls[:, touching].ravel()).astype(np.int64)
-
-
-def measured_nats(evidence: Evidence, rows: IntArray) -> Tensor:
-    """Return the nats ``[R]`` of each candidate that are not learned: from its page score, and from what its calls and
-    its callers' calls explain."""
-    return page_nats(evidence, rows) + torch.from_numpy(attribution_nats(evidence)[rows])
 
 
 def attribution_nats(evidence: Evidence) -> Array:
@@ -58,15 +57,21 @@ def attribution_nats(evidence: Evidence) -> Array:
     )
 
 
-def page_nats(evidence: Evidence, rows: IntArray) -> Tensor:
-    """Return nats ``[R]`` for each candidate from its own page score.
+def page_nats(evidence: Evidence) -> Array:
+    """Return nats ``[M]`` for each candidate from its own page score, or from calls that it makes beyond its requests:
+    less if its callees deviate, or if a caller sends it more.
 
     A service that disappeared counts in full: the surprise of that is moderate, while its callers can fail all their
     requests.
     """
-    page = evidence.page[rows]
-    is_missed = evidence.kinds[rows, EvidenceKind.VANISHED] > WORTH_A_LOOK
-    return torch.from_numpy(PAGE_NATS * np.where(is_missed, MAX_DECADES, page.clip(max=MAX_DECADES)))
+    kinds, (source, destination) = evidence.kinds, evidence.calls
+    sent = kinds[:, EvidenceKind.CALLS_OUT]
+    own = np.maximum(evidence.page, sent).clip(max=MAX_DECADES)
+    own[kinds[:, EvidenceKind.VANISHED] > WORTH_A_LOOK] = MAX_DECADES
+    of_callees = np.where(sent >= WORTH_A_LOOK, 0, kinds[:, EvidenceKind.CALLEES])  # it may have flooded them
+    of_callers = largest_of_group(sent[source], destination, len(own))
+    of_others = OTHERS_SHARE * np.minimum(own, np.maximum(of_callees, of_callers))
+    return (PAGE_NATS * (own - of_others)).astype(np.float32)
 
 
 def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, level: float) -> float:
@@ -77,7 +82,6 @@ def probability(meta: MetaModel, evidence: Evidence, memory: IncidentMemory, lev
 
 
 def suspects(
-    meta: MetaModel,
     evidence: Evidence,
     rows: IntArray,
     memory: IncidentMemory,
@@ -93,7 +97,7 @@ def suspects(
     """
     if not len(rows):
         return ()
-    share = root_cause_shares(meta, evidence, rows, preferred)
+    share = root_cause_shares(evidence, rows, preferred)
     order = np.argsort(-share, kind="stable")
     kept = np.isin(rows[order], [] if independent is None else independent)
     kept[: MAX_SUSPECTS - min(int(kept[MAX_SUSPECTS:].sum()), MAX_SUSPECTS - 1)] = True

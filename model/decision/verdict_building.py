@@ -67,7 +67,7 @@ def build_verdict(
     )
     mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
     earlier = open_notices(memory.open, when)
-    alerting = follow_alerts(meta, evidence, memory, found, policy, when)
+    alerting = follow_alerts(evidence, memory, found, policy, when)
     lost = find_lost(evidence, alerting.open, policy, when)
     if lost:
         alerting = replace(alerting, open=tuple(i for i in alerting.open if i.id not in lost))
@@ -79,7 +79,7 @@ def build_verdict(
     memory = of_traffic.memory.end((*alerting.ended, *of_traffic.ended), when.observed_at)
     memory, noticing = follow_notices(evidence, memory, alerting.open, muted, policy, when)
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
-    memory, incidents = _describe_open(meta, evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
+    memory, incidents = _describe_open(evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
     mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
     unmuted_score = max(float(decisive[~muted].max(initial=0.0)), of_traffic.score)
     is_anomalous = any(i.is_alert for i in memory.open)
@@ -96,7 +96,7 @@ def build_verdict(
         mesh_score=mesh_score,
         threshold=when.level,
         probability=probability(meta, evidence, memory, when.level),
-        suspects=suspects(meta, evidence, np.arange(len(evidence.names)), memory, when, preferred),
+        suspects=suspects(evidence, np.arange(len(evidence.names)), memory, when, preferred),
         incidents=incidents,
         coverage=coverage,
         missing_parts=when.missing_parts,
@@ -109,7 +109,6 @@ def build_verdict(
 
 
 def _describe_open(
-    meta: MetaModel,
     evidence: Evidence,
     memory: IncidentMemory,
     groups_now: Mapping[str, Group],
@@ -122,9 +121,7 @@ def _describe_open(
         return memory, ()
     memory = memory.attach_changes(when.observed_at, when.interval_seconds)
     own = _find_own_faults(evidence, memory, groups_now, policy, when)
-    incidents = [
-        _describe(meta, evidence, memory, i, groups_now.get(i.id), own[i.id], policy, when) for i in memory.open
-    ]
+    incidents = [_describe(evidence, memory, i, groups_now.get(i.id), own[i.id], policy, when) for i in memory.open]
     with_strongest = [
         open_incident
         if open_incident.scope
@@ -228,7 +225,6 @@ def _status(anomalous: bool, warming: bool, *, is_partial: bool) -> Status:
 
 
 def _describe(
-    meta: MetaModel,
     evidence: Evidence,
     memory: IncidentMemory,
     incident: OpenIncident,
@@ -248,7 +244,7 @@ def _describe(
     else:
         preferred = preference(memory.feedback, evidence.names, [incident.members])
         near = np.union1d(with_neighbours(rows, evidence.calls), np.flatnonzero(preferred))
-        score, ranked = evidence.page, suspects(meta, evidence, near, memory, when, preferred, own)
+        score, ranked = evidence.page, suspects(evidence, near, memory, when, preferred, own)
     return Incident(
         id=incident.id,
         since=incident.since,
@@ -287,7 +283,6 @@ BLIND_SHARE = 0.5  # ... unless more than this share of the services is silent
 
 
 def follow_alerts(
-    meta: MetaModel,
     evidence: Evidence,
     memory: IncidentMemory,
     found: Sequence[Group],
@@ -300,7 +295,7 @@ def follow_alerts(
             group,
             first_evidence(evidence, group, memory, policy, when),
             Severity.MINOR,  # until its harm is known
-            _culprit(meta, evidence, group, memory, policy, when) if group.confirmed else Culprit(),
+            _culprit(evidence, group, memory, policy, when) if group.confirmed else Culprit(),
         )
         for group in found
     ]
@@ -336,11 +331,11 @@ def find_lost(
 
 
 def _culprit(
-    meta: MetaModel, evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
+    evidence: Evidence, group: Group, memory: IncidentMemory, policy: AlertPolicy, when: VerdictContext
 ) -> Culprit:
     """Return the service where a group probably starts, and when it arose if it is confirmed and severe."""
     rows = with_neighbours(group.rows, evidence.calls)
-    share = root_cause_shares(meta, evidence, rows, np.zeros(len(evidence.names), np.float32))
+    share = root_cause_shares(evidence, rows, np.zeros(len(evidence.names), np.float32))
     best = int(share.argmax())
     if share[best] < CLEAR_SHARE:
         return Culprit()

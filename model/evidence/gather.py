@@ -21,7 +21,6 @@ from model.evidence.finders.dropped_calls import find_dropped_calls
 from model.evidence.finders.finder import Finder
 from model.evidence.finders.gross_harm import find_gross_harm
 from model.evidence.finders.rerouted import find_rerouted
-from model.evidence.finders.structure import find_unlikely_calls
 from model.evidence.kinds import (
     AFFECTED,
     EVENT_SURPRISE,
@@ -57,8 +56,6 @@ class Evidence:
     Attributes:
         names: ids of the candidates, worst first.
         kinds: float32 ``[M, K]``, surprises by :class:`EvidenceKind`.
-        remote: bool ``[M]``: see ``ScoredMesh.remote``.
-        root_cause_logit: ``[M]`` logits of the network.
         page: ``[M]`` page scores.
         affected: ``[M]`` the strongest of ``AFFECTED``.
         calls: int64 ``[2, C]`` calls among the candidates, as rows.
@@ -79,8 +76,6 @@ class Evidence:
 
     names: tuple[str, ...]
     kinds: Array
-    remote: BoolArray
-    root_cause_logit: Array
     page: Array
     affected: Array
     calls: IntArray
@@ -107,7 +102,6 @@ FINDERS: tuple[Finder, ...] = (
     find_disappeared,
     find_rerouted,
     find_dropped_calls,
-    find_unlikely_calls,
 )
 
 
@@ -157,8 +151,6 @@ def gather(
     return Evidence(
         names=tuple(state.node_ids[i] for i in keep),
         kinds=kinds[keep],
-        remote=mesh.remote[keep],
-        root_cause_logit=decoded.root_cause_logit[keep],
         page=scores.page[keep].astype(np.float32),
         affected=scores.affected[keep].astype(np.float32),
         calls=calls[:, among],

@@ -10,25 +10,20 @@ from model.snapshot import BoolArray
 
 
 class EvidenceKind(IntEnum):
-    """Columns of ``kinds [*, K]``: what speaks for or against a service. Saved weights depend on the order."""
+    """Columns of ``kinds [*, K]``: what speaks for or against a service."""
 
     LATENCY = 0  # latency that neighbours do not explain; the worst of p50, p99 and self time
     LATENCY_RAW = 1  # latency, explained or not
     ERROR = 2  # errors that neighbours do not explain
     ERROR_RAW = 3  # errors, explained or not
     OWN_TIME = 4  # self time, without downstream calls
-    RISE = 5  # more requests than expected
-    FALL = 6  # fewer requests than usual, explained or not
-    RESOURCES = 7  # cpu, in total or per request
-    CONNECTIONS = 8  # active connections
-    CALLS_IN_LATENCY = 9  # latency of the worst call into the service
-    CALLS_IN_ERROR = 10  # errors of the worst call into the service
-    CALLS_OUT = 11  # extra traffic on the service's own calls
-    CALLEES = 12  # symptoms of the worst service it calls
-    CALLERS = 13  # symptoms of the worst service that calls it
-    VANISHED = 14  # the service is gone and missed, or calls to it were rerouted or dropped
-    STRUCTURE = 15  # new calls that the learned structure does not expect
-    REMOTES = 16  # symptoms of the worst remote service it calls (see ``ScoredMesh.remote``)
+    RESOURCES = 5  # cpu, in total or per request
+    CALLS_IN_LATENCY = 6  # latency of the worst call into the service
+    CALLS_IN_ERROR = 7  # errors of the worst call into the service
+    CALLS_OUT = 8  # extra traffic on the service's own calls
+    CALLEES = 9  # symptoms of the worst service it calls
+    CALLERS = 10  # symptoms of the worst service that calls it
+    VANISHED = 11  # the service is gone and missed, or calls to it were rerouted or dropped
 
 
 K = len(EvidenceKind)

@@ -9,24 +9,23 @@ import numpy as np
 from model.evidence.common_cause import CommonCauses, find_common_causes, find_retried
 from model.evidence.materiality import Floors, floors
 from model.evidence.saturation import suffering
-from model.features import CONNECTIONS, CPU, ERROR, MEMORY, NODE_CHANNELS, P50, P99, RATE, Array
-from model.ordering import largest_of_rows
+from model.features import ERROR, NODE_CHANNELS, P50, P99, RATE, Array
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
 from model.state.filters import SEEN
-from model.state.mesh_state import MeshState, Observation, topology_of
+from model.state.mesh_state import MeshState, Observation
 
 REROUTE_YOUNG = 20.0  # snapshots for which a call is new to a rerouting, which may take minutes to be complete
-YOUNG = 10.0  # snapshots; the learned structure judges calls that were seen less often
+KNOWN_BEFORE = 10.0  # snapshots for which both ends of a new call were known before it
 
 
-def young_calls(state: MeshState, observation: Observation, snapshots: Array | float = YOUNG) -> BoolArray:
+def young_calls(state: MeshState, observation: Observation, snapshots: Array | float) -> BoolArray:
     """Return which calls ``[E]`` were seen less often than ``snapshots`` (a number, or ``[E]``), between services that
-    were known for ``YOUNG`` snapshots before. The learned structure judges those below ``YOUNG``."""
+    were known for ``KNOWN_BEFORE`` snapshots before."""
     age, known_for = state.edge_filters[SEEN, :, RATE], state.node_filters[SEEN, :, RATE].copy()
     rows = np.flatnonzero(observation.edge_present & (age < snapshots))
     source, destination = state.edge_index[:, rows]
-    least = age[rows] + YOUNG
+    least = age[rows] + KNOWN_BEFORE
     young = np.zeros(len(age), bool)
     young[rows] = (known_for[source] >= least) & (known_for[destination] >= least)
     return young
@@ -73,18 +72,6 @@ class ScoredMesh:
     scores: MeshScores
     surprise: Surprises
     latency_floor: float = 0.0
-
-    @cached_property
-    def remote(self) -> BoolArray:
-        """Which services ``[N]`` are known only from their callers.
-
-        Such a service makes no calls and never reported cpu, memory or connections: a database, queue or cloud service,
-        a load balancer, or an unresolved name. A fault of the caller also shows in its metrics.
-        """
-        state = self.state
-        makes_no_calls = topology_of(state).outgoing_counts == 0
-        resources = largest_of_rows(state.node_filters[SEEN][:, [CPU, MEMORY, CONNECTIONS]]) > 0
-        return makes_no_calls & ~resources
 
     @cached_property
     def receives_users(self) -> BoolArray:

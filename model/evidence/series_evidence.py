@@ -6,7 +6,7 @@ from model.evidence.explanations import SYMPTOMS
 from model.evidence.kinds import CALLED_SYMPTOMS, EvidenceKind, K
 from model.evidence.materiality import material
 from model.evidence.scored_mesh import ScoredMesh
-from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, ERROR, OWN_TIME, P50, P99, RATE, Array
+from model.features import CPU, CPU_PER_REQUEST, ERROR, OWN_TIME, P50, P99, RATE, Array
 from model.ordering import either, largest_of_rows, worst_of_group
 from model.state.mesh_state import topology_of
 
@@ -26,7 +26,6 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     counts, raw_counts = (
         material(node.value, expected, of_services, mesh.floors) for expected in (s.node_expected, node.expected)
     )
-    rising = node.now[:, RATE] > 0
     kinds = np.zeros((len(state.node_ids), K), np.float32)
     own = s.node[:, OWN_TIME]
     kinds[:, EvidenceKind.LATENCY] = either(s.node[:, P50] * counts[0], s.node[:, P99] * counts[1], own * counts[0])
@@ -34,11 +33,8 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     kinds[:, EvidenceKind.ERROR] = s.node[:, ERROR] * counts[2]
     kinds[:, EvidenceKind.ERROR_RAW] = s.node_raw[:, ERROR] * raw_counts[2]
     kinds[:, EvidenceKind.OWN_TIME] = own
-    kinds[:, EvidenceKind.RISE] = s.node[:, RATE] * rising
-    kinds[:, EvidenceKind.FALL] = s.node_raw[:, RATE] * ~rising
     # Memory stays high after an incident.
     kinds[:, EvidenceKind.RESOURCES] = np.maximum(s.node[:, CPU], s.node[:, CPU_PER_REQUEST])
-    kinds[:, EvidenceKind.CONNECTIONS] = s.node[:, CONNECTIONS]
     # Of the calls, only those that surprise by more than their number explains can be evidence.
     by_caller = mesh.causes.slow_by_caller, mesh.causes.failing_by_caller
     rows = np.flatnonzero((largest_of_rows(s.edge[:, SYMPTOMS]) > to[destination]) | by_caller[0] | by_caller[1])
@@ -54,9 +50,6 @@ def series_evidence(mesh: ScoredMesh) -> Array:
     more = (edge.now[:, RATE] > 0) & ~mesh.retried
     kinds[:, EvidenceKind.CALLS_OUT] = worst_of_group(s.edge[:, RATE] * more, source, by)
     symptom = largest_of_rows(kinds[:, CALLED_SYMPTOMS])
-    from_afar = mesh.remote[destination]
-    of_callee = symptom[destination]
-    kinds[:, EvidenceKind.CALLEES] = worst_of_group(of_callee * ~from_afar, source, by)
-    kinds[:, EvidenceKind.REMOTES] = worst_of_group(of_callee * from_afar, source, by)
+    kinds[:, EvidenceKind.CALLEES] = worst_of_group(symptom[destination], source, by)
     kinds[:, EvidenceKind.CALLERS] = worst_of_group(symptom[source], destination, to)
     return kinds

@@ -76,7 +76,6 @@ class Autoencoder(nn.Module):
         self.symptoms = Perceptron(2 * C_NODE + LOAD_INPUTS + h, 64, C_NODE - 1)
         self.call_load = Perceptron(2 * C_EDGE + LOAD_INPUTS, 32, len(CALL_LOAD))
         self.call_symptoms = Perceptron(2 * C_EDGE + 2 * C_NODE, 32, len(CALL_SYMPTOMS))
-        self.blame = Perceptron(d, 32, 1)  # root-cause logit; saved weights have this name
 
     def forward(self, graph: MeshGraph) -> Decoding:
         """Run one pass over services and calls. All calls of the graph are decoded, present or vanished."""
@@ -89,7 +88,6 @@ class Autoencoder(nn.Module):
             self._expected_nodes(graph.nodes, from_callers, from_callees),
             self._expected_edges(graph.nodes, graph.edges, source, target),
             self.structure(z, z, source, target),
-            self.blame(z).squeeze(1),
         )
 
     def structure(self, z_source: Tensor, z_target: Tensor, source: Tensor, target: Tensor) -> Tensor:

@@ -68,14 +68,12 @@ class Decoding:
         node_expected: ``[N, 9]`` expected deviations in asinh of sigmas, from -``EXPECTED_LIMIT`` to it.
         edge_expected: ``[E, 5]`` likewise.
         structure: ``[E]`` logits: whether this call should exist.
-        root_cause_logit: ``[N]``: whether the fault starts here.
     """
 
     embeddings: Tensor
     node_expected: Tensor
     edge_expected: Tensor
     structure: Tensor
-    root_cause_logit: Tensor
 
 
 class NetworkConfig(Protocol):

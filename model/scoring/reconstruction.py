@@ -12,7 +12,7 @@ mesh in parts only the embeddings of the sample have to come together.
 """
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, sqrt
 
 import numpy as np
@@ -38,6 +38,9 @@ class ReconstructionInput:
         known: int64 ``[2, K]`` rows of the embeddings: caller and callee of all calls between two of them, which are
             no non-calls even if they were not made in this snapshot.
         mean: float32 ``[D]``, mean embedding of all services.
+        boundary: float32 ``[B, D]`` embeddings of services with calls from or to other parts: both ends of such a call
+            meet only here.
+        crossing: int64 ``[2, X]`` rows of ``boundary``: caller and callee of the calls between parts that were made.
     """
 
     call_error: float
@@ -45,6 +48,8 @@ class ReconstructionInput:
     embeddings: Array
     known: IntArray
     mean: Array
+    boundary: Array = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    crossing: IntArray = field(default_factory=lambda: np.zeros((2, 0), np.int64))
 
 
 def sample_services(state: MeshState) -> IntArray:
@@ -95,25 +100,32 @@ def reconstruction_input(
     return ReconstructionInput(error_of_calls(logits), len(logits), embeddings, known, mean)
 
 
-def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput, between: Array) -> float | None:
-    """Return L_recon, 0 to 1; None if nothing is called.
-
-    Args:
-        between: float32 ``[X]`` logits of the calls between parts that were made in this snapshot.
-    """
-    calls = given.calls + len(between)
+def reconstruction_loss(network: MeshNetwork, given: ReconstructionInput) -> float | None:
+    """Return L_recon, 0 to 1; None if nothing is called."""
+    calls = given.calls + given.crossing.shape[1]
     if not calls:
         return None
     device = next(network.parameters()).device
     z = torch.from_numpy(given.embeddings).to(device)
     with torch.inference_mode():
         errors: Array = _structure_of_pairs(network, z).sigmoid_().square_().cpu().numpy()
+        between = _structure_between(network, given).cpu().numpy()
     errors[given.known[0], given.known[1]] = 0
     np.fill_diagonal(errors, 0)
     pairs = len(z) * (len(z) - 1) - given.known.shape[1]
     of_calls = (given.call_error + error_of_calls(between)) / calls
     of_pairs = float(errors.sum()) / max(pairs, 1)
     return (of_calls + NON_CALLS * of_pairs) / (1 + NON_CALLS)
+
+
+def _structure_between(network: MeshNetwork, given: ReconstructionInput) -> torch.Tensor:
+    """Return the logits ``[X]`` of the calls between parts."""
+    if not given.crossing.shape[1]:
+        return torch.zeros(0)
+    device = next(network.parameters()).device
+    z = torch.from_numpy(np.array(given.boundary)).to(device)
+    source, target = torch.from_numpy(np.array(given.crossing)).to(device)
+    return network.structure(z, z, source, target)
 
 
 def _structure_of_pairs(network: MeshNetwork, z: torch.Tensor) -> torch.Tensor:

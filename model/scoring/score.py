@@ -80,7 +80,6 @@ class PartitionScore:
         edge_expected: float32 ``[owned, 5]`` likewise.
         structure: float32 ``[owned]`` logits. They are meaningless for calls into another part, because the embeddings
             of both ends meet only in the meta-model.
-        root_cause_logit: float32 ``[core]``: whether the fault starts at this service.
         embeddings: float32 ``[boundary, D]``.
         embedding_sum: float32 ``[D]`` over the core services.
     """
@@ -89,7 +88,6 @@ class PartitionScore:
     node_expected: Array
     edge_expected: Array
     structure: Array
-    root_cause_logit: Array
     embeddings: Array
     embedding_sum: Array
 
@@ -108,7 +106,6 @@ class PartitionScore:
             self.node_expected[core],
             self.edge_expected[owned],
             self.structure[owned],
-            self.root_cause_logit[core],
             embeddings[boundary],
             sum_rows(embeddings),
         )
@@ -165,11 +162,11 @@ def score(network: MeshNetwork, tasks: Sequence[PartitionTask]) -> list[Partitio
     with torch.inference_mode():
         decoding = network(graph)
         expected = torch.sinh(decoding.node_expected), torch.sinh(decoding.edge_expected)
-        node_expected, edge_expected, structure, logit, embeddings = to_arrays(
-            [*expected, decoding.structure, decoding.root_cause_logit, decoding.embeddings]
+        node_expected, edge_expected, structure, embeddings = to_arrays(
+            [*expected, decoding.structure, decoding.embeddings]
         )
     none = np.zeros(0, np.float32)
-    together = PartitionScore(0, node_expected, edge_expected, structure, logit, embeddings, none)
+    together = PartitionScore(0, node_expected, edge_expected, structure, embeddings, none)
     scores, node, edge = [], 0, 0
     for task in tasks:
         core, owned = slice(node, node + task.core), slice(edge, edge + task.owned)

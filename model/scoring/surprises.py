@@ -37,14 +37,12 @@ class MeshScores:
     Attributes:
         node_expected, edge_expected: ``[N, 9]``, ``[E, 5]``: expected deviations, sigmas.
         structure: ``[E]`` logits; NaN for calls between parts.
-        root_cause_logit: ``[N]``.
         scored: bool ``[N]``: whether a part with this service in its core answered.
     """
 
     node_expected: Array
     edge_expected: Array
     structure: Array
-    root_cause_logit: Array
     scored: BoolArray
 
 
@@ -79,24 +77,15 @@ def assemble_scores(
     nodes, edges = len(state.node_ids), state.edge_index.shape[1]
     if len(scores) == 1 and len(scores[0][0]) == nodes:  # one part, whose arrays have the rows of the mesh
         only = scores[0][2]
-        return MeshScores(
-            only.node_expected, only.edge_expected, only.structure, only.root_cause_logit, np.ones(nodes, bool)
-        )
+        return MeshScores(only.node_expected, only.edge_expected, only.structure, np.ones(nodes, bool))
     decoded = MeshScores(
         np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
         np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
         np.zeros(edges, np.float32),
-        np.zeros(nodes, np.float32),
         np.zeros(nodes, bool),
     )
     for core, owned, score in scores:
         decoded.node_expected[core], decoded.edge_expected[owned] = score.node_expected, score.edge_expected
-        decoded.structure[owned], decoded.root_cause_logit[core] = score.structure, score.root_cause_logit
-        decoded.scored[core] = True
+        decoded.structure[owned], decoded.scored[core] = score.structure, True
     decoded.structure[crossing] = np.nan
     return decoded
-
-
-def unlikelihood(logits: Array) -> Array:
-    """Return ``-log10 sigmoid(logit)``: how unexpected a call is."""
-    return np.log10(1 + np.exp(-logits.clip(-30, 30)))

@@ -42,7 +42,6 @@ def scored_mesh(state: MeshState, observation: Observation) -> ScoredMesh:
         np.zeros((nodes, len(NODE_CHANNELS)), np.float32),
         np.zeros((edges, len(EDGE_CHANNELS)), np.float32),
         np.full(edges, 5, np.float32),
-        np.zeros(nodes, np.float32),
         np.ones(nodes, bool),
     )
     surprise = surprises(observation, decoded, tail(len(NODE_CHANNELS)), tail(len(EDGE_CHANNELS)))

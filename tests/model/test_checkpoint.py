@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from lab.training.reference import join_meshes
-from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, reference_file, save
+from model.checkpoint import DOCUMENT, SHIPPED, Checkpoint, load, load_or_shipped, save
 from model.decision.meta_model import MetaModel
 from model.drift.populations import BINS, POPULATIONS
 from model.errors import IncompatibleWeights
@@ -208,22 +208,9 @@ def test_a_training_reference_comes_back_and_changes_no_weights(tmp_path: Path) 
     assert all(torch.equal(value, ours[name]) for name, value in back.network.state_dict().items())
 
 
-def test_a_reference_beside_a_checkpoint_is_read_and_leaves_its_digest(tmp_path: Path) -> None:
-    path = tmp_path / "weights.safetensors"
-    save(checkpoint(), path)
-    digest = load(path).digest
-    arrays = {name: torch.from_numpy(array) for name, array in load().reference.to_arrays().items()}  # type: ignore[union-attr]
-    save_file(arrays, reference_file(tmp_path, load(path).digest))
-    assert load(path).reference is not None
-    assert load(path).digest == digest
-
-
 def test_a_reference_with_other_bins_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "weights.safetensors"
-    save(checkpoint(), path)
-    arrays = load().reference.to_arrays() | {"drift.shares": np.zeros((2, 3), np.float32)}  # type: ignore[union-attr]
-    save_file(
-        {name: torch.from_numpy(array) for name, array in arrays.items()}, reference_file(tmp_path, load(path).digest)
-    )
+    path, reference = tmp_path / "weights.safetensors", load().reference
+    assert reference is not None
+    save(replace(checkpoint(), reference=replace(reference, shares=np.zeros((2, 3), np.float32))), path)
     with pytest.raises(IncompatibleWeights, match=r"training reference of shape .* got \(2, 3\)"):
         load(path)

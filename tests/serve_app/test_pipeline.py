@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from lab.simulator.events.faults import Fault, candidates
 from lab.simulator.events.operations import BenignChange
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint
-from model.evidence.crossing import CrossingCalls, decode_crossing
 from model.incidents.threshold import MARGIN, MAX_ABOVE, MOVES_PER_HOUR
 from model.scoring.score import PartitionScore, score
 from model.scoring.surprises import assemble_scores
@@ -153,9 +153,9 @@ def score_in_parts(checkpoint: Checkpoint, mesh: Mesh, snapshot: MeshSnapshot, o
 
 
 def structure_between(checkpoint: Checkpoint, embeddings: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    return decode_crossing(
-        checkpoint.network, CrossingCalls(embeddings, ends, ends, *np.ones((2, ends.shape[1]), bool))
-    )
+    z, (source, target) = torch.from_numpy(embeddings), torch.from_numpy(ends)
+    with torch.inference_mode():
+        return checkpoint.network.structure(z, z, source, target).numpy()
 
 
 def asked_scores(scored: Scored) -> list[PartitionScore]:
@@ -167,9 +167,9 @@ def check_same_scores(came: Sequence[PartitionScore], wanted: Sequence[Partition
     """Check that one pass over the uncut mesh and passes over its parts give the same."""
     for one, other in zip(came, wanted, strict=True):
         assert one.part == other.part
-        for name in ("node_expected", "edge_expected", "root_cause_logit", "embeddings"):
+        for name in ("node_expected", "edge_expected", "embeddings"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=TOLERANCE, rtol=TOLERANCE)
-        services = len(one.root_cause_logit)
+        services = len(one.node_expected)
         np.testing.assert_allclose(one.embedding_sum / services, other.embedding_sum / services, atol=TOLERANCE)
 
 

@@ -103,9 +103,9 @@ class ReplicaRunner:
         return self.progress.accept_scores(len(tasks), same)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
-        """Decide here if no call crosses parts, since a call of a replica takes longer than to decide. Else have the
+        """Decide here about a mesh of one part, since a call of a replica takes longer than to decide. Else have the
         meta-model decide; if none of its replicas answers in time, or it has other weights, decide here."""
-        if meta_input.crossing is None:
+        if meta_input.parts == 1:
             return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
         with self.progress.measure(DECIDE):
             try:

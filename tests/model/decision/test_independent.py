@@ -82,7 +82,7 @@ def test_a_fault_beside_another_one_is_found(what: str, found: Evidence) -> None
         ("its callee has disappeared", scene({**SLOW_BY_ITSELF, (FIRST, EvidenceKind.VANISHED): 4.0})),
         ("it has too many requests", scene(SLOW_BY_ITSELF, load=MAX_LOAD)),
         ("a caller makes more calls than usual", scene({**SLOW_BY_ITSELF, (CALLER, EvidenceKind.CALLS_OUT): 6.0})),
-        ("traffic has moved", scene({**SLOW_BY_ITSELF, (CALLER, EvidenceKind.STRUCTURE): 6.0})),
+        ("traffic has moved", scene({**SLOW_BY_ITSELF, (CALLER, EvidenceKind.VANISHED): 6.0})),
     ],
 )
 def test_a_victim_of_another_fault_is_not_a_fault_of_its_own(what: str, found: Evidence) -> None:

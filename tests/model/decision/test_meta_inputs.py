@@ -1,28 +1,10 @@
 """Inputs of the meta-model."""
 
-from dataclasses import replace
-
-import numpy as np
-import torch
-
-from lab.training.meta_dataset import COUNTERPARTS, rank_exchange
-from model.decision.meta_model import detect_inputs, rank_inputs
+from model.decision.meta_model import detect_inputs
 from model.incidents.memory import IncidentMemory
 from model.incidents.threshold import Track
 from tests.builders import START
 from tests.model.decision.verdict_cases import evidence
-
-
-def test_exchange_gives_the_inputs_with_latency_and_errors_swapped() -> None:
-    original = evidence(4.0, 2.0, 1.0)
-    kinds = np.random.default_rng(3).uniform(0, 9, original.kinds.shape).astype(np.float32)
-    exchanged = kinds.copy()
-    for latency, error in COUNTERPARTS.items():
-        pair = [latency, error]
-        exchanged[:, pair] = kinds[:, pair[::-1]]
-    before, after = (rank_inputs(replace(original, kinds=k), np.arange(3)) for k in (kinds, exchanged))
-    assert not torch.equal(before, after)
-    assert torch.equal(before[:, rank_exchange()], after)
 
 
 def test_the_streak_counts_the_last_three_page_scores_above_the_threshold() -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.ranking import MAX_DECADES, PAGE_NATS, page_nats, suspects, with_neighbours
+from model.decision.ranking import MAX_DECADES, OTHERS_SHARE, PAGE_NATS, page_nats, suspects, with_neighbours
 from model.evidence.kinds import EvidenceKind
 from model.incidents.memory import IncidentMemory
-from tests.model.decision.verdict_cases import evidence, meta, when
+from tests.model.decision.verdict_cases import evidence, when
 
 
 def test_unusual_services_are_suspected_for_any_ranking() -> None:
@@ -19,9 +19,7 @@ def test_unusual_services_are_suspected_for_any_ranking() -> None:
     no_preference = np.zeros(2, np.float32)
     for lower, nats in ((4.0, PAGE_NATS), (MAX_DECADES, 0.0)):
         scene = replace(evidence(4.0, 4.0), page=np.array([lower, lower + 1], np.float32))
-        found = {
-            s.service: s.score for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), no_preference)
-        }
+        found = {s.service: s.score for s in suspects(scene, np.arange(2), IncidentMemory(), when(8), no_preference)}
         assert found["a/s1"] / found["a/s0"] == pytest.approx(np.exp(nats), rel=1e-4)
 
 
@@ -29,9 +27,30 @@ def test_a_service_that_is_missed_counts_as_much_as_the_damage_that_it_does() ->
     scene = replace(evidence(4.0, 4.0), page=np.array([4.0, 15.0], np.float32))
     kinds = scene.kinds.copy()
     kinds[0, EvidenceKind.VANISHED] = 4.0
-    nats = page_nats(replace(scene, kinds=kinds), np.arange(2))
+    nats = page_nats(replace(scene, kinds=kinds))
     assert nats[0] == nats[1] == PAGE_NATS * MAX_DECADES
-    assert page_nats(scene, np.arange(2))[0] == PAGE_NATS * 4
+    assert page_nats(scene)[0] == PAGE_NATS * 4
+
+
+def test_a_caller_gives_way_to_a_callee_that_deviates_as_much() -> None:
+    scene = replace(evidence(6.0, 6.0), page=np.array([6.0, 6.0], np.float32))
+    kinds = scene.kinds.copy()
+    kinds[0, EvidenceKind.CALLEES] = 6.0
+    caller, callee = page_nats(replace(scene, kinds=kinds))
+    assert (caller, callee) == (PAGE_NATS * 6 * (1 - OTHERS_SHARE), PAGE_NATS * 6)
+    kinds[0, EvidenceKind.CALLEES] = 15.0
+    assert page_nats(replace(scene, kinds=kinds))[0] == caller, "a far worse callee takes no more away"
+
+
+def test_a_service_gives_way_to_a_caller_that_sends_it_more_than_usual() -> None:
+    scene = replace(evidence(1.0, 9.0, calls=((0, 1),)), page=np.array([1.0, 9.0], np.float32))
+    kinds = scene.kinds.copy()
+    kinds[0, [EvidenceKind.CALLS_OUT, EvidenceKind.CALLEES]] = 9.0
+    caller, callee = page_nats(replace(scene, kinds=kinds))
+    assert (caller, callee) == (PAGE_NATS * MAX_DECADES, PAGE_NATS * MAX_DECADES * (1 - OTHERS_SHARE))
+    kinds[0, EvidenceKind.CALLS_OUT] = 1.0
+    caller, callee = page_nats(replace(scene, kinds=kinds))
+    assert (caller, callee) == (PAGE_NATS * OTHERS_SHARE, PAGE_NATS * (MAX_DECADES - OTHERS_SHARE)), "no flood"
 
 
 def test_a_group_is_suspected_with_its_neighbours() -> None:

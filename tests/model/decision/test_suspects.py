@@ -9,7 +9,7 @@ from model.decision.ranking import suspects
 from model.evidence.explanations import Fact
 from model.incidents.memory import IncidentMemory
 from model.verdict import MOVED, Status
-from tests.model.decision.verdict_cases import evidence, judge, meta, when
+from tests.model.decision.verdict_cases import evidence, judge, when
 from tests.model.model_cases import at
 
 
@@ -28,7 +28,7 @@ def test_reasons_are_in_the_metrics_unit() -> None:
     explanation.load[0], explanation.gone[0] = 1.4, 4
     scene = replace(scene, explanation=explanation)
     no_preference = np.zeros(2, np.float32)
-    found = {s.service: s for s in suspects(meta(), scene, np.arange(2), IncidentMemory(), when(8), no_preference)}
+    found = {s.service: s for s in suspects(scene, np.arange(2), IncidentMemory(), when(8), no_preference)}
     own, call, moved = found["a/s0"].reasons
     assert (own.metric, own.source) == ("error_rate", "")
     assert (own.observed, own.expected) == pytest.approx((0.25, 0.01))

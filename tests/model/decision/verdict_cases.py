@@ -31,8 +31,6 @@ def evidence(*page: float, calls: tuple[tuple[int, int], ...] = (), services: in
     return Evidence(
         names=tuple(f"a/s{i}" for i in range(count)),
         kinds=kinds,
-        remote=np.zeros(count, bool),
-        root_cause_logit=np.zeros(count, np.float32),
         page=np.array(page, np.float32),
         affected=np.array(page, np.float32),
         calls=np.array(calls, np.int64).reshape(-1, 2).T,

@@ -6,7 +6,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from model.checkpoint import load
 from model.decision.ranking import attribution_nats, root_cause_shares
 from model.evidence.attribution import NATS, Attribution, attribute
 from model.evidence.gather import Evidence
@@ -56,9 +55,7 @@ def shares(
 
 
 def rank_services(evidence: Evidence) -> list[str]:
-    share = root_cause_shares(
-        load().meta, evidence, np.arange(len(evidence.names)), np.zeros(len(evidence.names), np.float32)
-    )
+    share = root_cause_shares(evidence, np.arange(len(evidence.names)), np.zeros(len(evidence.names), np.float32))
     return [evidence.names[i] for i in np.argsort(-share, kind="stable")]
 
 

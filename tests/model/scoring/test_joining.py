@@ -14,7 +14,7 @@ from serve_app.pipeline import Mesh, Options, PreparedSnapshot, cut_tasks, prepa
 
 TOLERANCE = 2e-5
 NETWORK = load().network
-FIELDS = ("node_expected", "edge_expected", "root_cause_logit", "embeddings")
+FIELDS = ("node_expected", "edge_expected", "embeddings")
 
 
 def cut(seed: int, services: int = 90, most: int = 20) -> tuple[PreparedSnapshot, list[PartitionTask]]:

@@ -17,7 +17,6 @@ from model.state.mesh_state import MeshState
 from tests.model.model_cases import at, network
 
 NET = network()
-NO_CALLS = np.zeros(0, np.float32)
 
 
 def mesh(services: int, calls: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +33,7 @@ def logits(z: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def loss(z: np.ndarray, ends: np.ndarray, present: np.ndarray, sampled: np.ndarray) -> float | None:
     given = reconstruction_input(sampled, ends, present, logits(z, ends), z[sampled], z.mean(axis=0))
-    return reconstruction_loss(NET, given, NO_CALLS)
+    return reconstruction_loss(NET, given)
 
 
 def by_formula(z: np.ndarray, ends: np.ndarray, present: np.ndarray) -> float:
@@ -75,10 +74,9 @@ def test_calls_between_parts_count_as_calls_within_one() -> None:
     between &= ends[0] != ends[1]
     structure = logits(z, ends)
     unknown = np.where(between, np.nan, structure).astype(np.float32)
-    given = reconstruction_input(np.arange(30), ends, present, unknown, z, z.mean(axis=0))
-    assert reconstruction_loss(NET, given, structure[between]) == pytest.approx(
-        loss(z, ends, present, np.arange(30)), rel=1e-5
-    )
+    within = reconstruction_input(np.arange(30), ends, present, unknown, z, z.mean(axis=0))
+    given = replace(within, boundary=z, crossing=ends[:, between])
+    assert reconstruction_loss(NET, given) == pytest.approx(loss(z, ends, present, np.arange(30)), rel=1e-5)
 
 
 def test_a_sample_is_the_same_for_a_repeated_snapshot_and_changes_with_time() -> None:
