@@ -10,7 +10,7 @@ from model.decision.ranking import reasons_of
 from model.evidence.gather import Evidence
 from model.evidence.resources import Trend
 from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANNELS
-from model.incidents.matching import FoundGroup, MatchedIncidents, groups, match_incidents
+from model.incidents.matching import FoundGroup, MatchedIncidents, groups, match_incidents, split_muted
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, PastNotice, likely_services, renew
 from model.incidents.policy import AlertPolicy, VerdictContext
@@ -41,13 +41,14 @@ def follow_notices(
     alerted = {name for incident in alerting for name in incident.members}
     before = [i for i in memory.open if not i.is_alert and not i.scope]
     noticed = {name for incident in before for name in incident.members}
-    free = ~muted & ~mark_services(evidence.names, alerted - noticed)
+    free = ~mark_services(evidence.names, alerted - noticed)
     policy = replace(policy, confirm=NOTICE_CONFIRM, confirm_of=NOTICE_CONFIRM_OF)
     above, confirmed = confirm_services(
         memory.above_notice, evidence.names, evidence.notice * free, when.notice_level, policy, when.observed_at
     )
     member = (evidence.notice > when.notice_level) & free
-    found = [g for g in groups(member, confirmed, evidence.calls) if g.confirmed]
+    unmuted, _ = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
+    found = [g for g in unmuted if g.confirmed]
     began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in found]
     followed = match_incidents(
         before,

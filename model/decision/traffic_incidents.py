@@ -21,12 +21,14 @@ HALF = 0.5  # of the usual requests of a namespace or an entry point, below whic
 @dataclass(frozen=True, slots=True)
 class FollowedTraffic:
     """The memory with the newest streaks, the open incidents of traffic that raise an alert and those that do not,
-    those that ended with this snapshot, and the decisive score of traffic."""
+    those that ended with this snapshot, the muted entry points that would be part of an alert, and the decisive score
+    of traffic that is not muted."""
 
     memory: IncidentMemory
     alerts: tuple[OpenIncident, ...]
     notices: tuple[OpenIncident, ...]
     ended: tuple[OpenIncident, ...]
+    hidden: frozenset[str]
     score: float
 
 
@@ -46,13 +48,9 @@ def follow_traffic(
         silent: services whose telemetry is missing. A service that cannot be seen is not back to normal.
     """
     now = when.observed_at
-    by_scope = {change.scope: change for change in changes}
-    muted = memory.active_mutes
-    far = {
-        scope: change
-        for scope, change in by_scope.items()
-        if change.is_far and not muted.is_muted(change.entry_points).all()
-    }
+    unmuted = {change.scope: memory.active_mutes.drop_muted(change.entry_points) for change in changes}
+    by_scope = {change.scope: change for change in changes if unmuted[change.scope]}
+    far = {change.scope: change for change in changes if change.is_far}
     names = tuple(far)
     scores = np.ones(len(names), np.float32)
     surprise = {scope: traffic_score(change) for scope, change in far.items()}
@@ -65,23 +63,29 @@ def follow_traffic(
         confirmed[names.index(MESH)] = newest.bit_count() >= sure.confirm
     open_now = [_widen(one, by_scope) for one in memory.open if one.scope]
     lately = {(one.scope, _is_surge(one)): one for one in memory.ended_lately(now) if one.scope}
+    certain = [scope for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True) if is_confirmed]
     new = [
-        _start(far[scope], above[scope][1], lately.get((scope, far[scope].is_surge)))
-        for scope, is_confirmed in zip(names, confirmed.tolist(), strict=True)
-        if is_confirmed
+        _start(far[scope], unmuted[scope], above[scope][1], lately.get((scope, far[scope].is_surge)))
+        for scope in certain
+        if unmuted[scope]
         and (surprise[scope] >= when.level or not far[scope].is_gross)
         and not any(contains(one.scope, scope) for one in open_now)
         and not alerted >= set(far[scope].entry_points)
     ]
-    followed = [_follow(one, by_scope.get(one.scope), silent >= set(one.members), policy) for one in open_now]
+    unseen = {one.id for one in open_now if one.members and silent >= set(one.members)}
+    followed = [
+        _follow(one, by_scope.get(one.scope), unmuted.get(one.scope, ()), one.id in unseen, policy) for one in open_now
+    ]
     fades_after = max(FADED_SECONDS / when.interval_seconds, policy.clear)
     distinct = _distinct(followed)
-    ended = tuple(one for one in distinct if not silent >= set(one.members) and is_over(one, policy.clear, fades_after))
+    ended = tuple(one for one in distinct if one.id not in unseen and is_over(one, policy.clear, fades_after))
     alive = [one for one in (*distinct, *new) if one not in ended]
     described = tuple(_with_suspects(one, by_scope.get(one.scope), now) for one in alive)
     alerts, notices = (tuple(one for one in described if one.is_alert is kind) for kind in (True, False))
-    score = max((surprise[s] for s, sure in zip(names, confirmed.tolist(), strict=True) if sure), default=0.0)
-    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices, ended, score)
+    hidden = {name for scope in certain if surprise[scope] >= when.level for name in far[scope].entry_points}
+    hidden.difference_update(*unmuted.values())
+    score = max((surprise[scope] for scope in certain if unmuted[scope]), default=0.0)
+    return FollowedTraffic(replace(memory, above_traffic=above), alerts, notices, ended, frozenset(hidden), score)
 
 
 def _widen(incident: OpenIncident, changes: dict[str, TrafficChange]) -> OpenIncident:
@@ -102,9 +106,12 @@ def _distinct(incidents: Sequence[OpenIncident]) -> list[OpenIncident]:
     return list(oldest.values())
 
 
-def _start(change: TrafficChange, since: datetime, lately: OpenIncident | None) -> OpenIncident:
-    """Return the incident of a change: a new one, or ``lately``, about the same, if it ended shortly before."""
-    members = tuple(sorted(change.entry_points))
+def _start(
+    change: TrafficChange, entry_points: Sequence[str], since: datetime, lately: OpenIncident | None
+) -> OpenIncident:
+    """Return the incident of a change at these entry points: a new one, or ``lately``, about the same, if it ended
+    shortly before."""
+    members = tuple(sorted(entry_points))
     if lately:
         return replace(reopen(lately), severity=_severity(change), members=members)
     return OpenIncident(
@@ -116,7 +123,13 @@ def _start(change: TrafficChange, since: datetime, lately: OpenIncident | None) 
     )
 
 
-def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: bool, policy: AlertPolicy) -> OpenIncident:
+def _follow(
+    incident: OpenIncident,
+    change: TrafficChange | None,
+    entry_points: Sequence[str],
+    is_silent: bool,
+    policy: AlertPolicy,
+) -> OpenIncident:
     if change is not None and change.is_surge != _is_surge(incident):
         change = None  # what was lost is back, and more
     is_far = change is not None and change.is_far
@@ -124,7 +137,7 @@ def _follow(incident: OpenIncident, change: TrafficChange | None, is_silent: boo
     if change is None or not is_far:
         return incident
     severity = worst(incident.severity, _severity(change))
-    members = tuple(sorted({*incident.members, *change.entry_points}))
+    members = tuple(sorted({*incident.members, *entry_points}))
     return replace(incident, severity=severity, members=members)
 
 

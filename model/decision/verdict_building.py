@@ -65,7 +65,6 @@ def build_verdict(
     found, hidden = split_muted(
         groups((score >= when.level) | confirmed | affected, confirmed, evidence.calls), confirmed, muted
     )
-    mutes = memory.active_mutes.with_hidden([evidence.names[i] for i in hidden])
     earlier = open_notices(memory.open, when)
     alerting = follow_alerts(evidence, memory, found, policy, when)
     lost = find_lost(evidence, alerting.open, policy, when)
@@ -76,6 +75,7 @@ def build_verdict(
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
     of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when)
+    hides = {evidence.names[i] for i in hidden} | of_traffic.hidden
     memory = of_traffic.memory.end((*alerting.ended, *of_traffic.ended), when.observed_at)
     memory, noticing = follow_notices(evidence, memory, alerting.open, muted, policy, when)
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
@@ -100,7 +100,7 @@ def build_verdict(
         incidents=incidents,
         coverage=coverage,
         missing_parts=when.missing_parts,
-        muted=mutes,
+        muted=memory.active_mutes.with_hidden(tuple(hides)),
         silence=evidence.silence,
         watching=_watch(evidence, memory, policy, when) if not warming else (),
         lost=memory.lost,

@@ -194,7 +194,6 @@ def match_incidents(
                 home,
                 severity=worst(home.severity, severity),
                 members=(*home.members, *sorted(members - set(home.members))),
-                calm=(*home.calm, *(0,) * len(members - set(home.members))),
                 quiet=0 if seen[home.id].confirmed else home.quiet,
             )
     fades_after = max(FADED_SECONDS / interval_seconds, clear_after)

@@ -270,20 +270,17 @@ class IncidentMemory:
         return replace(self, mutes=tuple(one for one in self.mutes if one.id != mute))
 
     def without_muted(self) -> "IncidentMemory":
-        """Remove muted members from open incidents. An incident that loses members ends unless one of the others was
-        above its level recently."""
+        """Remove muted members from open incidents. An incident without members is over, and so is an alert that loses
+        some if none of the others was above the threshold recently: they may only be affected by what is muted."""
         if not self.active_mutes.mutes or not self.open:
             return self
-        unmuted = [~self.active_mutes.is_muted(incident.members) for incident in self.open]
-        left = [
-            replace(incident, members=tuple(np.array(incident.members, object)[kept]))
-            for incident, kept in zip(self.open, unmuted, strict=True)
-        ]
-        continues = [
-            kept.all() or bool(i.scope) or self.is_above_threshold(i.members).any()
-            for i, kept in zip(left, unmuted, strict=True)
-        ]
-        return replace(self, open=tuple(incident for incident, on in zip(left, continues, strict=True) if on))
+        left = []
+        for incident in self.open:
+            members = self.active_mutes.drop_muted(incident.members)
+            may_be_affected = incident.is_alert and not incident.scope and members != incident.members
+            if members and not (may_be_affected and not self.is_above_threshold(members).any()):
+                left.append(replace(incident, members=members))
+        return replace(self, open=tuple(left))
 
     def drop_expired(self, now: datetime) -> "IncidentMemory":
         """Drop mutes that end at ``now`` or before, and what is of one snapshot only."""

@@ -58,6 +58,10 @@ class ActiveMutes:
             return np.zeros(len(names), bool)
         return matches((pattern for mute in self.mutes for pattern in patterns(mute)), names)
 
+    def drop_muted(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the services without the muted ones."""
+        return tuple(name for name, hidden in zip(names, self.is_muted(names).tolist(), strict=True) if not hidden)
+
     def level_shifts(self, names: Sequence[str]) -> Array:
         """Return the decades by which page levels rise, ``[N]``; negative: fall."""
         if not self.levels:

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from model.incidents.kind import reason_kind
@@ -181,7 +181,7 @@ class OpenIncident:
     Attributes:
         id, since, severity: see :class:`~model.verdict.Incident`.
         members: services that are part of it. One that is back to normal leaves.
-        calm: for how many snapshots in a row each of them is back to normal.
+        normal_for: for how many snapshots in a row members are back to normal, those that are.
         quiet: snapshots without a confirmed service, those missing before one included.
         returned: snapshots in a row in which its services are back to normal. Once it recovers, a deviation below the
             threshold does not count.
@@ -201,7 +201,7 @@ class OpenIncident:
     since: datetime
     severity: Severity
     members: tuple[str, ...]
-    calm: tuple[int, ...] = ()
+    normal_for: dict[str, int] = field(default_factory=dict)
     quiet: int = 0
     returned: int = 0
     unseen: int = 0
@@ -323,19 +323,21 @@ def advance_members(incident: OpenIncident, present: Collection[str]) -> OpenInc
     Args:
         present: services that deviate in it, or of which nothing was seen.
     """
-    before = dict(zip(incident.members, incident.calm or (0,) * len(incident.members), strict=False))
-    calm = {name: 0 if name in present else before.get(name, 0) + 1 for name in incident.members}
-    kept = {name: count for name, count in calm.items() if count < RETURNED}
-    if not kept:  # its end is another matter
-        return replace(incident, calm=tuple(calm.values()))
-    first = first_service(incident.suspects)
-    peak = 0.0 if first in calm.keys() - kept.keys() else incident.peak
-    return replace(incident, members=tuple(kept), calm=tuple(kept.values()), peak=peak)
+    normal_for = {name: incident.normal_for.get(name, 0) + 1 for name in incident.members if name not in present}
+    leaving = {name for name, count in normal_for.items() if count >= RETURNED}
+    if leaving.issuperset(incident.members):  # its end is another matter
+        return replace(incident, normal_for=normal_for)
+    return replace(
+        incident,
+        members=tuple(name for name in incident.members if name not in leaving),
+        normal_for={name: count for name, count in normal_for.items() if name not in leaving},
+        peak=0.0 if first_service(incident.suspects) in leaving else incident.peak,
+    )
 
 
 def reopen(incident: OpenIncident) -> OpenIncident:
     """Return an incident that ended, and begins again."""
-    again = replace(incident, members=(), calm=(), quiet=0, returned=0, unseen=0, peak=0.0, ended_at=None)
+    again = replace(incident, members=(), normal_for={}, quiet=0, returned=0, unseen=0, peak=0.0, ended_at=None)
     return replace(again, recurrences=incident.recurrences + 1)
 
 

@@ -40,7 +40,7 @@ def test_services_that_are_back_to_normal_leave_and_the_incident_goes_on() -> No
         (held,) = watch.see(group(2))
         assert held.members == (NAMES[1], NAMES[2])
     (left,) = watch.see(group(2))
-    assert (left.id, left.members, left.calm) == (born.id, (NAMES[2],), (0,))
+    assert (left.id, left.members, left.normal_for) == (born.id, (NAMES[2],), {})
     (back,) = watch.see(group(1, 2))
     assert (back.id, back.members) == (born.id, (NAMES[2], NAMES[1]))
 

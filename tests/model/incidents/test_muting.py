@@ -9,18 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.evidence.gather import MAX_CANDIDATES, _first
-from model.evidence.kinds import EvidenceKind, K, page_score
+from model.decision.verdict_building import build_verdict
+from model.evidence.gather import MAX_CANDIDATES, Evidence, _first
+from model.evidence.kinds import EVENT_SURPRISE, EvidenceKind, K, page_score
 from model.evidence.level_shifts import apply_level_shifts, excess, lower_evidence
+from model.evidence.traffic import MESH, TrafficChange
 from model.incidents.matching import FoundGroup, Group, groups, match_incidents, split_muted
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import EVERY, LEVELS, ActiveMutes, Mute, active_mutes, matches
+from model.incidents.open_incident import RETURNED, advance_members
 from model.incidents.threshold import Track, decisive_scores, follow_scores
 from model.snapshot import Sensitivity, ServicePolicy
+from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
-from model.verdict import MuteInForce, MuteOrigin, Severity
-from tests.builders import open_incident
-from tests.model.decision.verdict_cases import LEVEL, POLICY
+from model.verdict import MuteInForce, MuteOrigin, Severity, Status, Suspect, Verdict
+from tests.builders import open_incident, reason
+from tests.model.decision.verdict_cases import LEVEL, POLICY, evidence, meta, when
 from tests.model.model_cases import at, settled_state
 
 LOW, NORMAL, HIGH = Sensitivity.LOW, Sensitivity.NORMAL, Sensitivity.HIGH
@@ -204,6 +208,118 @@ def test_an_incident_ends_when_none_of_its_services_is_above_the_level() -> None
     assert [incident.id for incident in left] == ["shop/cart", "pay/card"]
     assert replace(memory, active_mutes=muted()).without_muted().open == ()
     assert memory.without_muted() is memory
+
+
+DOORS = ("shop/web", "shop/api", "bank/web")
+NO_ONE, ALL = ActiveMutes(), muted()
+Scene = tuple[int, Evidence, ActiveMutes]  # snapshots that show the same, and the mutes in them
+
+
+def traffic(share: float, severe: bool = True) -> Evidence:
+    """Return evidence of a mesh that gets this share of its usual requests."""
+    change = TrafficChange(MESH, 300 * share, 300.0, DOORS, share > 1, severe)
+    return replace(evidence(1.0, 1.0), traffic=(change,) if share != 1 else ())
+
+
+def shortage(*services: float) -> Evidence:
+    return replace(evidence(1.0, 1.0, calls=((0, 1),)), notice=np.array(services, np.float32))
+
+
+LOSS, BACK, SHORT = traffic(0.1), traffic(1.0), shortage(EVENT_SURPRISE, EVENT_SURPRISE)
+
+
+def play(*scenes: Scene, memory: IncidentMemory | None = None) -> list[Verdict]:
+    """Return the last verdict of each scene, with the memory stored after each snapshot."""
+    memory, index, last = memory or IncidentMemory(), 0, []
+    for snapshots, scene, mutes in scenes:
+        for _ in range(snapshots):
+            memory = replace(memory, active_mutes=mutes)
+            verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(index))
+            memory = unpack_state(pack_state(MeshState(memory=memory))).memory
+            index += 1
+        last.append(verdict)
+    return last
+
+
+def summary(verdict: Verdict) -> tuple[tuple[str, datetime, tuple[str, ...]], ...]:
+    return tuple((one.id, one.since, one.affected) for one in verdict.incidents)
+
+
+def test_a_window_hides_a_loss_of_traffic_that_outlasts_it() -> None:
+    before, during, after = play((6, LOSS, NO_ONE), (6, LOSS, ALL), (1, LOSS, NO_ONE))
+    (incident,) = before.incidents
+    assert incident.severity is Severity.CRITICAL
+    assert (during.incidents, during.status) == ((), Status.NORMAL)
+    assert during.muted[0].hides == tuple(sorted(DOORS)), "it is muted and not over"
+    assert summary(after) == summary(before), "at once, with its beginning"
+
+
+@pytest.mark.parametrize("returning", [BACK, traffic(0.7, severe=False), traffic(1.5)], ids=["usual", "part", "more"])
+def test_a_loss_of_traffic_that_ends_in_a_window_is_over(returning: Evidence) -> None:
+    before, *later = play((6, LOSS, NO_ONE), (1, LOSS, ALL), (8, returning, ALL), (8, BACK, NO_ONE))
+    assert before.incidents
+    assert [(verdict.incidents, verdict.status) for verdict in later] == [((), Status.NORMAL)] * 3
+    assert later[0].muted[0].hides
+    assert not later[1].muted[0].hides
+
+
+def test_a_loss_of_traffic_that_begins_in_a_window_is_listed_after_it() -> None:
+    during, after = play((9, LOSS, ALL), (1, LOSS, NO_ONE))
+    assert (during.incidents, during.status) == ((), Status.NORMAL)
+    (incident,) = after.incidents
+    assert (incident.since, incident.affected) == (at(0), tuple(sorted(DOORS)))
+
+
+def test_a_muted_entry_point_is_no_part_of_a_loss_of_traffic_until_its_mute_ends() -> None:
+    one, two, both, over = play(
+        (6, LOSS, NO_ONE), (3, LOSS, muted(DOORS[0])), (1, LOSS, NO_ONE), (6, BACK, muted(DOORS[0]))
+    )
+    assert summary(one) == summary(both)
+    ((name, since, members),) = summary(two)
+    assert (name, since, members) == (one.incidents[0].id, at(0), tuple(sorted(DOORS[1:])))
+    assert two.muted[0].hides == (DOORS[0],)
+    assert over.incidents == ()
+
+
+def test_an_incident_of_traffic_that_was_stored_without_services_ends() -> None:
+    """As earlier versions stored one after a mute."""
+    stored = open_incident(
+        severity=Severity.CRITICAL, scope=MESH, suspects=(Suspect(DOORS[0], 1.0, (reason("request_rate", 1, 9),)),)
+    )
+    assert play((8, BACK, NO_ONE), memory=IncidentMemory(open=(stored,)))[0].incidents == ()
+
+
+def test_a_notice_goes_on_without_a_muted_service_and_gets_it_back() -> None:
+    before, during, after = play((4, SHORT, NO_ONE), (3, SHORT, muted("a/s0")), (1, SHORT, NO_ONE))
+    assert [one.affected for one in (*before.notices, *during.notices, *after.notices)] == [
+        ("a/s0", "a/s1"), ("a/s1",), ("a/s0", "a/s1"),
+    ]  # fmt: skip
+    assert len({one.notices[0].id for one in (before, during, after)}) == 1
+
+
+def test_a_notice_outlasts_a_window_and_keeps_its_beginning() -> None:
+    before, during, after = play((4, SHORT, NO_ONE), (6, SHORT, ALL), (1, SHORT, NO_ONE))
+    assert during.incidents == ()
+    assert summary(after) == summary(before)
+
+
+def test_a_notice_that_ends_in_a_window_does_not_come_back() -> None:
+    usual = shortage(0.0, 0.0)
+    *_, during, after = play((4, SHORT, NO_ONE), (2, SHORT, ALL), (6, usual, ALL), (6, usual, NO_ONE))
+    assert during.incidents == after.incidents == ()
+
+
+def test_a_mute_leaves_the_counts_of_the_other_services_alone() -> None:
+    incident = open_incident(*"abc")
+    for _ in range(RETURNED - 1):
+        incident = advance_members(incident, "bc")
+    tracks = {name: Track((9.0,), at(0), at(0)) for name in "bc"}
+    memory = IncidentMemory(open=(incident,), tracks=tracks, active_mutes=muted("a"))
+    (left,) = memory.without_muted().open
+    for _ in range(RETURNED - 1):
+        left = advance_members(left, "c")
+        assert left.members == ("b", "c")
+    assert advance_members(left, "c").members == ("c",)
 
 
 def names_of(found: Sequence[MuteInForce]) -> list[tuple[str, ...]]:

@@ -42,7 +42,7 @@ def test_an_incident_of_which_nothing_is_seen_does_not_fade() -> None:
     (born,) = watch.see(group(1))
     for _ in range(2 * int(FADED_SECONDS / 15)):
         (held,) = watch.see(unseen={born.id})
-    assert (held.id, held.members, held.calm, held.returned) == (born.id, (NAMES[1],), (0,), 0)
+    assert (held.id, held.members, held.normal_for, held.returned) == (born.id, (NAMES[1],), {}, 0)
     (still,) = watch.see(group(1), deviating={NAMES[1]})
     assert (still.id, still.quiet) == (born.id, 0), "seen again, it continues"
 
@@ -51,11 +51,11 @@ def test_a_service_that_is_back_to_normal_leaves_after_four_snapshots() -> None:
     incident = open_incident(*NAMES[:3], peak=9.0, suspects=suspects(NAMES[0]))
     for number in range(1, RETURNED):
         incident = advance_members(incident, {NAMES[0], NAMES[2]})
-        assert (incident.members, incident.calm) == (NAMES[:3], (0, number, 0))
+        assert (incident.members, incident.normal_for) == (NAMES[:3], {NAMES[1]: number})
     incident = advance_members(incident, {NAMES[0]})
-    assert (incident.members, incident.calm) == ((NAMES[0], NAMES[2]), (0, 1))
+    assert (incident.members, incident.normal_for) == ((NAMES[0], NAMES[2]), {NAMES[2]: 1})
     incident = advance_members(incident, {NAMES[0], NAMES[2]})
-    assert incident.calm == (0, 0), "a snapshot that deviates starts the count again"
+    assert incident.normal_for == {}, "a snapshot that deviates starts the count again"
     assert (incident.peak, incident.suspects) == (9.0, suspects(NAMES[0])), "its first suspect still deviates"
 
 
@@ -73,17 +73,20 @@ def test_the_last_services_of_an_incident_stay_until_it_ends() -> None:
     incident = open_incident(*NAMES[:2], peak=9.0, suspects=suspects(NAMES[0]))
     for _ in range(RETURNED + 2):
         incident = advance_members(incident, set())
-    assert (incident.members, incident.calm, incident.peak) == (NAMES[:2], (RETURNED + 2,) * 2, 9.0)
-
-
-def test_an_incident_that_is_stored_without_counts_of_its_services_counts_from_now_on() -> None:
-    incident = advance_members(open_incident(*NAMES[:2]), {NAMES[0]})
-    assert incident.calm == (0, 1)
+    assert (incident.members, incident.normal_for) == (NAMES[:2], dict.fromkeys(NAMES[:2], RETURNED + 2))
+    assert incident.peak == 9.0
 
 
 def test_an_incident_that_begins_again_keeps_its_id_beginning_and_suspects() -> None:
     kept = {"severity": Severity.MAJOR, "suspects": suspects("cause")}
-    counts = {"calm": (4, 4), "quiet": 5, "returned": 4, "unseen": 1, "peak": 9.0, "ended_at": at(9)}
+    counts = {
+        "normal_for": dict.fromkeys(NAMES[:2], 4),
+        "quiet": 5,
+        "returned": 4,
+        "unseen": 1,
+        "peak": 9.0,
+        "ended_at": at(9),
+    }
     ended = open_incident(*NAMES[:2], **kept, **counts)
     again = reopen(ended)
     assert again == open_incident(**kept, recurrences=1)

@@ -62,7 +62,7 @@ MEMORY = IncidentMemory(
             since=START,
             severity=Severity.CRITICAL,
             members=("shop/cart", "shop/store"),
-            calm=(0, 2),
+            normal_for={"shop/store": 2},
             quiet=2,
             returned=1,
             unseen=3,
@@ -84,7 +84,7 @@ MEMORY = IncidentMemory(
             since=at(2),
             severity=Severity.MAJOR,
             members=("shop/search",),
-            calm=(4,),
+            normal_for={"shop/search": 4},
             quiet=4,
             returned=4,
             suspects=(SUSPECT,),
@@ -226,6 +226,20 @@ def test_a_state_of_another_layout_is_refused(change: dict[str, object]) -> None
     tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
     with pytest.raises(IncompatibleWeights, match=r"^saved state: expected"):
         unpack_state(save(tensors))
+
+
+def test_a_state_of_an_earlier_version_is_read_without_the_counts_of_its_services() -> None:
+    tensors = load(pack_state(full_state()))
+    document = json.loads(tensors["document"].tobytes())
+    for one in (*document["memory"]["open"], *document["memory"]["ended"]):
+        one["calm"] = [*one.pop("normal_for").values(), 0]
+    tensors["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    memory = unpack_state(save(tensors)).memory
+    assert memory == replace(
+        MEMORY,
+        open=tuple(replace(one, normal_for={}) for one in MEMORY.open),
+        ended=tuple(replace(one, normal_for={}) for one in MEMORY.ended),
+    )
 
 
 def test_a_state_without_an_array_is_refused_with_the_name_of_the_array() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lab.simulator.events.faults import Fault, candidates
+from lab.simulator.events.traffic import TrafficShift
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import Checkpoint
@@ -17,9 +18,10 @@ from model.incidents.mutes import Mute
 from model.snapshot import MeshSnapshot, Sensitivity, ServicePolicy, namespace_of
 from model.state.filters import EXCEED_COUNT
 from model.state.serialization import pack_state, unpack_state
-from model.verdict import MuteOrigin, Verdict
+from model.verdict import IncidentKind, MuteOrigin, Severity, Verdict
 from serve_app.actions import mutes
 from serve_app.actions.mutes import add_mute, remove_mute
+from serve_app.alerts.alert import MeshAlerts
 from serve_app.api.schemas.actions import MuteDocument
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.errors import InvalidDocument, TooManyMutes, UnknownMute
@@ -27,6 +29,7 @@ from serve_app.pipeline import Mesh, Options, options
 from serve_app.settings import MeshSettings, Settings
 from tests.builders import score_all
 from tests.contract import check_same, different
+from tests.serve_app.alerts.alerting import PLACE, transition
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 
@@ -124,6 +127,27 @@ def test_a_window_is_for_the_whole_mesh_and_an_open_incident_ends(run: Running, 
     assert not any(verdict.incidents for verdict in rest)
     assert {verdict.status for verdict in rest} == {"normal"}
     assert days.one in rest[0].muted[0].hides
+
+
+def test_a_loss_of_traffic_is_muted_in_a_window_and_ends_in_it(run: Running) -> None:
+    lost, window, back, end = 50, 60, 66, 80
+    simulator = Simulator(MeshSpec(services=40, seed=0), snapshots=end + 6)
+    simulator.schedule(TrafficShift(0.05, lost, back))
+    snapshots = list(simulator.snapshots())
+    verdicts, mesh = run(Mesh(), snapshots[:window])
+    (incident,) = verdicts[-1].incidents
+    assert (incident.kind, incident.severity) == (IncidentKind.TRAFFIC_LOST, Severity.CRITICAL)
+    said = MuteDocument(end=snapshots[end].observed_at, reason="network")
+    state = add_mute(mesh.state, said)[0]
+    rest, _ = run(replace(mesh, state=unpack_state(pack_state(state), state.window)), snapshots[window:])
+    assert not any(verdict.incidents for verdict in rest)
+    assert {verdict.status for verdict in rest} == {"normal"}
+    assert set(rest[0].muted[0].hides) >= set(incident.affected)
+    alerts, events = MeshAlerts(), list[str]()
+    for verdict in (*verdicts, *rest):
+        after = transition(alerts, "shop", verdict, verdict.observed_at, PLACE)
+        alerts, events = after.alerts, [*events, *(one.document["event"] for one in after.events)]
+    assert (events[-3:], alerts.open) == (["opened", "muted", "resolved"], ())
 
 
 def test_an_incident_continues_without_muted_services_which_may_still_be_suspects(
