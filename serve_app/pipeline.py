@@ -243,11 +243,12 @@ async def run_stages(
     checkpoint = runner.checkpoint
     prepared = await runner.run(PREPARE, prepare, checkpoint, mesh, snapshot, options, counted=counted)
     calibrated, verdict, memory = await judge(runner, prepared, snapshot, options)
-    window = prepared.mesh.state.window
-    verdict = add_impact(add_context(verdict, window, events), window)
+    window, entry_points = prepared.mesh.state.window, prepared.mesh.state.entry_points
+    verdict = add_impact(add_context(verdict, window, events), window, entry_points)
     if counted:
         verdict, memory = add_error_budgets(verdict, memory, window, options.objectives)
-        verdict, memory = add_severity(verdict, memory, window, options.policy.latency_floor_seconds)
+        floor = options.policy.latency_floor_seconds
+        verdict, memory = add_severity(verdict, memory, window, floor, entry_points)
     verdict = sort_by_urgency(verdict)
     verdict = add_trends(verdict, window)
     verdict = add_owners(verdict, Owners(options.owners, snapshot.policies))

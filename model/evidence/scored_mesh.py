@@ -10,6 +10,7 @@ from model.evidence.common_cause import CommonCauses, find_common_causes, find_r
 from model.evidence.materiality import Floors, floors
 from model.evidence.saturation import suffering
 from model.features import ERROR, NODE_CHANNELS, P50, P99, RATE, Array
+from model.front_door import find_entry_points
 from model.scoring.surprises import MeshScores, Surprises
 from model.snapshot import BoolArray
 from model.state.filters import SEEN
@@ -75,13 +76,11 @@ class ScoredMesh:
 
     @cached_property
     def receives_users(self) -> BoolArray:
-        """Which services ``[N]`` are the front door: no service with metrics of its own calls them. These are gateways,
-        and what they call if they never report any."""
+        """Which services ``[N]`` are the front door by the calls of services with metrics of their own: the entry
+        points, and what these call if they never report any."""
         state = self.state
         reports = state.node_filters[SEEN, :, RATE] > 0
-        source, destination = state.edge_index
-        called = np.bincount(destination[reports[source]], minlength=len(reports)) > 0
-        return ~called
+        return find_entry_points(state.node_ids, state.edge_index[:, reports[state.edge_index[0]]], state.entry_points)
 
     @cached_property
     def floors(self) -> Floors:

@@ -13,41 +13,46 @@ Where people set objectives, the share of an error budget that the incident has 
 rates, 2% in one incident is much, and 5% is very much (Beyer et al., The Site Reliability Workbook, chapter 5).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.front_door import measure_entries_of
 from model.incidents.impact import Traffic, find_reaching, measure_traffic
 from model.incidents.memory import IncidentMemory
 from model.incidents.objectives import slow_share
-from model.snapshot import EdgeMetric, MeshSnapshot, NodeMetric, find_rows
+from model.snapshot import MeshSnapshot, NodeMetric, find_rows
 from model.verdict import Impact, Incident, Severity, Verdict, first_service, worst
 
 NOW, BEFORE = 4, 20  # snapshots
 CRITICAL, MAJOR = 0.2, 0.05  # harm, from which an alert is critical or major
 SPENT_CRITICAL, SPENT_MAJOR = 0.05, 0.02  # of an error budget, from which an alert is critical or major
 LASTING_MINUTES, LASTING = 15.0, 0.02  # for which this harm makes it major, too
-CALL_METRICS = [EdgeMetric.ERROR_RATE, EdgeMetric.P50_LATENCY, EdgeMetric.P99_LATENCY]
 METRICS = [NodeMetric.ERROR_RATE, NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]
 Values = NDArray[np.float64]
 
 
 def add_severity(
-    verdict: Verdict, memory: IncidentMemory, window: Sequence[MeshSnapshot], floor: float
+    verdict: Verdict,
+    memory: IncidentMemory,
+    window: Sequence[MeshSnapshot],
+    floor: float,
+    entry_points: Collection[str],
 ) -> tuple[Verdict, IncidentMemory]:
     """Return the verdict with the harm and the severity of its alerts, and the memory with these severities. An alert
     about traffic has its severity from the requests that are missing.
 
     Args:
         floor: least rise of a latency that matters, s.
+        entry_points: of the mesh, by name.
     """
     alerts = [one for one in verdict.alerts if not one.scope]
     if not alerts or not window:
         return verdict, memory
-    found = {one.id: _judge(one, window, floor) for one in alerts}
+    found = {one.id: _judge(one, window, floor, entry_points) for one in alerts}
     severity = {id: _severity(harm, one, verdict.observed_at) for id, (one, harm) in found.items()}
     severity = {one.id: worst(one.severity, severity[one.id]) for one in memory.open if one.id in severity}
     judged = {id: replace(one, severity=severity.get(id, one.severity)) for id, (one, _) in found.items()}
@@ -56,12 +61,14 @@ def add_severity(
     return replace(verdict, incidents=incidents), replace(memory, open=still_open)
 
 
-def _judge(incident: Incident, window: Sequence[MeshSnapshot], floor: float) -> tuple[Incident, float]:
+def _judge(
+    incident: Incident, window: Sequence[MeshSnapshot], floor: float, entry_points: Collection[str]
+) -> tuple[Incident, float]:
     """Return the incident with its harm in the impact, and the harm; 0 if it cannot be measured."""
     earlier = [one for one in window if one.observed_at < incident.since][-BEFORE:]
     if not earlier or incident.impact is None:
         return incident, 0.0
-    harm = measure_harm(measure_traffic(earlier[-1]), incident, earlier, window[-NOW:], floor)
+    harm = measure_harm(measure_traffic(earlier[-1], entry_points), incident, earlier, window[-NOW:], floor)
     return replace(incident, impact=Impact(incident.impact.services, incident.impact.front_door_share, harm)), harm
 
 
@@ -97,28 +104,15 @@ def _harm(usual: Values, now: Values, floor: float) -> float:
 def _medians(snapshots: Sequence[MeshSnapshot], names: Sequence[str]) -> Values:
     """Return the median ``METRICS`` ``[n, 3]`` of entry points over snapshots; not a number where none was measured."""
     found = np.full((len(snapshots), len(names), len(METRICS)), np.nan)
-    row: dict[str, int] = {}
+    place, row = {name: at for at, name in enumerate(names)}, dict[str, int]()
     for at, snapshot in enumerate(snapshots):
-        row = find_rows(snapshot.node_ids, names, row)
-        for place, name in enumerate(names):
-            if name in row:
-                found[at, place] = _metrics(snapshot, row[name])
+        row = find_rows(snapshot.node_ids, place.keys(), row)
+        measured = measure_entries_of(snapshot, np.array([*row.values()], np.int64))
+        found[at, [place[name] for name in row]] = measured[:, METRICS]
     known = np.isfinite(found).any(axis=0)
     middle = np.full(found.shape[1:], np.nan)
     middle[known] = np.nanmedian(found[:, known], axis=0)
     return middle
-
-
-def _metrics(snapshot: MeshSnapshot, row: int) -> Values:
-    """Return the ``METRICS`` of an entry point. A gateway often has none of its own; the metrics of its calls
-    stand for them."""
-    if snapshot.node_observed[row, METRICS].any():
-        return np.where(snapshot.node_observed[row, METRICS], snapshot.node_features[row, METRICS], np.nan)
-    calls = np.flatnonzero(snapshot.edge_index[0] == row)
-    weight = np.where(snapshot.edge_observed[calls, 0], snapshot.edge_features[calls, 0], 0)[:, None]
-    seen = snapshot.edge_observed[calls][:, CALL_METRICS] * weight
-    total = (np.where(seen > 0, snapshot.edge_features[calls][:, CALL_METRICS], 0) * seen).sum(axis=0)
-    return np.where(seen.sum(axis=0) > 0, total / np.maximum(seen.sum(axis=0), 1e-9), np.nan)
 
 
 def _severity(harm: float, incident: Incident, now: datetime) -> Severity:

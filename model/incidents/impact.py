@@ -1,8 +1,9 @@
 """The impact of an incident: how many services it affects, and how many of the requests from outside.
 
-The share of front-door requests is an estimate from the calls of the last snapshot before the incident. A service that
-no other one calls is an entry point, and its requests are front-door requests. The origins of an incident are its first
-suspect and the affected services that call no affected service. Callers of an origin deviate because some of their
+The share of front-door requests is an estimate from the calls of the last snapshot before the incident. The requests of
+entry points are front-door requests, see :mod:`model.front_door`. If none is known to get any, as where every service
+is called by another one, the requests of all services stand for them. The origins of an incident are its first suspect
+and the affected services that call no affected service. Callers of an origin deviate because some of their
 requests reach it, so only these requests count. ``r(u)`` are the requests of service ``u`` and ``w(u, v)`` its calls to
 ``v``, both 1/s. Of the requests of ``u``, this share reaches an origin:
 
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import RATE
+from model.front_door import find_entry_points, measure_entries_of
 from model.snapshot import IntArray, MeshSnapshot, find_rows
 from model.verdict import Impact, Incident, Verdict, first_service
 
@@ -31,14 +33,18 @@ Rates = NDArray[np.float64]  # 1/s
 MAX_HOPS = 16  # from an entry point to an origin; calls from farther away do not count
 
 
-def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot]) -> Verdict:
-    """Return the verdict with the impact of its incidents; nothing else changes."""
+def add_impact(verdict: Verdict, window: Sequence[MeshSnapshot], entry_points: Collection[str]) -> Verdict:
+    """Return the verdict with the impact of its incidents; nothing else changes.
+
+    Args:
+        entry_points: of the mesh, by name.
+    """
     traffic: dict[int, Traffic] = {}  # of a snapshot by its position; incidents that begin at once share it
 
     def estimate(incident: Incident) -> Impact:
         before = next((i for i in reversed(range(len(window))) if window[i].observed_at < incident.since), 0)
         if before not in traffic:
-            traffic[before] = measure_traffic(window[before])
+            traffic[before] = measure_traffic(window[before], entry_points)
         suspect = first_service(incident.suspects)
         return estimate_impact(traffic[before], incident.affected, suspect)
 
@@ -53,7 +59,7 @@ class Traffic:
     Attributes:
         source, destination: ``[C]`` rows of the ends.
         per_request: ``[C]`` calls for each request of the source.
-        entry: ``[N]`` requests of entry points, 1/s; 0 for other services.
+        entry: ``[N]`` front-door requests, 1/s; 0 for other services than entry points.
     """
 
     node_ids: tuple[str, ...]
@@ -63,11 +69,19 @@ class Traffic:
     entry: Rates
 
 
-def measure_traffic(snapshot: MeshSnapshot) -> Traffic:
-    """Return the traffic of a snapshot."""
+def measure_traffic(snapshot: MeshSnapshot, entry_points: Collection[str]) -> Traffic:
+    """Return the traffic of a snapshot.
+
+    Args:
+        entry_points: of the mesh, by name. Services that no call of the snapshot leads to are entry points, too.
+    """
     source, destination, calls = _measured_calls(snapshot)
     requests = _requests(snapshot, source, destination, calls)
-    entry = np.where(np.bincount(destination, minlength=snapshot.num_nodes) == 0, requests, 0.0)
+    rows = np.flatnonzero(find_entry_points(snapshot.node_ids, np.stack([source, destination]), entry_points))
+    entry = np.zeros(snapshot.num_nodes)
+    entry[rows] = np.nan_to_num(measure_entries_of(snapshot, rows)[:, RATE])
+    if not entry.any():
+        entry = requests
     per_request = np.divide(calls, requests[source], out=np.zeros_like(calls), where=requests[source] > 0)
     return Traffic(snapshot.node_ids, source, destination, per_request, entry)
 
@@ -81,7 +95,7 @@ def estimate_impact(traffic: Traffic, affected: Collection[str], suspect: str) -
         affected: ids of services; those that are not in the snapshot have no requests.
 
     Returns:
-        The impact. Its share is None if no entry point has requests.
+        The impact. Its share is None if no service has requests.
     """
     if not traffic.entry.sum() > 0:
         return Impact(len(affected))

@@ -2,7 +2,7 @@
 
 An objective promises that a share of the requests of a service succeeds, or is fast, over some days. The rest is its
 error budget. What an incident uses is counted from its first evidence on, snapshot by snapshot, while the service is
-one of the incident's:
+one of the incident's. When it leaves, the counters stay, and go on when it comes back:
 
     bad  = sum of requests/s * share of bad requests * seconds since the snapshot before
     used = bad / ((1 - target) * usual requests/s * seconds of the period)
@@ -16,7 +16,7 @@ cannot be counted.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import NormalDist
@@ -53,9 +53,7 @@ def add_error_budgets(
     if not objectives or not verdict.alerts:
         return verdict, memory
     spent = {
-        one.id: tuple(_spend(one, objective, window) for objective in objectives if objective.service in one.members)
-        for one in memory.open
-        if one.severity is not Severity.NOTICE
+        one.id: tuple(_spent(one, objectives, window)) for one in memory.open if one.severity is not Severity.NOTICE
     }
     named = {objective.name: objective for objective in objectives}
     incidents = tuple(_add_budgets(one, spent.get(one.id, ()), named) for one in verdict.incidents)
@@ -73,19 +71,29 @@ def _add_budgets(incident: Incident, spent: Sequence[Spent], objectives: dict[st
     return replace(incident, error_budgets=tuple(sorted(budgets, key=lambda budget: -budget.used)))
 
 
-def _spend(incident: OpenIncident, objective: Objective, window: Sequence[MeshSnapshot]) -> Spent:
-    """Add the newest snapshot, or all since the first evidence if nothing was counted yet."""
-    before = next((Spent(*one) for one in incident.spent if one[0] == objective.name), None)
-    if before is not None:
-        return before._replace(bad=before.bad + _bad_requests(window, len(window) - 1, objective))
+def _spent(incident: OpenIncident, objectives: Sequence[Objective], window: Sequence[MeshSnapshot]) -> Iterator[Spent]:
+    """Yield the counters after the newest snapshot, which counts for services that are members."""
+    earlier = {one.objective: one for one in (Spent(*counter) for counter in incident.spent)}
+    for objective in objectives:
+        before, is_member = earlier.get(objective.name), objective.service in incident.members
+        if before and is_member:
+            yield before._replace(bad=before.bad + _bad_requests(window, len(window) - 1, objective))
+        elif before:
+            yield before
+        elif is_member:
+            yield _count_all(incident, objective, window)
+
+
+def _count_all(incident: OpenIncident, objective: Objective, window: Sequence[MeshSnapshot]) -> Spent:
+    """Count all kept snapshots since the first evidence."""
     first = next((i for i, one in enumerate(window) if one.observed_at >= incident.since), len(window) - 1)
     usual = _usual_rate(window, incident.since, objective.service)
     return Spent(objective.name, sum(_bad_requests(window, i, objective) for i in range(first, len(window))), usual)
 
 
 def _usual_rate(window: Sequence[MeshSnapshot], since: datetime, service: str) -> float:
-    """Mean requests/s before the incident; of the newest snapshot if none is kept from before."""
-    before = [snapshot for snapshot in window if snapshot.observed_at < since] or window[-1:]
+    """Mean requests/s before the incident; of all kept snapshots if none is from before."""
+    before = [snapshot for snapshot in window if snapshot.observed_at < since] or window
     rates = [rate for one in before if (rate := _measure(one, service, NodeMetric.REQUEST_RATE)) is not None]
     return sum(rates) / len(rates) if rates else 0.0
 

@@ -73,6 +73,11 @@ class MeshState:
     drift: DriftSketch = field(default_factory=DriftSketch)
     topology: Topology | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED | {"derived": True})
 
+    @property
+    def entry_points(self) -> tuple[str, ...]:
+        """The node ids of the front door, those that the settings name included; see :mod:`model.front_door`."""
+        return self.traffic.names
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:

@@ -12,6 +12,7 @@ import numpy as np
 
 from model.errors import OutOfOrder
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, P50, RATE, Array, Channel, ChannelValues, count_requests
+from model.front_door import find_entry_points
 from model.ordering import largest_of_rows
 from model.snapshot import DELETIONS, BoolArray, IntArray, MeshSnapshot, mark_services
 from model.state.alignment import align_channels, align_rows, share_topology, start_rows
@@ -33,7 +34,7 @@ from model.state.levels import accept_another_load, adjust_after_gap, find_anoth
 from model.state.mesh_state import MeshState, Observation, topology_of
 from model.state.presence import Presence
 from model.state.topology import calls_at
-from model.state.traffic import find_entry_points, measure_entries, observe_traffic
+from model.state.traffic import measure_requests, observe_traffic
 
 NEW_SERVICE, MOST_OF_TIME = 120.0, 0.8  # snapshots for which a service is new, and of the snapshots of its mesh
 
@@ -243,8 +244,8 @@ def _observe_traffic(
     state: MeshState, values: ChannelValues, presence: Presence, now: datetime, named: AbstractSet[str]
 ) -> MeshState:
     """Count the requests from outside in a snapshot; ``named`` are entry points that other services call too."""
-    rows = find_entry_points(state.edge_index, mark_services(state.node_ids, named))
-    requests = measure_entries(rows, values, presence, state.edge_absent == 0, state.edge_index)
+    rows = np.flatnonzero(find_entry_points(state.node_ids, state.edge_index, named))
+    requests = measure_requests(rows, values, presence, state.edge_absent == 0, state.edge_index)
     elapsed = (now - state.observed_at).total_seconds() if state.observed_at else state.interval_seconds
     names = tuple(state.node_ids[row] for row in rows.tolist())
     traffic = observe_traffic(state.traffic, names, requests, now, elapsed, state.interval_seconds)

@@ -1,7 +1,7 @@
 """Requests from outside: what each entry point of the mesh usually gets, and what it gets now.
 
-An entry point is a service that no other service calls. Its usual level follows the day, which changes slowly, and not
-a sudden fall or rise. The level moves by at most ``SLEW`` in a minute. It holds still while traffic is further away
+The usual level of an entry point follows the day, which changes slowly, and not a sudden fall or rise. It moves by at
+most ``SLEW`` in a minute. It holds still while traffic is further away
 than ``HELD``, so a loss does not become normal by itself; a surge becomes normal after ``SURGE_SECONDS``. The end of a
 surge is not a loss: the level before it is remembered for a day. Neither is the end of a shorter one: a second level,
 ``low``, follows a fall at once and a rise by ``RISE`` an hour, and traffic is lost only if it is below that one too.
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.features import EDGE_CHANNELS, NODE_CHANNELS, RATE, Array, ChannelValues
+from model.front_door import measure_entries
 from model.snapshot import BoolArray, IntArray
 from model.state.presence import Presence
 
@@ -97,30 +98,19 @@ ROWS = tuple(one.name for one in fields(EntryTraffic) if one.default_factory is 
 _FIRST = dict.fromkeys(("level", "low", "lately", "before"), np.nan)  # of new entry points; 0 in other arrays
 
 
-def find_entry_points(edge_index: IntArray, named: BoolArray) -> IntArray:
-    """Return the rows of services that no other service calls, and of those that are ``named`` ``[N]``."""
-    source, destination = edge_index
-    is_called = np.bincount(destination[source != destination], minlength=len(named)) > 0
-    return np.flatnonzero(~is_called | named)
-
-
-def measure_entries(
+def measure_requests(
     rows: IntArray, values: ChannelValues, presence: Presence, edge_present: BoolArray, edge_index: IntArray
 ) -> Array:
-    """Return the requests ``[n]``, 1/s, of the entry points ``rows``; not a number where they are not known.
+    """Return the requests ``[n]``, 1/s, of the entry points ``rows``; not a number where they are not known."""
+    observed, measured = values.node_observed[rows, RATE], np.exp(values.node[rows, RATE]) - OFFSET
+    own = np.where(observed, np.maximum(measured, 0), np.nan)
 
-    A gateway often has no metrics of its own. Then it gets as many requests as it makes calls.
-    """
-    own = values.node_observed[rows, RATE]
-    requests = np.where(own, np.exp(values.node[rows, RATE]) - OFFSET, np.nan)
-    if not own.all():
-        count, source = len(values.node), edge_index[0]
-        is_known = edge_present | presence.stopped
-        made = np.exp(values.edge[:, RATE]) - np.float32(EDGE_CHANNELS[RATE].offset)
-        calls = np.bincount(source, np.where(edge_present, made, 0), count)[rows]
-        reports = np.bincount(source[is_known], minlength=count)[rows] > 0
-        requests = np.where(own, requests, np.where(reports, calls, np.nan))
-    return np.maximum(requests, 0).astype(np.float32)
+    def of_calls(calls: IntArray) -> NDArray[np.float64]:
+        made = np.exp(values.edge[calls, RATE]) - np.float32(EDGE_CHANNELS[RATE].offset)
+        unmade = np.where(presence.stopped[calls], 0, np.nan)
+        return np.where(edge_present[calls], np.maximum(made, 0), unmade)[:, None]
+
+    return measure_entries(rows, own[:, None], edge_index, of_calls)[:, 0].astype(np.float32)
 
 
 def observe_traffic(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from model.front_door import find_entry_points
 from model.names import list_first
-from model.snapshot import BoolArray, EdgeMetric, FloatArray, MeshSnapshot, NodeMetric
-from model.state.traffic import find_entry_points
+from model.snapshot import BoolArray, EdgeMetric, FloatArray, MeshSnapshot, NodeMetric, mark_services
 
 BUSIEST = 5  # services that are shown
 NAMED = 3  # services that a line about several of them names
@@ -38,26 +38,30 @@ class MeshPicture:
 def draw_picture(snapshot: MeshSnapshot, entry_points: Collection[str] = ()) -> MeshPicture:
     """The picture of a snapshot; ``entry_points`` are the ids that the settings name."""
     ids, rate = snapshot.node_ids, snapshot.node_features[:, RATE]
-    named = np.fromiter((name in entry_points for name in ids), bool, len(ids))
-    entries = find_entry_points(snapshot.edge_index, named)
+    is_entry = find_entry_points(ids, snapshot.edge_index, entry_points)
     is_known = snapshot.node_observed[:, RATE]
     order = np.argsort(-np.where(is_known, rate, -1), kind="stable")
-    is_entry = np.zeros(len(ids), bool)
-    is_entry[entries] = True
     return MeshPicture(
         services=len(ids),
         calls=snapshot.num_edges,
         entry_points=tuple(ids[i] for i in order.tolist() if is_entry[i]),
         busiest=tuple(BusyService(ids[i], float(rate[i])) for i in order[is_known[order]][:BUSIEST].tolist()),
-        odd=(*_no_entry_points(snapshot, named), *(text for check in _CHECKS for text in check(snapshot))),
+        odd=(
+            *_unusual_entry_points(snapshot, is_entry, mark_services(ids, entry_points)),
+            *(text for check in _CHECKS for text in check(snapshot)),
+        ),
     )
 
 
-def _no_entry_points(snapshot: MeshSnapshot, named: BoolArray) -> Iterator[str]:
-    """Services without callers: all but those that the settings name, else all but the busiest."""
-    is_called = np.zeros(snapshot.num_nodes, bool)
-    is_called[snapshot.edge_index[1]] = True
-    roots = ~is_called & ~named
+def _unusual_entry_points(snapshot: MeshSnapshot, is_entry: BoolArray, named: BoolArray) -> Iterator[str]:
+    """Services without callers: all but those that the settings name, else all but the busiest. It is unusual, too, if
+    there is none."""
+    if not is_entry.any():
+        yield (
+            "every service is called by another one, so all requests count as requests from outside: name the services "
+            "that get these in `entry_points`"
+        )
+    roots = is_entry & ~named
     if not named.any() and roots.any():
         roots[np.argmax(np.where(roots, snapshot.node_features[:, RATE], -1))] = False
     if roots.any():

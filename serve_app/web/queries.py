@@ -123,7 +123,7 @@ class PageQueries:
             moment = self._moment(mesh, state, at)
             cache.layout = _update_layout(cache.layout, state, moment)
             before = [snapshot for snapshot in state.window if snapshot.observed_at < at]
-            drawn = map_document(moment, cache.layout, before, expand)
+            drawn = map_document(moment, cache.layout, before, expand, state.entry_points)
             cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
             while len(cache.maps) > MAX_MAPS:
                 cache.maps.popitem(last=False)
@@ -134,7 +134,7 @@ class PageQueries:
         state, cache = self._meshes.load_state(mesh), self._of(mesh)
         moment = self._past.wrap(mesh, unpack_snapshot(packed)) if packed else self._past.moment(mesh, at)
         cache.layout = _update_layout(cache.layout, state, moment.scored)
-        drawn = map_document(moment.scored, cache.layout, (), expand, moment)
+        drawn = map_document(moment.scored, cache.layout, (), expand, state.entry_points, moment)
         return zlib.compress(drawn, COMPRESSION, GZIP)
 
     def moments(self, mesh: str) -> list[ScoredSnapshot]:

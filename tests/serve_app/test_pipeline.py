@@ -1,6 +1,6 @@
 """The whole pipeline in one process: contract, a cut mesh equals a whole one, missing parts, culprits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -27,7 +27,7 @@ from model.snapshot import (
 )
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
-from model.verdict import Status, Verdict
+from model.verdict import Severity, Status, Verdict
 from serve_app.api.codec import encode_verdict, pack_snapshot, unpack_snapshot
 from serve_app.pipeline import (
     Mesh,
@@ -45,7 +45,7 @@ from serve_app.pipeline import (
     score_whole,
 )
 from serve_app.settings import Settings
-from tests.builders import score_all
+from tests.builders import AT, score_all
 from tests.contract import Scorer, check_all, check_same, check_suspects
 
 NOTICED = 0.02  # s, median latency from which a multiple of it is noticed
@@ -484,3 +484,53 @@ def test_embeddings_need_only_the_stored_state(checkpoint: Checkpoint, events: l
     prepared = prepare(checkpoint, mesh, again, WHOLE)
     (found,) = score(checkpoint.network, [replace(prepared.whole, boundary=np.arange(len(prepared.whole.nodes)))])
     np.testing.assert_allclose(found.embeddings[: newest.num_nodes], vectors, atol=1e-4)
+
+
+CALLED_GATEWAY = ("shop/gateway", "shop/cart", "shop/store", "shop/webhooks", "edge/admin")
+CALLS_OF_GATEWAY = {(0, 1): 900.0, (1, 2): 900.0, (3, 0): 5.0, (4, 2): 5.0}
+
+
+def failing_gateway(
+    calls: Mapping[tuple[int, int], float], count: int = 50, fails_from: int = 40
+) -> list[MeshSnapshot]:
+    """Return snapshots of a gateway with 1,000 requests/s, which a service calls too, and which fails all at the end.
+    The administration with 5 requests/s is called by none."""
+    rng, made = np.random.default_rng(0), []
+    rates = np.array([1000.0, 900.0, 905.0, 5.0, 5.0])
+    for i in range(count):
+        nodes = np.stack([rates, *(np.full(5, value) for value in (0.002, 0.02, 0.08, 0.3, 0.4, 20.0))], axis=1)
+        edges = np.stack([[*calls.values()], *(np.full(len(calls), value) for value in (0.002, 0.02, 0.08))], axis=1)
+        nodes, edges = (values * np.exp(0.03 * rng.standard_normal(values.shape)) for values in (nodes, edges))
+        if i >= fails_from:
+            nodes[0, NodeMetric.ERROR_RATE] = 1.0
+            edges[[destination == 0 for _, destination in calls], EdgeMetric.ERROR_RATE] = 1.0
+        made.append(
+            MeshSnapshot.create(
+                node_ids=CALLED_GATEWAY,
+                edge_index=np.array([*calls]).T,
+                node_features=nodes,
+                edge_features=edges,
+                observed_at=AT + timedelta(seconds=15 * i),
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("calls", "named", "least"),
+    [
+        (CALLS_OF_GATEWAY, {"shop/gateway"}, 0.9),
+        (CALLS_OF_GATEWAY | {(2, 4): 5.0, (1, 3): 5.0}, set(), 0.3),
+    ],
+    ids=["the settings name the entry point", "every service is called by another one"],
+)
+def test_a_gateway_that_fails_is_critical_even_if_services_call_it(
+    checkpoint: Checkpoint, calls: Mapping[tuple[int, int], float], named: set[str], least: float
+) -> None:
+    verdicts, _ = run(checkpoint, failing_gateway(calls), Options(entry_points=frozenset(named)))
+    (alert,) = verdicts[-1].alerts
+    assert "shop/gateway" in alert.affected
+    assert alert.impact is not None
+    assert alert.impact.harmed_share is not None
+    assert alert.impact.harmed_share > least
+    assert alert.severity is Severity.CRITICAL

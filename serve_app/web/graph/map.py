@@ -59,6 +59,7 @@ def map_document(
     layout: Layout,
     before: Sequence[MeshSnapshot],
     expand: Collection[str],
+    entry_points: Collection[str],
     past: PastMoment | None = None,
 ) -> bytes:
     """Return JSON of a ``MapDocument``; of a ``PastMapDocument`` if the moment is of the past.
@@ -69,6 +70,7 @@ def map_document(
         before: kept snapshots before it, oldest first, with the last calls of services that disappeared, and what is
             usual.
         expand: namespaces to draw service by service, up to ``MAX_SERVICES``.
+        entry_points: of the mesh, by name.
         past: where a past moment comes from.
     """
     content = _content(moment, before)
@@ -115,8 +117,8 @@ def map_document(
                 one.id: _spread(one, folded, names, np.stack([source, destination]), rates)
                 for one in moment.verdict.incidents
             },
-            "front_door": None if past else front_door([*before, snapshot], trouble_since),
-            "ways": {one.id: _way(one, content) for one in alerts},
+            "front_door": None if past else front_door([*before, snapshot], entry_points, trouble_since),
+            "ways": {one.id: _way(one, content, entry_points) for one in alerts},
             "in_common": {one.id: in_common(snapshot, before, one) for one in alerts},
             **({} if past is None else _of_the_past(past, names)),
         }
@@ -138,13 +140,13 @@ def _spread(
     }
 
 
-def _way(incident: IncidentDocument, content: MapContent) -> list[str]:
+def _way(incident: IncidentDocument, content: MapContent, entry_points: Collection[str]) -> list[str]:
     """Return the services from the front door to the cause, which may be the calls of one caller."""
     ends = [*filter(None, [incident.caller]), *(suspect.service for suspect in incident.suspects[:1])]
     if not ends:
         return []
     hops = spread(ends[0], incident.affected, content.names, content.edge_index, content.rates)
-    way = way_in(ends[0], hops, content.names, content.edge_index)
+    way = way_in(ends[0], hops, content.names, content.edge_index, entry_points)
     return [*way, *ends[1:]] if way else []
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from model.decision.traffic_incidents import follow_traffic
 from model.evidence.kinds import EVENT_SURPRISE
 from model.evidence.traffic import LOST, MESH, TrafficChange, contains, traffic_changes, traffic_score
+from model.front_door import find_entry_points
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
 from model.incidents.open_incident import FADED_SECONDS, OpenIncident
@@ -28,7 +29,6 @@ from model.state.traffic import (
     SURGE_SECONDS,
     EntryTraffic,
     accept_traffic,
-    find_entry_points,
     observe_traffic,
     slot_of,
 )
@@ -578,7 +578,9 @@ def test_the_level_follows_a_near_value_slowly(factor: float) -> None:
 
 def test_entry_points_are_services_that_no_other_service_calls() -> None:
     calls = np.array([[0, 0, 1, 3, 4], [1, 2, 2, 3, 2]])  # 3 calls only itself
-    assert find_entry_points(calls, np.zeros(6, bool)).tolist() == [0, 3, 4, 5]
+    names = [f"shop/{row}" for row in range(6)]
+    assert np.flatnonzero(find_entry_points(names, calls, ())).tolist() == [0, 3, 4, 5]
+    assert np.flatnonzero(find_entry_points(names, calls, {"shop/2", "shop/gone"})).tolist() == [0, 2, 3, 4, 5]
 
 
 def test_a_gateway_without_metrics_gets_as_many_requests_as_it_makes_calls() -> None:

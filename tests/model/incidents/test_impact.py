@@ -26,7 +26,7 @@ SHOP = mesh(
 
 
 def share(snapshot: MeshSnapshot, *affected: str, suspect: str = "") -> float | None:
-    return estimate_impact(measure_traffic(snapshot), affected, suspect).front_door_share
+    return estimate_impact(measure_traffic(snapshot, ()), affected, suspect).front_door_share
 
 
 def test_the_share_follows_the_calls() -> None:
@@ -42,7 +42,7 @@ def test_only_requests_that_reach_an_origin_count() -> None:
     suspected = share(SHOP, "a/web", "a/cart", "a/pay", suspect="a/cart")
     assert suspected == pytest.approx(0.2), "the first suspect is an origin, independent of its calls"
     assert share(SHOP, "a/web", "a/pay") == 1.0, "the calls of the entry point do not explain why it deviates"
-    assert estimate_impact(measure_traffic(SHOP), ("a/web", "a/cart", "a/pay"), "a/pay").services == 3
+    assert estimate_impact(measure_traffic(SHOP, ()), ("a/web", "a/cart", "a/pay"), "a/pay").services == 3
 
 
 def test_calls_of_one_request_count_once() -> None:
@@ -70,13 +70,30 @@ def test_calls_in_a_circle_end() -> None:
     assert share(circle, "a/x", "a/y", suspect="a/y") == pytest.approx(0.25, abs=0.01)
 
 
-def test_without_an_entry_point_the_share_is_unknown() -> None:
-    ring = mesh({"a/x": 5.0, "a/y": 5.0}, {("a/x", "a/y"): 5.0, ("a/y", "a/x"): 5.0})
-    assert estimate_impact(measure_traffic(ring), ("a/x",), "a/x") == Impact(1, None)
+def test_without_an_entry_point_all_requests_count() -> None:
+    calls = {("a/x", "a/y"): 1.0, ("a/y", "a/x"): 6.0}
+    ring = mesh({"a/x": 10.0, "a/y": 6.0}, calls)
+    assert share(ring, "a/y") == pytest.approx((0.1 * 10 + 6) / 16)
+    assert share(mesh({"a/idle": 0.0, "a/x": 10.0, "a/y": 6.0}, calls), "a/y") == share(ring, "a/y")
+    silent = mesh({"a/x": None, "a/y": None}, {})
+    assert estimate_impact(measure_traffic(silent, ()), ("a/x",), "a/x") == Impact(1, None)
+
+
+def test_an_entry_point_that_is_called_counts_if_it_is_known() -> None:
+    calls = {("a/web", "a/cart"): 80.0, ("a/hooks", "a/web"): 5.0}
+    called = mesh({"a/web": 95.0, "a/cart": 80.0, "a/hooks": 5.0}, calls)
+    assert share(called, "a/cart") == pytest.approx(80 / 95)
+    known = estimate_impact(measure_traffic(called, {"a/web"}), ("a/web",), "a/web")
+    assert known.front_door_share == 1.0
+    beside = estimate_impact(measure_traffic(called, {"a/web"}), ("a/hooks",), "a/hooks")
+    assert beside.front_door_share == pytest.approx(0.05)
+    unmeasured = mesh({"a/web": None, "a/cart": 80.0, "a/hooks": 5.0}, calls)
+    beside = estimate_impact(measure_traffic(unmeasured, {"a/web"}), ("a/hooks",), "a/hooks")
+    assert beside.front_door_share == pytest.approx(5 / 85), "its calls stand for its requests, not those to it"
 
 
 def test_services_that_are_unknown_have_no_requests() -> None:
-    assert estimate_impact(measure_traffic(SHOP), ("a/new", "a/pay"), "").services == 2
+    assert estimate_impact(measure_traffic(SHOP, ()), ("a/new", "a/pay"), "").services == 2
     assert share(SHOP, "a/new", "a/pay") == pytest.approx(0.05)
 
 
@@ -85,11 +102,11 @@ def test_the_calls_before_the_incident_count() -> None:
     suspects = (Suspect("a/cart", 1.0),)
     one = incident("a/cart", "a/web", id="i", since=at(1), suspects=suspects)
     shown = verdict(one, observed_at=at(2))
-    (found,) = add_impact(shown, (SHOP, mesh({"a/web": 100.0}, {}, index=1), gone)).incidents
+    (found,) = add_impact(shown, (SHOP, mesh({"a/web": 100.0}, {}, index=1), gone), ()).incidents
     assert found.impact is not None
     assert (found.impact.services, found.impact.front_door_share) == (2, pytest.approx(0.2))
     quiet = verdict(observed_at=at(2))
-    assert add_impact(quiet, (SHOP,)) is quiet
+    assert add_impact(quiet, (SHOP,), ()) is quiet
 
 
 def estimate_on_all_calls(snapshot: MeshSnapshot, affected: set[str], suspect: str) -> float:

@@ -79,6 +79,29 @@ def test_a_window_that_moves_on_changes_no_counter() -> None:
     assert budget.used == pytest.approx(50 * 15 * 50 / (0.001 * 100 * 30 * 86_400))
 
 
+def test_a_front_door_that_leaves_its_incident_keeps_what_was_used() -> None:
+    """It fails 4%, is normal and no member for an hour, and fails again in the same incident."""
+    fails = [*range(10, 40), *range(280, 290)]
+    window = [snapshot(i, failing=0.04 if i in fails else 0.0, rate=1.0 if i >= 280 else 100.0) for i in range(290)]
+    memory, used = memory_of(), []
+    for i in range(12, len(window)):
+        members = (FRONT, OTHER) if i in fails else (OTHER,)
+        kept = window[max(i + 1 - 120, 0) : i + 1]
+        memory = replace(memory, open=(replace(memory.open[0], members=members),))
+        after, memory = add_error_budgets(listed_at(kept, members), memory, kept, [AVAILABILITY])
+        (budget,) = after.incidents[0].error_budgets
+        used.append(budget.used)
+    assert used == sorted(used)
+    assert used[-1] == pytest.approx(15 * 0.04 * (30 * 100 + 10 * 1) / (0.001 * 100 * 30 * 86_400))
+
+
+def test_usual_traffic_is_not_that_of_a_front_door_which_already_fails() -> None:
+    """It joins an incident that began before the kept snapshots, when it has lost nearly all of its requests."""
+    window = [snapshot(i, failing=0.5 if i >= 300 else 0.0, rate=1.0 if i >= 300 else 100.0) for i in range(303)]
+    (budget,) = follow(window, 302, AVAILABILITY, keep=120)[-1]
+    assert budget.used == pytest.approx(3 * 15 * 0.5 / (0.001 * 97.5 * 30 * 86_400), rel=0.01)
+
+
 def test_slow_requests_use_the_budget_of_latency() -> None:
     window = [snapshot(i, slow=i >= 10) for i in range(30)]
     (budget,) = follow(window, 12, LATENCY)[-1]
@@ -140,5 +163,5 @@ def test_a_large_part_of_an_error_budget_is_severe(failing: float, snapshots: in
     """4% of the requests fail, which alone is minor: an hour of it uses 5.6% of a budget of 0.1% in 30 days."""
     window = [snapshot(i, failing=failing if i >= 10 else 0.0) for i in range(10 + snapshots)]
     after, memory = add_error_budgets(listed_at(window, severity=Severity.MINOR), memory_of(), window, [AVAILABILITY])
-    after, memory = add_severity(after, memory, window, 0.02)
+    after, memory = add_severity(after, memory, window, 0.02, ())
     assert (after.incidents[0].severity, memory.open[0].severity) == (expected, expected)

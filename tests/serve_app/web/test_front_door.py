@@ -1,5 +1,6 @@
 """The traffic of users, and the way from the front door to the cause of an incident."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
@@ -31,9 +32,9 @@ def snapshot(at: int, errors: float = 0.01) -> MeshSnapshot:
     )  # fmt: skip
 
 
-def door(*snapshots: MeshSnapshot, trouble_at: int | None = None) -> MapFrontDoor:
+def door(*snapshots: MeshSnapshot, trouble_at: int | None = None, known: Collection[str] = ()) -> MapFrontDoor:
     since = None if trouble_at is None else AT + timedelta(seconds=15 * trouble_at)
-    return MapFrontDoor.model_validate(front_door(snapshots, since))
+    return MapFrontDoor.model_validate(front_door(snapshots, known, since))
 
 
 def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> None:
@@ -54,18 +55,25 @@ def test_usual_is_what_was_before_the_incident() -> None:
     assert len(door(*calm * 10).times) == MAX_SNAPSHOTS
 
 
-def test_without_requests_from_outside_nothing_is_observed() -> None:
-    circle = mesh_of(["a/x", "a/y"], {("a/x", "a/y"): 1.0, ("a/y", "a/x"): 1.0})
-    assert [one.observed for one in door(circle).metrics] == [[None]] * 3
+def test_if_every_service_is_called_all_requests_count() -> None:
+    circle = mesh_of(["a/x", "a/y"], {("a/x", "a/y"): 1.0, ("a/y", "a/x"): 2.0})
+    assert [one.observed for one in door(circle).metrics] == [[3.0], [None], [None]]
+    assert [one.observed for one in door(mesh_of(["a/x", "a/y"])).metrics] == [[None]] * 3
 
 
-def way(first: str, affected: set[str]) -> list[str]:
+def test_an_entry_point_that_is_called_counts_if_it_is_known() -> None:
+    (rate, *_) = door(snapshot(0), known={"shop/cart"}).metrics
+    assert rate.observed == [100.0], "those of web and api, and of the cart what it calls"
+
+
+def way(first: str, affected: set[str], known: Collection[str] = ()) -> list[str]:
     rates = MESH.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
     hops = spread(first, affected, MESH.node_ids, MESH.edge_index, rates)
-    return way_in(first, hops, MESH.node_ids, MESH.edge_index)
+    return way_in(first, hops, MESH.node_ids, MESH.edge_index, known)
 
 
 def test_the_way_goes_from_an_entry_point_through_affected_services() -> None:
     assert way("shop/db", {"shop/web", "shop/cart"}) == ["shop/web", "shop/cart", "shop/db"]
     assert way("shop/web", set()) == ["shop/web"]
     assert way("shop/db", {"shop/web"}) == [], "it has not reached an entry point"
+    assert way("shop/db", {"shop/cart"}, {"shop/cart"}) == ["shop/cart", "shop/db"]

@@ -47,7 +47,7 @@ def draw_map(
     moment = ScoredSnapshot(mesh, Deviations(services, calls), judgement)
     names = (*mesh.node_ids, *gone_services(moment))
     layout = arrange(names, mesh.edge_index)
-    document = map_document(moment, layout, before, expand)
+    document = map_document(moment, layout, before, expand, ())
     assert b"NaN" not in document
     return MapDocument.model_validate_json(document), moment
 
