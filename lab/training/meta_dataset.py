@@ -38,7 +38,7 @@ COUNTERPARTS = {
     EvidenceKind.CALLS_IN_LATENCY: EvidenceKind.CALLS_IN_ERROR,
 }
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # what, done, of how many
 
 
 @dataclass(frozen=True, slots=True)
