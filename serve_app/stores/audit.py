@@ -11,10 +11,11 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
+from serve_app.stores.base import Retention
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.stores.state_store import StateStore
@@ -50,28 +51,16 @@ class AuditFilter:
         return is_in_time and all(wanted is None or wanted == found for wanted, found in texts)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLimit:
-    """How much is kept: records of at most this age, in at most so many bytes."""
-
-    keep: timedelta
-    max_bytes: int
-
-
 @dataclass(slots=True)
 class AuditLog:
     """The audit log of a store.
 
     Args:
-        limit: how much is kept; the oldest records are deleted first.
         now: UTC.
-
-    Every method raises:
-        ServeError: the store cannot be used.
     """
 
     store: "StateStore"
-    limit: AuditLimit
+    limit: Retention
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     _tidied_at: float = field(default_factory=time.monotonic)
 

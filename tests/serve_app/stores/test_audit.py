@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 from threading import Thread
 
 from serve_app.api.schemas.audit import AuditRecordDocument
-from serve_app.stores.audit import LOG, AuditFilter, AuditLimit, AuditLog, key_of, line_of
+from serve_app.stores.audit import LOG, AuditFilter, AuditLog, key_of, line_of
+from serve_app.stores.base import Retention
 from serve_app.stores.documents import EndedIds
 from serve_app.stores.state_store import StateStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LIMIT = AuditLimit(timedelta(days=30), 2**24)
+LIMIT = Retention(timedelta(days=30), 2**24)
 
 
 def record(number: int, **fields: object) -> AuditRecordDocument:
