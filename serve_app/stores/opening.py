@@ -28,8 +28,8 @@ def open_store(
     archive: Retention | None = None,
     run: str | None = None,
 ) -> StateStore:
-    """Open a store. Limits are those of :class:`~serve_app.stores.state_store.StateStore`, ``run`` is that of
-    :class:`~serve_app.stores.plugin.StorePlugin`.
+    """Open a store. :class:`~serve_app.stores.state_store.StateStore` describes the limits,
+    :class:`~serve_app.stores.plugin.StorePlugin` the run.
 
     Raises:
         BadSettings: as in :func:`check_store`.

@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
 _ONE_STEP = timedelta(microseconds=1)  # between two times
 _DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
-_LOG = "log/"  # rows of SERVICE, by name of the log and key of the entry
 
 
 class StateStore:
@@ -330,27 +329,6 @@ class StateStore:
                     revision=stored,
                 )
         return now
-
-    def read_log(self, name: str, *, before: str | None = None, limit: int = -1) -> list[Row]:
-        """Entries of a log of the service, the last ones first: key and content. ``before``: only entries with a key
-        before this one."""
-        prefix = f"{_LOG}{name}/"
-        every = under(prefix)
-        end = every.end if before is None else prefix + before
-        (found,) = self.database.read(SERVICE, Range(every.begin, end, limit, is_reverse=True))
-        return [(key.removeprefix(prefix), value.rpartition(b"\n")[0]) for key, value in found]
-
-    def write_log(self, name: str, key: str, content: bytes, *, is_new: bool = False) -> bool:
-        """Write an entry of a log, whose entries are in order of their keys. Returns False, and writes nothing, if it
-        has to be new and there is one with its key."""
-        whole = f"{_LOG}{name}/{key}"
-        expects: dict[str, bytes | None] = {whole: None} if is_new else {}
-        value = content + b"\n" + uuid.uuid4().hex.encode()  # two writers may have the same content
-        return self.database.write(SERVICE, Change(expects, puts=[(whole, value)]))
-
-    def drop_from_log(self, name: str, keys: Iterable[str]) -> None:
-        """Delete entries of a log."""
-        self.database.write(SERVICE, Change(drops=[f"{_LOG}{name}/{key}" for key in keys]))
 
     def verify(self, mesh: str) -> None:
         """Check all rows of a mesh except for its archive and its history. A damaged mesh is set aside."""
