@@ -27,7 +27,6 @@ from serve_app.api.schemas.actions import (
     MissedDocument,
     MuteDocument,
 )
-from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
 from serve_app.observability import spans
 from serve_app.observability.log_context import set_log_context
@@ -73,8 +72,7 @@ class PushResult:
 class MeshSteps:
     """Does the steps of meshes, one at a time for each mesh. Use it from one event loop.
 
-    Args:
-        meshes: stored meshes, some of them in memory.
+    All but a push raise ``UnknownMesh`` for a mesh that has no verdict.
     """
 
     def __init__(self, meshes: MeshRepository) -> None:
@@ -108,22 +106,24 @@ class MeshSteps:
         return await self._step(push.mesh, step)
 
     async def tidy(self, mesh: str, options: Options) -> None:
-        """Do what a push leaves for later: call it after the answer. The mesh and its verdicts stay the same.
-
-        Raises:
-            ServeError: the store could not be written. The next push does it then.
-        """
+        """Do what a push leaves for later: call it after the answer. The mesh and its verdicts stay the same. If the
+        store cannot be written, the next push does it."""
         entry = self._meshes.cached.get(mesh)
-        if entry is not None and self._meshes.is_compaction_due(entry, options.window_size):
-            await self._compact(mesh)
-            await asyncio.to_thread(self._meshes.store.tidy)
+        if entry is None or mesh in self._compacting or not self._meshes.is_compaction_due(entry, options.window_size):
+            return
+        self._compacting.add(mesh)
+        try:
+            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)  # pushes go on meanwhile
+        finally:
+            self._compacting.discard(mesh)
+        async with self.lock(mesh):
+            now = self._meshes.cached.get(mesh)
+            if full is not None and now is not None and now.full == entry.full:
+                self._meshes.cached.put(mesh, replace(now, full=full))
+        await asyncio.to_thread(self._meshes.store.tidy)
 
     async def change(self, mesh: str, change: Callable[[MeshState], tuple[MeshState, T]]) -> T:
-        """Replace the state of a mesh, and return what else ``change`` returns.
-
-        Raises:
-            UnknownMesh: the mesh has no verdict.
-        """
+        """Replace the state of a mesh, and return what else ``change`` returns."""
 
         def of_state(state: MeshState, before: Incident) -> tuple[MeshState, Incident, T]:
             after, result = change(state)
@@ -137,34 +137,25 @@ class MeshSteps:
         """Store feedback: with the state; on an incident that the state has forgotten, with it in the archive.
 
         Raises:
-            UnknownMesh, UnknownIncident: there is none.
+            UnknownIncident: there is none.
             InvalidDocument: it names a service that the mesh does not have.
             TooMuchFeedback: the mesh has the maximum.
         """
-        if isinstance(document, MissedDocument):
-            return encode_feedback(
-                await self.change(mesh, lambda state: add_feedback(state, document, MAX_FEEDBACK, by))
-            )
 
         def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, KeptFeedbackDocument]:
             try:
                 after, kept = add_feedback(state, document, MAX_FEEDBACK, by)
             except UnknownIncident:
-                if before is None or before.until is None:
+                if isinstance(document, MissedDocument) or before is None or before.until is None:
                     raise
-                after, recorded = record_feedback(state, before, document, by)
-                assert recorded.feedback is not None
-                return after, recorded, recorded.feedback
+                return record_feedback(state, before, document, by)
             return after, before, encode_feedback(kept)
 
-        return await self._change(mesh, document.incident, change)
+        return await self._change(mesh, None if isinstance(document, MissedDocument) else document.incident, change)
 
     async def withdraw_feedback(self, mesh: str, incident: str) -> None:
-        """Withdraw the feedback on an incident, from the state or from the archive.
-
-        Raises:
-            UnknownMesh, UnknownIncident: there is none, or it has no feedback.
-        """
+        """Withdraw the feedback on an incident, from the state or from the archive; ``UnknownIncident`` if it has
+        none."""
 
         def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, None]:
             try:
@@ -179,13 +170,9 @@ class MeshSteps:
     async def accept_incident(
         self, mesh: str, incident: str, document: AcceptanceDocument, by: str
     ) -> KeptAcceptanceDocument:
-        """Make the present level of an open incident normal. The state is stored in full, since its filters change; who
-        accepted it is stored with the incident in the archive. A repeated request changes nothing.
-
-        Raises:
-            UnknownMesh: there is none.
-            UnknownIncident: no open incident has this id.
-        """
+        """Make the present level of an open incident normal, or raise ``UnknownIncident``. The state is stored in full,
+        since its filters change; who accepted it is stored with the incident in the archive. A repeated request changes
+        nothing."""
 
         def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, KeptAcceptanceDocument]:
             if before is not None and before.accepted is not None:
@@ -201,7 +188,6 @@ class MeshSteps:
         """Store a mute of a user, which applies from the next snapshot of its time on.
 
         Raises:
-            UnknownMesh: there is none.
             InvalidDocument: it names a service that the mesh does not have, is over, or is too long.
             TooManyMutes: the mesh has the maximum.
         """
@@ -213,27 +199,8 @@ class MeshSteps:
         return await self.change(mesh, change)
 
     async def remove_mute(self, mesh: str, mute: str) -> None:
-        """Remove a mute from the next snapshot on.
-
-        Raises:
-            UnknownMesh, UnknownMute: there is none.
-        """
+        """Remove a mute from the next snapshot on, or raise ``UnknownMute``."""
         await self.change(mesh, lambda state: remove_mute(state, mute))
-
-    async def _compact(self, mesh: str) -> None:
-        """Store the state of a mesh in memory in full. Pushes go on meanwhile."""
-        entry = self._meshes.cached.get(mesh)
-        if entry is None or mesh in self._compacting:
-            return
-        self._compacting.add(mesh)
-        try:
-            full = await asyncio.to_thread(self._meshes.compact, mesh, entry)
-        finally:
-            self._compacting.discard(mesh)
-        async with self.lock(mesh):
-            now = self._meshes.cached.get(mesh)
-            if full is not None and now is not None and now.full == entry.full:
-                self._meshes.cached.put(mesh, replace(now, full=full))
 
     async def _change(self, mesh: str, incident: str | None, change: Change[T]) -> T:
         """Change a state and an incident of the archive (None: no incident), and return the result."""
@@ -276,9 +243,24 @@ class MeshSteps:
             spans.annotate(status=verdict.status)
             document = verdict.model_dump_json().encode()
             seconds = time.perf_counter() - started
-            after = await runner.run(
-                STORE, self._store, push, snapshot, known, advanced, verdict, document, seconds, options
-            )
+
+            def store() -> CachedMesh:
+                if not push.counted:
+                    return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
+                record = Record(
+                    snapshot.num_nodes,
+                    document,
+                    deviations=deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack(),
+                    seconds=seconds,
+                    made_at=time.time(),
+                    interval=advanced.mesh.state.interval_seconds,
+                    drift=drift_gauges(advanced.mesh.state.drift),
+                )
+                return self._meshes.append(
+                    push.mesh, known, advanced.mesh, snapshot, push.packed, verdict, record, keep=options.window_size
+                )
+
+            after = await runner.run(STORE, store)
         return after, PushResult(document, advanced)
 
     def _find(self, push: NextSnapshot, snapshot: MeshSnapshot) -> CachedMesh | PushResult:
@@ -294,32 +276,6 @@ class MeshSteps:
         if newest is None or not _is_repeat(snapshot, known):
             return known
         return PushResult(self._meshes.repeat_verdict(push.mesh, snapshot, newest.isoformat()))
-
-    def _store(
-        self,
-        push: NextSnapshot,
-        snapshot: MeshSnapshot,
-        known: CachedMesh,
-        advanced: StageResults,
-        verdict: VerdictDocument,
-        document: bytes,
-        seconds: float,
-        options: Options,
-    ) -> CachedMesh:
-        """Write the mesh after the step; ``known`` is the one before it, ``document`` the JSON of the verdict."""
-        if not push.counted:
-            return self._meshes.replace(push.mesh, replace(known, mesh=advanced.mesh))
-        record = Record(
-            snapshot.num_nodes,
-            document,
-            deviations=deviations_of(advanced.prepared, advanced.calibrated, snapshot).pack(),
-            seconds=seconds,
-            made_at=time.time(),
-            interval=advanced.mesh.state.interval_seconds,
-            drift=drift_gauges(advanced.mesh.state.drift),
-        )
-        keep = options.window_size
-        return self._meshes.append(push.mesh, known, advanced.mesh, snapshot, push.packed, verdict, record, keep=keep)
 
 
 def _is_repeat(snapshot: MeshSnapshot, known: CachedMesh) -> bool:

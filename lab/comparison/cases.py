@@ -47,15 +47,11 @@ def found_with_notices(outcomes: Sequence[IncidentOutcome], verdicts: Path) -> d
     either = [hit or outcome.found for hit, outcome in zip(noticed, outcomes, strict=True)]
     found = {"recall_with_notices": share(either, clusters)}
     for kind in sorted({outcome.span.kind for outcome in outcomes}):
-        hits = [hit for hit, outcome in zip(noticed, outcomes, strict=True) if outcome.span.kind == kind]
-        found[f"notice_recall_of_{kind}"] = share(hits, _of_kind(clusters, kind))
+        of_kind = [(hit, one.cluster) for hit, one in zip(noticed, outcomes, strict=True) if one.span.kind == kind]
+        found[f"notice_recall_of_{kind}"] = share(*zip(*of_kind, strict=True))
     return found
 
 
 def _has_time(times: Ints, outcome: IncidentOutcome) -> bool:
     span = outcome.span
     return bool(((times >= microseconds(span.start)) & (times <= microseconds(span.end + GUARD))).any())
-
-
-def _of_kind(clusters: Sequence[tuple[str | None, str]], kind: str) -> list[tuple[str | None, str]]:
-    return [cluster for cluster in clusters if cluster[1] == kind]

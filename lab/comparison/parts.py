@@ -1,6 +1,6 @@
 """Verdict lines evaluated recording by recording, and recordings grouped into the parts of the report."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -55,19 +55,12 @@ def recording_tasks(jobs: Iterable[Job], folder: Path) -> list[RecordingTask]:
     tasks: dict[tuple[Path, str], RecordingTask] = {}
     for job in jobs:
         options = EvaluationOptions(AlertSettings(), begin_after=job.judged_after, own_alerts=ALERTS)
-        for path, cases in _with_cases(job.recordings):
+        for path, cases in ((one, cases) for one in job.recordings for cases in SPLIT.get(one.parent.name, ("",))):
             part = path.parent.name if job.part == "shared" else f"simulated, {int(job.part):,} services"
             part = f"{part}, {cases} cases" if cases else part
             task = tasks.setdefault((path, cases), RecordingTask(part, path, options, cases=cases))
             task.files[job.detector] = verdict_path(folder, job.detector, path)
     return [replace(one, files={n: one.files[n] for n in DETECTORS if n in one.files}) for one in tasks.values()]
-
-
-def _with_cases(recordings: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Each recording with the cases of each of its parts."""
-    for path in recordings:
-        for cases in SPLIT.get(path.parent.name, ("",)):
-            yield path, cases
 
 
 def evaluate_task(task: RecordingTask) -> Sheet:

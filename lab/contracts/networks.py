@@ -9,7 +9,7 @@ The weights are random, because the contract holds for any weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, replace
+from dataclasses import asdict, astuple, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ import torch
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.checkpoint import Checkpoint, load, name_of, save
+from model.checkpoint import load, name_of, save
 from model.errors import IncompatibleWeights
 from model.features import OWN_TIME, P50, P99, RATE
 from model.network.contract import (
@@ -189,7 +189,7 @@ class NetworkContract:
 
     def test_a_checkpoint_comes_back_only_under_the_allowed_name(self, tmp_path: Path) -> None:
         shipped, path, name = load(), tmp_path / "w.safetensors", name_of(self.built)
-        save(replace_network(shipped, self.built), path)
+        save(replace(shipped, network=self.built), path)
         task = simulated_task()
         back = load(path, network=name)
         assert back.network.config == self.built.config
@@ -202,17 +202,7 @@ class NetworkContract:
 
 def outputs(decoding: Decoding) -> tuple[torch.Tensor, ...]:
     """The tensors of a decoding in their order."""
-    return (
-        decoding.embeddings,
-        decoding.node_expected,
-        decoding.edge_expected,
-        decoding.structure,
-    )
-
-
-def replace_network(checkpoint: Checkpoint, network: MeshNetwork) -> Checkpoint:
-    """A checkpoint with another network and the rest unchanged."""
-    return replace(checkpoint, network=network)
+    return tuple(getattr(decoding, field.name) for field in fields(decoding))
 
 
 def random_task(calls: Sequence[tuple[int, int]], services: int, seed: int = 0) -> PartitionTask:

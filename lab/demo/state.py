@@ -12,11 +12,11 @@ from lab.demo.story import (
     event_text,
     name_suspects,
     start_of,
-    used_up_services,
 )
 from lab.evaluation.measures.located import LocatedFault, LocatedRun
 from lab.evaluation.measures.series import Followed, follow
 from lab.simulator.events.faults import Fault
+from lab.simulator.events.operations import WIRING_KINDS
 from lab.simulator.simulator import Simulator
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
 
@@ -103,17 +103,11 @@ class DemoState:
     def faults(self) -> tuple[Fault, ...]:
         return tuple(event for event in self.events if isinstance(event, Fault))
 
-    @property
-    def used_up(self) -> frozenset[str]:
-        return used_up_services(self.events)
-
-    @property
-    def busy(self) -> frozenset[str]:
-        return frozenset(event.service for event in self.events if self.is_under_way(event))
-
     def choose_service(self, option: Option) -> str | None:
         """Return the service where an option starts next; None if no service is left."""
-        return option.choose_service(self.controls.turn, self.busy, self.used_up)
+        busy = {event.service for event in self.events if self.is_under_way(event)}
+        used_up = {event.service for event in self.events if event.kind in WIRING_KINDS}  # join, or are retired, once
+        return option.choose_service(self.controls.turn, busy, used_up)
 
     def is_under_way(self, event: MeshEvent) -> bool:
         """Return whether an event can show in the newest snapshot or the next one."""
@@ -135,7 +129,7 @@ def begin(simulator: Simulator, seed: int, controls: Controls) -> DemoState:
 
 def advance_story(state: DemoState) -> DemoState:
     """Return the state with the events that the story starts in the next snapshot."""
-    events = state.chapter.events if state.chapter else ()
+    events: tuple[MeshEvent, ...] = (*state.chapter.changes, state.chapter.fault) if state.chapter else ()
     due = (event for event in events if start_of(event) == state.next_index and event not in state.events)
     return replace(state, events=(*state.events, *due))
 

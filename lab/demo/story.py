@@ -1,13 +1,13 @@
 """The story of the demo: which changes and faults happen when, and whether the alerts were right."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
 
 from lab.simulator.events.faults import KINDS, Fault, FaultKind, candidates
-from lab.simulator.events.operations import WIRING_KINDS, BenignChange, ChangeKind
+from lab.simulator.events.operations import BenignChange, ChangeKind
 from lab.simulator.events.wiring import eligible_services
 from lab.simulator.mesh.topology import Ints
 from lab.simulator.physics.propagation import MeshPhysics
@@ -36,10 +36,6 @@ class Chapter:
     fault: Fault
     end: int
 
-    @property
-    def events(self) -> tuple[MeshEvent, ...]:
-        return (*self.changes, self.fault)
-
 
 def event_text(event: MeshEvent) -> str:
     """Return an event for people: ``error burst at shop/cart``."""
@@ -58,11 +54,6 @@ def find_candidates(mesh: MeshPhysics) -> tuple[Mapping[FaultKind, Ints], Mappin
     changes = {kind: eligible_services(mesh, kind) for kind in get_args(ChangeKind)}
     changes = {kind: at if kind == "new_service" else np.intersect1d(at, busy) for kind, at in changes.items()}
     return {kind: at for kind, at in faults.items() if len(at)}, {kind: at for kind, at in changes.items() if len(at)}
-
-
-def used_up_services(events: Collection[MeshEvent]) -> frozenset[str]:
-    """Return the services that take no further event: a service joins, gets a canary or is retired only once."""
-    return frozenset(event.service for event in events if event.kind in WIRING_KINDS)
 
 
 def chapter_of(mesh: MeshPhysics, seed: int, start: int) -> Chapter:

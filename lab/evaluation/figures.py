@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lab.evaluation.measures.intervals import Estimate, per_day
-from lab.evaluation.measures.located import FaultMetrics, fault_metrics
+from lab.evaluation.measures.located import fault_metrics
 from lab.evaluation.measures.metrics import DetectorMetrics
 from lab.evaluation.measures.ranking import Ranking
 from lab.evaluation.measures.truth import Form
@@ -100,14 +100,14 @@ def _by_place(one: DetectorMetrics) -> Iterator[Figure]:
     for kind, found in pages.by_kind.items():
         yield f"recall_of_{kind}", found.recall
     yield "false_pages_per_hour", pages.false_pages_an_hour
-    yield from _places("_of_true_pages", pages.overall)
-    yield "top_3_of_true_pages_from_moderate", strong.top3
+    yield from _places("_of_true_pages", pages.overall.ranking)
+    yield "top_3_of_true_pages_from_moderate", strong.ranking.top3
     yield "delay_snapshots_gross", plain(None if gross.delay_seconds is None else gross.delay_seconds / STEP_SECONDS)
     both = one.pages_and_notices
     yield "incidents_per_found_fault", plain(None if both is None else both.pages_a_found_fault)
 
 
-def _places(of: str, ranked: Ranking | FaultMetrics) -> Iterator[Figure]:
+def _places(of: str, ranked: Ranking) -> Iterator[Figure]:
     yield f"top_1{of}", ranked.top1
     yield f"top_3{of}", ranked.top3
 

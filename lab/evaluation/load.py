@@ -1,5 +1,6 @@
 """Reads labelled recordings and verdict files for ``lab.evaluation.measures``."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,8 +11,7 @@ import numpy as np
 from lab.evaluation.measures.located import GRACE, LocatedFault
 from lab.evaluation.measures.series import MISSING, VerdictSeries, align_verdicts
 from lab.evaluation.measures.truth import GUARD, TICK, Form, GroundTruth, Span, ground_truth
-from lab.evaluation.verdict_lines import decode_verdict_line
-from model.verdict import Verdict
+from model.verdict import Incident, IncidentKind, Severity, Status, Suspect, Verdict, Watched
 from serve_app.errors import BadRecording, BadVerdicts
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.reader import RecordingReader
@@ -64,7 +64,7 @@ def read_truth(
             [_span(incident, form, namespaces) for incident in incidents],
             guard=guard,
             unscored=[(_instant(a), _instant(b)) for a, b in reader.meta.get("unscored", ())],
-            faults=[located_fault(_row(incident)) for incident in incidents] if form is Form.LOCATED else (),
+            faults=[_located_fault(incident) for incident in incidents] if form is Form.LOCATED else (),
             silences=[(_instant(one["start"]), _instant(one["end"])) for one in reader.meta.get("silences", ())],
             begin=times[0] + begin_after,
         )
@@ -79,26 +79,6 @@ def form_of(incidents: Sequence[LabelledIncident]) -> Form:
     if "segment_start" in columns:
         return Form.SEGMENTS
     return Form.LOCATED if columns >= LOCATED else Form.STREAM
-
-
-def located_fault(row: Mapping[str, Any]) -> LocatedFault:
-    """Build a fault from a row of incidents.parquet that names the affected services.
-
-    Raises:
-        KeyError: a column of located incidents is missing.
-    """
-    return LocatedFault(
-        start=row["start"],
-        end=row["end"],
-        recovered=row["recovered"] or row["end"],
-        culprit=f"{row['root_cause_namespace']}/{row['root_cause_service']}",
-        candidates=frozenset(row["candidates"] or ()),
-        affected=frozenset(row["affected"] or ()),
-        kind=row["kind"],
-        severity=str(row.get("severity", "")),
-        effect=_number(row.get("effect_sigmas")),
-        user_effect=_number(row.get("user_sigmas")),
-    )
 
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
@@ -136,6 +116,59 @@ def read_series(path: Path, truth: GroundTruth) -> VerdictSeries:
     return matched
 
 
+def decode_verdict_line(line: str) -> Verdict:
+    """Decode a line of ``tagae score --output``.
+
+    Only the time is required: a missing status is normal, a missing number NaN. Reasons, changes and events are not
+    decoded.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: the line has another form.
+    """
+    fields = json.loads(line)
+    observed_at = _instant(fields["observed_at"])
+    return Verdict(
+        observed_at=observed_at,
+        sequence=0,
+        status=Status(fields.get("status", "normal")),
+        mesh_score=_number(fields.get("mesh_score")),
+        threshold=_number(fields.get("threshold")),
+        probability=_number(fields.get("probability")),
+        suspects=_decode_suspects(fields),
+        incidents=tuple(
+            Incident(
+                id=str(document["id"]),
+                since=observed_at,
+                severity=Severity(document.get("severity", "minor")),
+                score=_number(document.get("score", 0.0)),
+                suspects=_decode_suspects(document),
+                affected=tuple(document.get("affected") or ()),
+                recovering=bool(document.get("recovering", False)),
+                kind=IncidentKind(document.get("kind", "unclear")),
+                scope=str(document.get("scope") or ""),
+            )
+            for document in fields.get("incidents") or ()
+        ),
+        watching=tuple(_decode_watched(document, observed_at) for document in fields.get("watching") or ()),
+        lost=tuple(map(str, fields.get("lost") or ())),
+    )
+
+
+def _decode_watched(fields: Mapping[str, Any], observed_at: datetime) -> Watched:
+    return Watched(
+        str(fields["service"]),
+        _number(fields.get("score")),
+        _number(fields.get("level")),
+        datetime.fromisoformat(fields["since"]) if "since" in fields else observed_at,
+        int(fields.get("seen", 0)),
+        int(fields.get("needed", 1)),
+    )
+
+
+def _decode_suspects(fields: Mapping[str, Any]) -> tuple[Suspect, ...]:
+    return tuple(Suspect(s["service"], _number(s.get("score"))) for s in fields.get("suspects") or ())
+
+
 def _verdict(path: Path, number: int, line: str) -> Verdict:
     try:
         return decode_verdict_line(line)
@@ -162,18 +195,25 @@ def _span(incident: LabelledIncident, form: Form, namespaces: Mapping[str, str])
     )
 
 
-def _row(incident: LabelledIncident) -> dict[str, Any]:
-    return {
-        **incident.details,
-        "start": incident.start,
-        "end": incident.end,
-        "kind": incident.kind,
-        "root_cause_service": incident.root_cause_service,
-    }
+def _located_fault(incident: LabelledIncident) -> LocatedFault:
+    """The fault of an incident that names the affected services; raises ``KeyError`` if a column is missing."""
+    details = incident.details
+    return LocatedFault(
+        start=incident.start,
+        end=incident.end,
+        recovered=details["recovered"] or incident.end,
+        culprit=f"{details['root_cause_namespace']}/{incident.root_cause_service}",
+        candidates=frozenset(details["candidates"] or ()),
+        affected=frozenset(details["affected"] or ()),
+        kind=incident.kind,
+        severity=str(details.get("severity", "")),
+        effect=_number(details.get("effect_sigmas")),
+        user_effect=_number(details.get("user_sigmas")),
+    )
 
 
 def _number(value: Any) -> float:
-    """A number of a label; NaN if the label has none."""
+    """A number of a label or a verdict; NaN if it has none."""
     return float("nan") if value is None else float(value)
 
 

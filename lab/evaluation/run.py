@@ -14,17 +14,13 @@ from lab.evaluation.measures.truth import Form, GroundTruth
 from serve_app.settings import AlertSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sheet:
     """One recording: the result of each detector, by name."""
 
     name: str
     form: Form
     results: dict[str, RecordingResult]
-
-    @cached_property
-    def metrics(self) -> dict[str, DetectorMetrics]:
-        return {name: compute_metrics([one]) for name, one in self.results.items()}
 
 
 @dataclass(frozen=True)
@@ -36,8 +32,6 @@ class Pool:
 
     @cached_property
     def metrics(self) -> dict[str, DetectorMetrics]:
-        if len(self.sheets) == 1:
-            return self.sheets[0].metrics
         return {
             name: compute_metrics([sheet.results[name] for sheet in self.sheets]) for name in self.sheets[0].results
         }

@@ -1,8 +1,9 @@
 """Training examples from runs of a mesh with known faults, or without any."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from model.network.contract import NetworkConfig
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState, Observation
 from model.state.observe import observe
+from serve_app.recordings.reader import RecordingReader
 
 WINDOW = 120  # snapshots in the ring
 SETTLE = 30  # snapshots of a run before the first example
@@ -20,12 +22,11 @@ RECOVERY = 12  # intervals after a fault that count as neither normal nor faulty
 
 @dataclass(frozen=True, slots=True)
 class LabelledFault:
-    """A fault acts in ``[start, end)`` and starts at ``service`` (a node id). Training does not use its kind."""
+    """A fault acts in ``[start, end)`` and starts at ``service`` (a node id)."""
 
     start: datetime
     end: datetime
     service: str
-    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,25 @@ class TrainingRun:
     name: str
     snapshots: Callable[[], Iterable[MeshSnapshot]]
     faults: tuple[LabelledFault, ...] = ()
+
+
+def recorded_runs(paths: Sequence[Path]) -> list[TrainingRun]:
+    """Recordings that count as normal throughout.
+
+    Raises:
+        BadRecording: if a folder is not a recording.
+        ValueError: if a recording has labelled incidents, because labels are for evaluation only.
+    """
+    runs = []
+    for path in paths:
+        reader = RecordingReader(path)
+        if reader.incidents():
+            raise ValueError(
+                f"{path}: expected a recording without incidents, got one with {len(reader.incidents())}; "
+                "use recordings with labels for evaluation only"
+            )
+        runs.append(TrainingRun(path.name, reader.snapshots))
+    return runs
 
 
 @dataclass(frozen=True, slots=True)

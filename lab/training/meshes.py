@@ -112,7 +112,7 @@ def _simulated_run(index: int, meshes: TrainingMeshes, rng: np.random.Generator)
         tuple(blind_edges),
         _silences(spec, faults, meshes),
     )
-    labels = tuple(LabelledFault(spec.time_of(f.start), spec.time_of(f.end), f.service, f.kind) for f in faults)
+    labels = tuple(LabelledFault(spec.time_of(f.start), spec.time_of(f.end), f.service) for f in faults)
     return TrainingRun(f"{services} services, seed {spec.seed}", mesh.snapshots, labels)
 
 

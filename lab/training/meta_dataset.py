@@ -27,7 +27,7 @@ NO_CALLS_BETWEEN_PARTS: IntArray = np.zeros(0, np.int64)
 OFFSETS = np.arange(-2.0, 8.0, 0.1)  # of the page level, surprise
 RESERVE = 0.5  # surprise added to the page level, because real traffic is less regular than training traffic
 INCIDENT_SHARE = 0.2  # share of the time in an incident that `probability` assumes, whatever it is in the runs
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # what, done, of how many
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lab.training.dataset import SETTLE, TrainingRun, is_example, replay_run, shuffle_batches
-from lab.training.meta_dataset import fit_page_offset, score_run, train_meta
+from lab.training.meta_dataset import Progress, fit_page_offset, score_run, train_meta
 from lab.training.tails import TailCounts, fit_tail
 from model.checkpoint import Checkpoint
 from model.decision.meta_model import MetaModel
@@ -30,9 +32,6 @@ from model.network.contract import C_EDGE, C_NODE, Decoding, MeshGraph, MeshNetw
 from model.scoring.score import PartitionTask, batch_tasks, whole_mesh
 
 NON_CALLS = 5  # sampled for each call
-
-Progress = Callable[[str, int, int], None]  # what, done, of how many
-
 
 # Yields results in order, from any number of processes.
 ForEach = Callable[[Callable[[TrainingRun], Any], Sequence[TrainingRun]], Iterator[Any]]
@@ -124,6 +123,16 @@ def train(
             checkpoint.meta, scored_runs, offset, options.meta_steps, options.seed, progress
         )
     return replace(checkpoint, page_offset=offset), TrainingReport(losses, meta_losses, promised, observed, first)
+
+
+@contextmanager
+def processes(count: int) -> Iterator[ForEach]:
+    """Read runs in ``count`` processes; one process is the current one."""
+    if count == 1:
+        yield map
+        return
+    with ProcessPoolExecutor(count, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        yield pool.map
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from datetime import datetime
 import torch
 
 from lab.training.dataset import SETTLE, TrainingRun, is_example, replay_run
-from lab.training.train import Progress, TrainingOptions, fit_network, losses_of
+from lab.training.meta_dataset import Progress
+from lab.training.train import TrainingOptions, fit_network, losses_of
 from model.checkpoint import Checkpoint
 from model.incidents.policy import AlertPolicy
 from model.network.contract import MeshNetwork

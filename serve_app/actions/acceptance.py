@@ -16,11 +16,8 @@ MAX_NAMED = 5  # open incidents in an error
 def accept_incident(
     state: MeshState, incident: str, document: AcceptanceDocument, by: str = ""
 ) -> tuple[MeshState, KeptAcceptanceDocument]:
-    """Return the state to which the present level of an open incident is normal, and what to keep of the decision.
-
-    Args:
-        state: of a mesh that has a verdict.
-        incident: id of an open incident or notice.
+    """Return the state to which the present level of an open incident or notice is normal, and what to keep of the
+    decision.
 
     Raises:
         UnknownIncident: no open incident has this id.

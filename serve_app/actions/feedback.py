@@ -31,11 +31,6 @@ def add_feedback(
 ) -> tuple[MeshState, Feedback]:
     """Add feedback. Returns the new state and the stored feedback; the same state if it was given before.
 
-    Args:
-        state: of a mesh that has a verdict.
-        document: feedback on an incident, or a missed incident.
-        limit: of the feedback that is stored.
-
     Raises:
         UnknownIncident: the incident is not remembered.
         InvalidDocument: it names an unknown service, or a time in the future.
@@ -63,7 +58,7 @@ def _accept_usual_traffic(state: MeshState, feedback: Feedback) -> MeshState:
 
 def record_feedback(
     state: MeshState, incident: ArchivedIncidentDocument, document: FeedbackDocument, by: str = ""
-) -> tuple[MeshState, ArchivedIncidentDocument]:
+) -> tuple[MeshState, ArchivedIncidentDocument, KeptFeedbackDocument]:
     """Record feedback with an ended incident of the archive, which the state has forgotten.
 
     It replaces earlier feedback of the state on it, and has no effect of its own.
@@ -93,7 +88,7 @@ def record_feedback(
         recorded = before
     if _find_feedback(state.memory, incident.id) is not None:
         state = replace(state, memory=state.memory.remove_feedback(incident.id))
-    return state, incident.model_copy(update={"feedback": recorded})
+    return state, incident.model_copy(update={"feedback": recorded}), recorded
 
 
 def _same_text(one: KeptFeedbackDocument, other: KeptFeedbackDocument) -> bool:

@@ -22,9 +22,6 @@ MAX_MUTE_SECONDS = 30 * 86400.0
 def add_mute(state: MeshState, document: MuteDocument, by: str = "") -> tuple[MeshState, Mute]:
     """Add a mute. Returns the new state and the stored mute; the same state if the mute exists.
 
-    Args:
-        state: of a mesh that has a verdict.
-
     Raises:
         InvalidDocument: it names an unknown service, has ended, or is too long.
         TooManyMutes: the limit is reached.

@@ -50,11 +50,10 @@ def train(
     """
     import torch
 
+    from lab.training.dataset import recorded_runs
     from lab.training.meshes import TrainingMeshes, simulated_runs
-    from lab.training.processes import processes
-    from lab.training.recordings import recorded_runs
     from lab.training.reference import reference_of
-    from lab.training.train import TrainingOptions
+    from lab.training.train import TrainingOptions, processes
     from lab.training.train import train as learn
     from model.checkpoint import network_class, save
     from serve_app.models.card import write_card

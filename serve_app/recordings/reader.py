@@ -66,9 +66,9 @@ class RecordingReader:
         self.unmeasured_calls = self.dropped_calls = 0
         changes, announced = self.changes(), 0
         files = (
-            self._rows("nodes", NODE_KEYS, NODE_METRICS),
-            self._rows("edges", (*EDGE_KEYS, "requests_per_second"), EDGE_METRICS),
-            self._rows("signals", SIGNAL_COLUMNS[1:]),
+            _instants(self.path, "nodes", NODE_KEYS, NODE_METRICS),
+            _instants(self.path, "edges", (*EDGE_KEYS, "requests_per_second"), EDGE_METRICS),
+            _instants(self.path, "signals", SIGNAL_COLUMNS[1:]),
         )
         for time, of_time in groupby(merge(*files, key=itemgetter(0)), key=itemgetter(0)):
             found = {name: rows for _, name, rows in of_time}
@@ -81,15 +81,6 @@ class RecordingReader:
             its_changes = [change for _, change in changes[first:announced]]
             its_signals = self._signals(now, found.get("signals"))
             yield self._snapshot(now, found["nodes"], found.get("edges"), its_changes, its_signals)
-
-    def _rows(
-        self, name: str, required: Sequence[str], metrics: Sequence[str] = ()
-    ) -> Iterator[tuple[int, str, pa.Table]]:
-        """Each instant of a file (µs since 1970) with its name and rows, oldest first; none if it does not exist."""
-        path = self.path / f"{name}.parquet"
-        if path.exists():
-            for time, rows in _instants(path, required, metrics):
-                yield time, name, rows
 
     def incidents(self) -> list[LabelledIncident]:
         """The labelled incidents, sorted by start; empty if the recording has none."""
@@ -224,8 +215,14 @@ def _plain(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
-def _instants(path: Path, required: Sequence[str], metrics: Sequence[str] = ()) -> Iterator[tuple[int, pa.Table]]:
-    """Yield each instant (µs since 1970) with its rows, oldest first; an instant can span batches."""
+def _instants(
+    folder: Path, name: str, required: Sequence[str], metrics: Sequence[str] = ()
+) -> Iterator[tuple[int, str, pa.Table]]:
+    """Yield each instant of a file (µs since 1970) with the file's name and the rows, oldest first; none if the file
+    does not exist. An instant can span batches."""
+    path = folder / f"{name}.parquet"
+    if not path.exists():
+        return
     with _parquet(path) as file:
         present = file.schema_arrow.names
         _require(path, present, ("time", *required))
@@ -236,23 +233,19 @@ def _instants(path: Path, required: Sequence[str], metrics: Sequence[str] = ()) 
             times = _times(path, batch, row)
             for start, stop in pairwise([0, *(np.flatnonzero(np.diff(times)) + 1), len(times)]):
                 time = int(times[start])
+                if held and time < before:
+                    raise BadRecording(
+                        f"{path}, row {row + start}: expected rows sorted by time, got {_datetime(time).isoformat()} "
+                        f"after {_datetime(before).isoformat()}; sort the file by time"
+                    )
                 if held and time != before:
-                    _check_order(path, before, time, row + start)
-                    yield before, pa.Table.from_batches(held)
+                    yield before, name, pa.Table.from_batches(held)
                     held = []
                 held.append(batch.slice(start, stop - start))
                 before = time
             row += len(times)
         if held:
-            yield before, pa.Table.from_batches(held)
-
-
-def _check_order(path: Path, before: int, after: int, row: int) -> None:
-    if after < before:
-        raise BadRecording(
-            f"{path}, row {row}: expected rows sorted by time, got {_datetime(after).isoformat()} after "
-            f"{_datetime(before).isoformat()}; sort the file by time"
-        )
+            yield before, name, pa.Table.from_batches(held)
 
 
 def _times(path: Path, batch: pa.RecordBatch, row: int) -> NDArray[np.int64]:

@@ -6,8 +6,8 @@ from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.settings.store import HistorySettings
 from serve_app.stores import opening
-from serve_app.stores.audit import AuditLimit, AuditLog
-from serve_app.stores.base import ArchiveLimit
+from serve_app.stores.audit import AuditLog
+from serve_app.stores.base import Retention
 from serve_app.stores.history import HistoryLimit
 from serve_app.stores.state_store import StateStore
 
@@ -29,14 +29,14 @@ def open_store(settings: Settings) -> StateStore:
     return opening.open_store(
         settings.store,
         max_meshes=settings.limits.max_meshes,
-        archive=ArchiveLimit(timedelta(days=settings.archive.keep_days), ARCHIVE_BYTES),
+        archive=Retention(timedelta(days=settings.archive.keep_days), ARCHIVE_BYTES),
         run=replica.run_name(),
     )
 
 
 def open_audit_log(store: StateStore, settings: Settings) -> AuditLog:
     """The audit log in a store, with the limits of ``settings.audit``."""
-    return AuditLog(store, AuditLimit(timedelta(days=settings.audit.keep_days), AUDIT_BYTES))
+    return AuditLog(store, Retention(timedelta(days=settings.audit.keep_days), AUDIT_BYTES))
 
 
 def history_limit(settings: HistorySettings) -> HistoryLimit | None:

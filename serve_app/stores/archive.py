@@ -123,7 +123,6 @@ def due(verdict: VerdictDocument, archived: Mapping[str, int], window_size: int)
     """Return the ids of the incidents to write with a verdict: new and ended ones, and open ones now and then.
 
     Args:
-        verdict: the newest one.
         archived: incidents that are open in the archive, with the sequence at which they were written.
         window_size: number of snapshots that the store keeps.
     """
@@ -139,10 +138,9 @@ def archive(
     """Return what the archive has of an incident after the newest snapshot; None if nothing is known about it.
 
     Args:
-        incident: its id.
         scored: the kept snapshots with their verdicts, oldest first, at least one.
         sequence: of the newest snapshot.
-        before: what the archive had of it; None: nothing.
+        before: what the archive had of it.
     """
     if not any(one.find(incident) for one in scored):
         is_lost = any(one.has_lost(incident) for one in scored)
@@ -222,13 +220,7 @@ class _Part(NamedTuple):
 
     @classmethod
     def of(cls, worst: KeptSnapshot, incident: Mapping[str, Any], seen: Sequence[KeptSnapshot]) -> Self:
-        """The part around an incident, as it was at its highest score.
-
-        Args:
-            worst: the snapshot with the highest score.
-            incident: in its verdict.
-            seen: snapshots of the incident, ``worst`` among them.
-        """
+        """The part around an incident, as it was at its highest score: in ``worst``, one of the ``seen`` snapshots."""
         touched, first = _touched_services(worst, incident), next(iter(_suspects_of(incident)), None)
         earlier = (one.snapshot for one in reversed(seen) if one.at <= worst.at)
         with_first = next((snapshot for snapshot in earlier if first in snapshot.node_ids), worst.snapshot)

@@ -1,7 +1,7 @@
 """The audit log: who changed what, when and from where, and who signed in.
 
-It is a log of the store, so every store has it, and every replica writes it. A record is an entry: a line of JSON,
-whose key begins with its time.
+It is in the store, so every store has it, and every replica writes it. A record is a row of the space of the service:
+a line of JSON, whose key begins with its time.
 
 A change has its record before it is made; its status is added afterwards. So each change that a client knows of has its
 record, and a record without a status is of a change that may have happened.
@@ -9,18 +9,21 @@ record, and a record without a status is of a change that may have happened.
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
+from serve_app.stores.base import Retention
+from serve_app.stores.primitives import SERVICE, Change, Range, Row, under
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.stores.state_store import StateStore
 
-LOG = "audit"
-PAGE = 1000  # entries that are read at once
+PREFIX = "log/audit/"  # of the keys of its rows
+PAGE = 1000  # records that are read at once
 MAX_READ = 20 * PAGE  # for one answer
 TIDY_SECONDS = 3600.0  # between two times that a process looks for records to delete
 
@@ -50,41 +53,30 @@ class AuditFilter:
         return is_in_time and all(wanted is None or wanted == found for wanted, found in texts)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLimit:
-    """How much is kept: records of at most this age, in at most so many bytes."""
-
-    keep: timedelta
-    max_bytes: int
-
-
 @dataclass(slots=True)
 class AuditLog:
     """The audit log of a store.
 
     Args:
-        limit: how much is kept; the oldest records are deleted first.
         now: UTC.
-
-    Every method raises:
-        ServeError: the store cannot be used.
     """
 
     store: "StateStore"
-    limit: AuditLimit
+    limit: Retention
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     _tidied_at: float = field(default_factory=time.monotonic)
 
     def append(self, record: AuditRecordDocument) -> None:
         """Add a record. Repeating the call adds nothing."""
-        self.store.write_log(LOG, key_of(record), line_of(record).encode(), is_new=True)
+        key = PREFIX + key_of(record)
+        self.store.database.write(SERVICE, Change({key: None}, puts=[(key, _value(record))]))
         if time.monotonic() - self._tidied_at >= TIDY_SECONDS:
             self._tidied_at = time.monotonic()
             self.tidy()
 
     def finish(self, record: AuditRecordDocument) -> None:
         """Replace a record, when its outcome is known."""
-        self.store.write_log(LOG, key_of(record), line_of(record).encode())
+        self.store.database.write(SERVICE, Change(puts=[(PREFIX + key_of(record), _value(record))]))
 
     def page(self, wanted: AuditFilter) -> AuditDocument:
         """The newest records that match. A page may be short, and even empty, before the list ends."""
@@ -109,14 +101,21 @@ class AuditLog:
                 return
 
     def _entries(self, before: str | None = None) -> Iterator[tuple[str, bytes]]:
-        """All entries, newest first; ``before``: only those with a key before this one."""
-        while entries := self.store.read_log(LOG, before=before, limit=PAGE):
-            yield from entries
-            before = entries[-1][0]
+        """Key and line of all records, newest first; ``before``: only those with a key before this one."""
+        while found := self._read(before):
+            for key, value in found:
+                before = key.removeprefix(PREFIX)
+                yield before, value.rpartition(b"\n")[0]
 
     def _drop_before(self, key: str) -> None:
-        while old := self.store.read_log(LOG, before=key, limit=PAGE):
-            self.store.drop_from_log(LOG, [one for one, _ in old])
+        while old := self._read(key):
+            self.store.database.write(SERVICE, Change(drops=[one for one, _ in old]))
+
+    def _read(self, before: str | None) -> list[Row]:
+        every = under(PREFIX)
+        end = every.end if before is None else PREFIX + before
+        (found,) = self.store.database.read(SERVICE, Range(every.begin, end, PAGE, is_reverse=True))
+        return found
 
 
 def key_of(record: AuditRecordDocument) -> str:
@@ -127,6 +126,11 @@ def key_of(record: AuditRecordDocument) -> str:
 def line_of(record: AuditRecordDocument) -> str:
     """One line of JSON, in ASCII: names come from others, and control characters could forge lines."""
     return json.dumps(record.model_dump(mode="json"), separators=(",", ":"))
+
+
+def _value(record: AuditRecordDocument) -> bytes:
+    """The value of the row of a record. No two changes may have the same first row, see ``Change``."""
+    return f"{line_of(record)}\n{uuid.uuid4().hex}".encode()
 
 
 def _time_key(at: datetime) -> str:

@@ -6,12 +6,11 @@ from datetime import datetime, timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveLimit:
-    """How long and how much the archive of incidents keeps of each mesh.
+class Retention:
+    """How long, and up to how many bytes, something is kept.
 
-    Attributes:
-        keep: time after the end of an incident, by the clock of its mesh.
-        max_bytes: of all incidents of one mesh. Beyond, ended incidents go first: of the lowest severity, the oldest.
+    For the archive of a mesh, the time begins with the end of an incident, by the clock of the mesh. Beyond the bytes,
+    ended incidents go first: of the lowest severity, the oldest. Of the audit log, the oldest records go first.
     """
 
     keep: timedelta
@@ -108,7 +107,6 @@ class StoredMesh:
     """One mesh in the store, without its state and its window of snapshots.
 
     Attributes:
-        mesh: its name.
         revision: token for compare-and-set; grows with every write and never repeats in one store. It is the time of
             the write, µs since 1970, or one more than the last revision if the clock has not advanced. With several
             nodes, it is the time of the node that writes.
@@ -131,8 +129,7 @@ class StoredState:
     """The state of a mesh: as it was last stored in full, and what is needed to bring it up to date.
 
     Attributes:
-        revision: of the mesh.
-        sequence: number of counted snapshots.
+        revision, sequence: of the mesh.
         state: after ``sequence - len(steps)`` of them, opaque.
         state_revision: of the mesh at that time.
         steps: of the snapshots since, oldest first, opaque.
@@ -151,15 +148,11 @@ class NewSnapshot:
 
     Attributes:
         sequence: its number, counted from 1.
-        observed_at: its time.
-        snapshot: opaque.
         digest: of its content.
         state: of the mesh after it; if ``is_step``, only what is needed beyond the state before it and the snapshot.
-            Opaque.
-        verdict: opaque.
         incidents: to be written to the archive; each replaces the one with its id.
         is_step: whether ``state`` is such a step. A full state replaces all steps before it.
-        history: files to be written, opaque; each replaces the one with its key. None: to be deleted.
+        history: files to be written; each replaces the one with its key.
     """
 
     sequence: int

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from threading import RLock
+from typing import Self
 
 import numpy as np
 
@@ -29,12 +30,7 @@ MARGIN = 1.1  # by which a mesh must be worth more to displace another; smaller 
 
 @dataclass(frozen=True, slots=True)
 class FullState:
-    """The last state that the store has in full.
-
-    Attributes:
-        sequence: number of snapshots before it.
-        revision: of the mesh at that time.
-    """
+    """Sequence and revision of a mesh at the last state that the store has in full."""
 
     sequence: int
     revision: int
@@ -42,11 +38,9 @@ class FullState:
 
 @dataclass(frozen=True, slots=True)
 class CachedMesh:
-    """A mesh at one revision of the store.
+    """A mesh at one revision of the store; 0: nothing is stored.
 
     Attributes:
-        mesh: its state and plan.
-        revision: 0: nothing is stored.
         full: the last state that was stored in full; None: nothing is stored.
         was_loaded: whether it was read from the store for the step under way.
     """
@@ -56,10 +50,20 @@ class CachedMesh:
     full: FullState | None = None
     was_loaded: bool = False
 
+    @classmethod
+    def in_full(cls, mesh: Mesh, revision: int) -> Self:
+        """A mesh whose newest state is stored in full."""
+        return cls(mesh, revision, FullState(mesh.state.sequence, revision))
+
+    @property
+    def steps(self) -> int:
+        """Number of snapshots since the state that is stored in full."""
+        return 0 if self.full is None else self.mesh.state.sequence - self.full.sequence
+
 
 @dataclass(slots=True)
 class _CacheEntry:
-    """An entry of the cache: the mesh, its bytes, when it came and was last used (s)."""
+    """When it came and was last used: s."""
 
     entry: CachedMesh
     size: int

@@ -9,14 +9,14 @@ from itertools import chain
 from pathlib import Path
 
 from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
-from serve_app.stores import incident_rows, rows
+from serve_app.stores import rows
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.history_files import MINUTE, read_files
 from serve_app.stores.primitives import HEAD, Change, Row, only, under
 from serve_app.stores.state_store import StateStore
 
 CHUNKS_AT_ONCE = 256  # of a history: some MB
-_COPIED = (*rows.LIVE, incident_rows.INCIDENT, incident_rows.DETAILS, incident_rows.INDEX, incident_rows.OPEN)
+_COPIED = (*rows.LIVE, *rows.ARCHIVE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,10 @@ def copy_meshes(
         found, before = _read(source, mesh), target.load(mesh)
         if not found:  # deleted meanwhile
             continue
-        if before is not None and not overwrite:
-            raise StoreConflict(
-                f"mesh {mesh!r}: expected a target without it, got one with it; copy it with --overwrite"
-            )
         head = found[HEAD].split()
         revision, sequence = int(head[0]), int(head[1])
         copied = found | {HEAD: b"%d %d %b" % (revision, sequence, uuid.uuid4().hex.encode())}
-        expects = {HEAD: None if before is None else b"%d " % before.revision}
+        expects = {HEAD: b"%d " % before.revision if before is not None and overwrite else None}
         is_done = target.database.write(mesh, Change(expects, drops=[""], puts=list(copied.items())))
         if not is_done or _read(target, mesh) != copied:
             raise StoreConflict(
@@ -99,9 +95,7 @@ def copy_meshes(
                 f"{now.revision if now else 'no mesh'}; stop the service that writes to it, and copy it again with "
                 "--overwrite"
             )
-        snapshots, incidents = (
-            sum(key.startswith(kind) for key in found) for kind in (rows.SNAPSHOT, incident_rows.INCIDENT)
-        )
+        snapshots, incidents = (sum(key.startswith(kind) for key in found) for kind in (rows.SNAPSHOT, rows.INCIDENT))
         yield CopiedMesh(mesh, revision, sequence, snapshots, incidents, size)
 
 
@@ -110,7 +104,6 @@ def copy_rollout(source: StateStore, target: StateStore, *, overwrite: bool) -> 
 
     Raises:
         StoreConflict: the target has one, and it is not to be overwritten.
-        ServeError: a store cannot be used.
     """
     document, before = source.read_document(ROLLOUT), target.read_document(ROLLOUT)
     if document is None:
@@ -128,9 +121,6 @@ def export_history(store: StateStore, mesh: str, folder: Path) -> int:
     """Write the files of a mesh's history to a folder. Returns how many.
 
     They are ``minutes/mesh-TIME.parquet`` and ``minutes/series-TIME-PART.parquet``, and the same in ``ten-minutes``.
-
-    Raises:
-        UnknownMesh: nothing is stored under this name.
     """
     keys, count = sorted(store.history_sizes(mesh)), 0
     if not keys and store.load(mesh) is None:

@@ -23,7 +23,6 @@ def change_document(store: StateStore, name: str, change: Callable[[bytes], tupl
 
     Raises:
         StoreConflict: others kept changing it.
-        ServeError: the store cannot be used.
     """
     for attempt in range(ATTEMPTS):
         kept = store.read_document(name)
@@ -54,15 +53,7 @@ class EndedIds:
         self._store, self._now = store, now
 
     def add(self, id: str, until: float) -> bool:
-        """Add an id. Returns False if it was on the list already.
-
-        Args:
-            id: random.
-            until: when it expires by itself, s since 1970.
-
-        Raises:
-            ServeError: the store cannot be used.
-        """
+        """Add an id, which expires at ``until``, s since 1970. Returns False if it was on the list already."""
 
         def change(content: bytes) -> tuple[bytes | None, bool]:
             ids = self._valid(content)
@@ -71,11 +62,7 @@ class EndedIds:
         return change_document(self._store, ENDED, change)
 
     def all(self) -> frozenset[str]:
-        """All ids that have not expired.
-
-        Raises:
-            ServeError: the store cannot be used.
-        """
+        """All ids that have not expired."""
         kept = self._store.read_document(ENDED)
         return frozenset(self._valid(kept.content)) if kept else frozenset()
 

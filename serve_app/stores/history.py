@@ -12,7 +12,7 @@ ten minutes: there are several times as many calls as services.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -43,20 +43,15 @@ from serve_app.stores.history_files import (
 )
 from serve_app.stores.numbered import NumberedRows
 from serve_app.stores.record import Record, match
+from serve_app.stores.rows import microseconds
 
-EPOCH, ONE_SECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 SEVERITY = [Status.NORMAL, Status.WARMING_UP, Status.PARTIAL, Status.ANOMALOUS]  # the worst last
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimit:
-    """How long and how much the history keeps of each mesh.
-
-    Attributes:
-        minutes: time for which minutes are kept.
-        ten_minutes: time for which rows of ten minutes are kept.
-        max_bytes: of all files of one mesh; beyond, the oldest are deleted.
-    """
+    """How long the history of each mesh keeps rows of each length, and up to how many bytes of files; beyond, the
+    oldest are deleted."""
 
     minutes: timedelta
     ten_minutes: timedelta
@@ -78,12 +73,8 @@ class HistoryRows:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRow:
-    """A snapshot with the part of its verdict that the history keeps.
-
-    Attributes:
-        row: of the mesh for this snapshot alone.
-        deviations: packed.
-    """
+    """A snapshot with the part of its verdict that the history keeps: the row of the mesh for this snapshot alone, and
+    packed deviations."""
 
     snapshot: MeshSnapshot
     row: MeshRow
@@ -110,7 +101,7 @@ def block_seconds(window_size: int, interval_seconds: float) -> int:
 
 def unix(at: datetime) -> int:
     """Return whole seconds since 1970."""
-    return (at - EPOCH) // ONE_SECOND
+    return microseconds(at) // 1_000_000
 
 
 def summarize(scored: Sequence[ScoredRow]) -> HistoryRows:
@@ -194,12 +185,7 @@ def worst_status(statuses: Iterable[str]) -> str:
 
 def means(values: FloatArray, group: IntArray, count: int) -> FloatArray:
     """Return the means of ``count`` groups of rows ``[R, M]``, NaN where nothing was observed. Errors and latencies,
-    which follow the requests, are weighted by requests, if there were any.
-
-    Args:
-        values: metrics of services or calls, NaN where not observed.
-        group: of each row.
-    """
+    which follow the requests, are weighted by requests, if there were any."""
     known = ~np.isnan(values)
     filled = np.where(known, values, np.float32(0))
     weights, weighted = known[:, 1:4] * filled[:, :1], filled[:, 1:4] * filled[:, :1]
@@ -227,7 +213,6 @@ class HistoryWriter:
     a file is over, its pieces become one.
 
     Args:
-        limit: of each mesh.
         sizes: of the stored files.
         read: returns the stored files of some keys that can be read.
     """

@@ -74,11 +74,10 @@ class MeshRow:
 
     Attributes:
         at: Unix time of its beginning, s.
-        snapshots: that it is made of.
+        snapshots: number of them.
         score, highest_score: mean and highest anomaly score (log10).
         threshold: the last one; None: there was none.
         status: of the worst snapshot.
-        changes: planned changes, oldest first.
     """
 
     at: float

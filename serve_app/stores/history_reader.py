@@ -51,12 +51,7 @@ class StoredMoment:
 
 
 class HistoryReader:
-    """The stored history of one mesh.
-
-    Args:
-        meshes: repository of the session.
-        mesh: name.
-    """
+    """The stored history of one mesh."""
 
     def __init__(self, meshes: MeshRepository, mesh: str) -> None:
         self._meshes, self._mesh = meshes, mesh

@@ -5,7 +5,7 @@ from typing import Any
 from serve_app.collect.ownership import Leases
 from serve_app.plugins import STORES
 from serve_app.settings import StoreSettings
-from serve_app.stores.base import ArchiveLimit
+from serve_app.stores.base import Retention
 from serve_app.stores.plugin import StorePlugin
 from serve_app.stores.state_store import StateStore
 
@@ -25,15 +25,11 @@ def open_store(
     settings: StoreSettings,
     *,
     max_meshes: int | None = None,
-    archive: ArchiveLimit | None = None,
+    archive: Retention | None = None,
     run: str | None = None,
 ) -> StateStore:
-    """Open a store.
-
-    Args:
-        settings: which one.
-        max_meshes, archive: see :class:`~serve_app.stores.state_store.StateStore`.
-        run: see :class:`~serve_app.stores.plugin.StorePlugin`.
+    """Open a store. :class:`~serve_app.stores.state_store.StateStore` describes the limits,
+    :class:`~serve_app.stores.plugin.StorePlugin` the run.
 
     Raises:
         BadSettings: as in :func:`check_store`.
@@ -45,11 +41,7 @@ def open_store(
 
 
 def open_leases(settings: StoreSettings) -> Leases | None:
-    """Where collectors have their leases; None with a store that has none, which one collector uses.
-
-    Raises:
-        BadSettings: as in :func:`check_store`.
-    """
+    """Where collectors have their leases; None with a store that has none, which one collector uses."""
     plugin = check_store(settings)
     return None if plugin.open_leases is None else plugin.open_leases(_options(settings, plugin))
 

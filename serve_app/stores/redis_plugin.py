@@ -23,7 +23,7 @@ def _open(settings: StoreSettings, run: str | None) -> RowStore:
 
 
 def _open_leases(settings: StoreSettings) -> Leases:
-    from serve_app.stores.redis_leases import RedisLeases
+    from serve_app.stores.redis_store import RedisLeases
 
     return RedisLeases(settings)
 

@@ -1,4 +1,4 @@
-"""The rows of a store in a Redis or Valkey, which sessions on several nodes can share.
+"""The rows of a store in a Redis or Valkey, which several nodes can share, and the leases of collectors.
 
 A space is two keys with its name in braces, so that they are on one node of a Redis Cluster: a hash with the rows, and
 a sorted set with their keys in order. Each call is one Lua script on the server, and so one step for all clients.
@@ -15,6 +15,8 @@ the same time may exceed it by one each.
 """
 
 import logging
+import os
+import socket
 import uuid
 from collections.abc import Iterator
 from itertools import chain
@@ -34,11 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class RedisRows:
-    """A :class:`~serve_app.stores.primitives.RowStore` in the Redis at ``store.url``. It connects with the first call.
-
-    Args:
-        settings: of the store.
-    """
+    """A :class:`~serve_app.stores.primitives.RowStore` in the Redis at ``store.url``; the first call connects."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self._server = RedisServer(settings)
@@ -211,3 +209,29 @@ class RedisRows:
 
     def _keys(self, space: str) -> list[str]:
         return [f"{self._prefix}:{{{space}}}:{name}" for name in ("rows", "keys")]
+
+
+class RedisLeases:
+    """:class:`~serve_app.collect.ownership.Leases` in the Redis at ``store.url``. It connects with the first call.
+
+    A lease ends by Redis's clock alone. Each step is one script.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._server, self._prefix = RedisServer(settings), settings.key_prefix
+        self._process = f"{socket.gethostname()} {os.getpid()} {uuid.uuid4().hex}"  # for people who read the key
+        self._script = Script.of("lease")
+
+    def hold(self, mesh: str, note: bytes, seconds: float) -> bytes | None:
+        found = self._run(mesh, note, round(1000 * seconds))
+        return None if found is None else found.partition(b"\n")[2]
+
+    def end(self, mesh: str) -> None:
+        self._run(mesh, b"", 0)
+
+    def _run(self, mesh: str, note: bytes, milliseconds: int) -> bytes | None:
+        key, arguments = f"{self._prefix}:{{{mesh}}}:collector", (self._process, note, milliseconds)
+        found: bytes | None = self._server.call(
+            lambda client: self._script.run(client, [key], arguments), is_write=True
+        )
+        return found

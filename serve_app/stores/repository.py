@@ -59,8 +59,8 @@ class MeshRepository:
         instruments: measure reads of the store.
         history: what the history of each mesh keeps; None: no history is written.
 
-    Attributes:
-        store, cached: as given, for what needs no state.
+    Methods raise ``UnknownMesh`` for a mesh that is not stored, and ``StoreConflict`` if another session wrote it since
+    it was read.
     """
 
     def __init__(
@@ -105,11 +105,7 @@ class MeshRepository:
         self.store.load("tagae-readiness")
 
     def load_stored(self, mesh: str) -> StoredMesh:
-        """The stored form of a mesh that has a verdict.
-
-        Raises:
-            UnknownMesh: nothing is stored, or only a baseline.
-        """
+        """The stored form of a mesh; ``UnknownMesh`` if it has only a baseline."""
         stored = self.store.load(mesh)
         if stored is None:
             raise unknown_mesh(mesh)
@@ -133,19 +129,11 @@ class MeshRepository:
         return self.refresh(stored)
 
     def load_state(self, mesh: str) -> MeshState:
-        """The newest state of a mesh that has a verdict.
-
-        Raises:
-            UnknownMesh: there is none.
-        """
+        """The newest state of a mesh that has a verdict."""
         return self.refresh(self.load_stored(mesh)).mesh.state
 
     def load_record(self, mesh: str, at: datetime | None = None) -> Record:
-        """The verdict of the snapshot of this time; None: of the newest.
-
-        Raises:
-            UnknownMesh, UnknownInstant: there is none.
-        """
+        """The verdict of the snapshot of this time, or ``UnknownInstant``; None: of the newest."""
         if at is None:
             return Record.unpack(self.load_stored(mesh).verdict)
         kept = self.store.verdict_at(mesh, at)
@@ -155,11 +143,7 @@ class MeshRepository:
         return Record.unpack(kept[1])
 
     def load_snapshot(self, mesh: str, at: datetime | None = None) -> StoredSnapshot:
-        """The snapshot of this time (None: the newest) with its verdict.
-
-        Raises:
-            UnknownMesh, UnknownInstant: there is none.
-        """
+        """The snapshot of this time, or ``UnknownInstant``, with its verdict; None: the newest."""
         stored = self.load_stored(mesh)
         record = Record.unpack(stored.verdict) if at is None else self.load_record(mesh, at)
         window, time = self.refresh(stored).mesh.state.window, at or stored.observed_at
@@ -196,25 +180,15 @@ class MeshRepository:
         return Record.unpack(verdict).document
 
     def replace(self, mesh: str, entry: CachedMesh, incidents: tuple[ArchivedIncident, ...] = ()) -> CachedMesh:
-        """Store a state without counting a snapshot, and incidents of the archive with it.
-
-        Args:
-            entry: the new state, and the revision that it was computed from.
-
-        Returns:
-            The entry with its new revision, for the cache.
-
-        Raises:
-            StoreConflict: the store has another revision.
-        """
+        """Store a state without counting a snapshot, and incidents of the archive with it. The entry has the revision
+        that the state was computed from; the one that is returned, for the cache, has the new one."""
         packed = pack_state(entry.mesh.state)
         revision = self.store.replace(mesh, packed, revision=entry.revision, incidents=incidents)
-        return _with_full_state(entry.mesh, revision)
+        return CachedMesh.in_full(entry.mesh, revision)
 
     def is_compaction_due(self, entry: CachedMesh, keep: int) -> bool:
         """Whether a mesh has so many steps that its state should be stored in full; otherwise as :meth:`append`."""
-        steps = 0 if entry.full is None else entry.mesh.state.sequence - entry.full.sequence
-        return steps >= max(1, _most_steps(entry.mesh.state, keep) // 2)
+        return entry.steps >= max(1, _max_steps(entry.mesh.state, keep) // 2)
 
     def compact(self, mesh: str, entry: CachedMesh) -> FullState | None:
         """Store the state of an entry in full in place of its steps, if it is stored as steps.
@@ -223,7 +197,7 @@ class MeshRepository:
             What ``full`` of the mesh in the cache is now. None: nothing was written.
         """
         state, full = entry.mesh.state, entry.full
-        if full is None or full.sequence == state.sequence:
+        if full is None or not entry.steps:
             return None
         packed, now = pack_state(state), FullState(state.sequence, entry.revision)
         written = self.store.compact(
@@ -241,10 +215,6 @@ class MeshRepository:
 
         Returns:
             The entry for the cache, and the result of the change.
-
-        Raises:
-            UnknownMesh: the mesh has no verdict.
-            StoreConflict: another session wrote in between.
         """
         entry = self.refresh(self.load_stored(mesh))
         archived = None if incident is None else self.store.incident(mesh, incident)
@@ -269,23 +239,20 @@ class MeshRepository:
         *,
         keep: int,
     ) -> CachedMesh:
-        """Store a counted snapshot with its verdict, and what the archive and the history get with it. It returns
-        and raises what :meth:`replace` does.
+        """Store a counted snapshot with its verdict, and what the archive and the history get with it.
 
         Args:
-            before: the mesh before the snapshot.
-            after: the mesh after it.
-            snapshot: decoded.
-            packed: its stored form.
-            verdict: on the snapshot.
+            packed: the stored form of the snapshot.
             record: the stored form of the verdict.
             keep: at most this many snapshots stay.
+
+        Returns:
+            The entry for the cache.
         """
         state, full = after.state, before.full
-        if full is not None and state.sequence - full.sequence <= _most_steps(state, keep) and not _is_costly(before):
-            is_step, stored = True, pack_step(state.memory, state.sequence - full.sequence)
-        else:
-            is_step, stored = False, pack_state(state)
+        is_costly = before.was_loaded and before.steps >= FEW_STEPS  # the next read should have fewer
+        is_step = full is not None and before.steps < _max_steps(state, keep) and not is_costly
+        stored = pack_step(state.memory, before.steps + 1) if is_step else pack_state(state)
         new = NewSnapshot(
             state.sequence,
             snapshot.observed_at,
@@ -298,9 +265,7 @@ class MeshRepository:
             self._update_history(mesh, record, state, keep),
         )
         revision = self.store.append(mesh, new, keep=keep, revision=before.revision)
-        if is_step:
-            return CachedMesh(after, revision, full)
-        return _with_full_state(after, revision)
+        return CachedMesh(after, revision, full) if is_step else CachedMesh.in_full(after, revision)
 
     def _update_archive(
         self, mesh: str, verdict: VerdictDocument, record: Record, state: MeshState, keep: int
@@ -335,11 +300,7 @@ class MeshRepository:
         return writer.update(scored, window[-1].observed_at, block)
 
     def load_incident(self, mesh: str, incident: str) -> ArchivedIncident:
-        """An archived incident with its details. One that is open is brought up to date.
-
-        Raises:
-            UnknownMesh, UnknownIncident: there is none.
-        """
+        """An archived incident with its details, or ``UnknownIncident``. One that is open is brought up to date."""
         stored = self.load_stored(mesh)
         archived = self.store.incident(mesh, incident)
         if archived is None or archived.until is None:
@@ -354,11 +315,7 @@ class MeshRepository:
         return archived
 
     def load_records(self, mesh: str, since: datetime | None, limit: int) -> list[Record]:
-        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first.
-
-        Raises:
-            UnknownMesh: nothing is stored.
-        """
+        """At most ``limit`` verdicts of kept snapshots after ``since`` (None: of all), oldest first."""
         kept = self.store.verdicts(mesh, since, limit)
         if not kept and self.store.load(mesh) is None:
             raise unknown_mesh(mesh)
@@ -369,11 +326,7 @@ class MeshRepository:
         return [gauges(stored) for stored in self.store.meshes()]
 
     def delete(self, mesh: str) -> None:
-        """Delete a mesh from the store.
-
-        Raises:
-            UnknownMesh: nothing is stored.
-        """
+        """Delete a mesh from the store."""
         if not self.store.delete(mesh):
             raise unknown_mesh(mesh)
 
@@ -413,16 +366,7 @@ class MeshRepository:
         return CachedMesh(Mesh(state), stored.revision, full, was_loaded=True)
 
 
-def _is_costly(entry: CachedMesh) -> bool:
-    """Whether a mesh was read from the store, and had so many steps that the next read should have fewer."""
-    return entry.was_loaded and entry.full is not None and entry.mesh.state.sequence - entry.full.sequence >= FEW_STEPS
-
-
-def _with_full_state(mesh: Mesh, revision: int) -> CachedMesh:
-    return CachedMesh(mesh, revision, FullState(mesh.state.sequence, revision))
-
-
-def _most_steps(state: MeshState, keep: int) -> int:
+def _max_steps(state: MeshState, keep: int) -> int:
     """How many snapshots can be replayed: the store keeps them, and those that the first block of the history needs."""
     return min(MAX_STEPS, keep - block_length(state.interval_seconds))
 

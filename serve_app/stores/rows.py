@@ -10,25 +10,36 @@ Keys are texts that sort like the numbers in them.
 | ``step/SEQUENCE`` | steps of the state since, sealed |
 | ``verdict/TIME/SEQUENCE/DIGEST`` | verdicts of the window, sealed |
 | ``snapshot/SEQUENCE`` | snapshots of the window, sealed |
-| ``incident/ID``, ``details/ID`` | the archive, see ``incident_rows.py`` |
-| ``index/ID``, ``open/ID`` | what finds archived incidents; open ones with the sequence of their last write |
+| ``incident/ID``, ``details/ID`` | documents and details of archived incidents, sealed |
+| ``index/ID`` | all else of an archived incident, which lists and limits need |
+| ``open/ID`` | of an incident that is open: the sequence with which it was written |
 | ``chunk/STEP/START/PART``, ``size/STEP/START/PART`` | files of the history, sealed, and their bytes |
 | ``aside/...`` | rows of a mesh that was set aside, and why |
+
+The checksum of an incident's document covers its index, so that a damaged incident is left out of every answer.
 """
 
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
 from serve_app.errors import CorruptState
-from serve_app.stores.base import ChunkKey
+from serve_app.stores.base import ArchivedIncident, ChunkKey, Retention
 from serve_app.stores.primitives import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
 FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "snapshot/"
+ARCHIVE = INCIDENT, DETAILS, INDEX, OPEN = "incident/", "details/", "index/", "open/"
 CHUNK, SIZE, ASIDE = "chunk/", "size/", "aside/"
 LIVE = (HEAD, FULL, STATE, STEP, VERDICT, SNAPSHOT)  # of a mesh that learns; the archive and the history outlive it
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BEGINNING = datetime(1, 1, 1, tzinfo=UTC)  # of the times in keys, which are never negative
+_read_index_row = msgspec.json.Decoder(ArchivedIncident).decode
+log = logging.getLogger(__name__)
 
 
 def microseconds(instant: datetime) -> int:
@@ -46,14 +57,9 @@ def time_key(instant: datetime) -> str:
     return f"{(instant - _BEGINNING) // timedelta(microseconds=1):018}"
 
 
-def step_key(sequence: int) -> str:
-    """The key of a step."""
-    return f"{STEP}{sequence:012}"
-
-
-def snapshot_key(sequence: int) -> str:
-    """The key of a snapshot."""
-    return f"{SNAPSHOT}{sequence:012}"
+def sequence_key(kind: str, sequence: int) -> str:
+    """The key of a step or a snapshot."""
+    return f"{kind}{sequence:012}"
 
 
 def number_of(key: str) -> int:
@@ -106,16 +112,6 @@ def unsealed(mesh: str, row: Row, *more: object) -> bytes:
     return unseal(row[1], mesh, row[0], *more)
 
 
-def check_steps(mesh: str, begin: int, end: int, numbers: list[int]) -> None:
-    """Check that steps lead from the state in full, after ``begin`` snapshots, to the newest one, after ``end``.
-
-    Raises:
-        CorruptState: a step is missing or superfluous.
-    """
-    if numbers != list(range(begin + 1, end + 1)):
-        raise CorruptState(f"stored state {mesh}: expected steps from {begin + 1} to {end}, got {numbers}")
-
-
 def check_window(mesh: str, what: str, newest: int, numbers: list[int]) -> None:
     """Check that the rows of a window follow each other up to the newest one; 0: none was counted.
 
@@ -126,3 +122,59 @@ def check_window(mesh: str, what: str, newest: int, numbers: list[int]) -> None:
         raise CorruptState(
             f"stored {what} of {mesh}: expected consecutive ones to {newest}, got {len(numbers)} to {numbers[-1:]}"
         )
+
+
+def incident_rows(mesh: str, one: ArchivedIncident) -> list[Row]:
+    """The rows of an incident."""
+    size = len(one.document) + len(one.details)
+    index = msgspec.json.encode(replace(one, document=b"", details=b"", size=size))
+    rows = [
+        sealed(mesh, INCIDENT + one.id, one.document, index),
+        sealed(mesh, DETAILS + one.id, one.details, one.sequence),
+        (INDEX + one.id, index),
+    ]
+    return rows if one.until is not None else [*rows, (OPEN + one.id, b"%d" % one.sequence)]
+
+
+def dropped_keys(incident: str) -> list[str]:
+    """The keys of the rows of an incident."""
+    return [kind + incident for kind in ARCHIVE]
+
+
+def read_incident(mesh: str, index: Row, document: Row, details: Row | None = None) -> ArchivedIncident | None:
+    """The incident of its rows, without details if they are None; None if it is damaged."""
+    try:
+        one = _read_index_row(index[1])
+        content = unsealed(mesh, document, index[1])
+        inside = b"" if details is None else unsealed(mesh, details, one.sequence)
+    except (CorruptState, msgspec.MsgspecError) as error:
+        name = index[0].removeprefix(INDEX)
+        log.error("archive of mesh %r: incident %r is damaged and left out: %s", mesh, name, error)
+        return None
+    return replace(one, document=content, details=inside)
+
+
+def read_index(rows: Iterable[Row]) -> dict[str, ArchivedIncident]:
+    """All incidents by id, without documents and details. A damaged row counts as an incident that ended long ago, so
+    that it goes."""
+    found = {}
+    for key, value in rows:
+        name = key.removeprefix(INDEX)
+        try:
+            found[name] = _read_index_row(value)
+        except msgspec.MsgspecError:
+            found[name] = ArchivedIncident(name, _EPOCH, _EPOCH, 0, 0, "", (), (), b"", size=len(value))
+    return found
+
+
+def excess(archive: Mapping[str, ArchivedIncident], limit: Retention, now: datetime) -> list[str]:
+    """The incidents that an archive drops at a time: those that ended too long ago, then those beyond its bytes."""
+    dropped = [one.id for one in archive.values() if one.until is not None and one.until < now - limit.keep]
+    kept = [one for one in archive.values() if one.until is None or one.until >= now - limit.keep]
+    beyond = sum(one.size for one in kept) - limit.max_bytes
+    for one in sorted(kept, key=lambda one: (one.until is None, one.severity, one.since, one.id)):
+        if beyond <= 0:
+            break
+        dropped.append(one.id)
+        beyond -= one.size
+    return dropped

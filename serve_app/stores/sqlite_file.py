@@ -83,6 +83,7 @@ class SqliteFile:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path, self._path_text = directory / FILE_NAME, str(directory / FILE_NAME)
         self._marker = directory / MARKER_NAME
+        self._fresh = directory / f"{FILE_NAME}.fresh"  # complete before it replaces a damaged file
         self._run, self._busy_timeout_seconds = run, busy_timeout_seconds
         self._space = FileSpace(self.path, self._translate)
         self._lock = Lock()  # one transaction at a time on the shared connection
@@ -182,9 +183,8 @@ class SqliteFile:
         """
         # SQLite's busy timeout does not cover two processes that both switch a new file to WAL mode.
         with self._directory_lock(create=create):
-            fresh = self._replacement_path()
-            if fresh.exists() and not self.path.exists():  # killed between the two renames of _replace
-                fresh.rename(self.path)
+            if self._fresh.exists() and not self.path.exists():  # killed between the two renames of _replace
+                self._fresh.rename(self.path)
             if not self.path.exists() or not self.path.stat().st_size:
                 if not create:
                     raise self._report_gone()
@@ -312,10 +312,6 @@ class SqliteFile:
         aside = self.path.parent.glob(f"{FILE_NAME}.corrupt-*")
         return any(find_files(str(one))[0] == self._files[0] for one in aside)
 
-    def _replacement_path(self) -> Path:
-        """The file that will replace a damaged one. It is complete before the damaged one is renamed."""
-        return self.path.with_name(f"{FILE_NAME}.fresh")
-
     def _replace(self, why: DamagedFile) -> None:
         """Rename a damaged file, and put a file with its readable meshes in its place. The caller holds the directory's
         lock."""
@@ -326,21 +322,20 @@ class SqliteFile:
                 if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                     raise self._translate(error) from error
                 log.warning("state store %s: cannot be locked (%s), so no process writes to it", self.path, error)
-            fresh = self._replacement_path()
-            fresh.unlink(missing_ok=True)
+            self._fresh.unlink(missing_ok=True)
             with (
-                closing(sqlite3.connect(fresh, isolation_level=None)) as new,
+                closing(sqlite3.connect(self._fresh, isolation_level=None)) as new,
                 closing(sqlite3.connect(self.path, isolation_level=None)) as old,
             ):
                 _shape(new)
-                _prepare(new, fresh)
+                _prepare(new, self._fresh)
                 saved, lost = _rescue(old, new)
             aside = self.path.with_name(f"{FILE_NAME}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
             for suffix in reversed(SUFFIXES):  # the log belongs to its file
                 part = self.path.with_name(FILE_NAME + suffix)
                 if part.exists():
                     part.rename(f"{aside}{suffix}")
-            fresh.rename(self.path)
+            self._fresh.rename(self.path)
         log.error(
             "%s; the file was set aside as %s; saved meshes: %s; meshes that start learning again: %s",
             why, aside, ", ".join(saved) or "none", ", ".join(lost) or "all others",

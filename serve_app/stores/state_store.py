@@ -24,34 +24,22 @@ from serve_app.settings.base import check_mesh_name
 from serve_app.stores import rows
 from serve_app.stores.base import (
     ArchivedIncident,
-    ArchiveLimit,
     ChunkKey,
     HistoryUpdate,
     IncidentFilter,
     NewSnapshot,
+    Retention,
     StoredDocument,
     StoredMesh,
     StoredState,
 )
-from serve_app.stores.incident_rows import (
-    DETAILS,
-    INCIDENT,
-    INDEX,
-    OPEN,
-    dropped_keys,
-    excess,
-    incident_rows,
-    read_incident,
-    read_index,
-)
 from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Row, RowStore, only, under
-from serve_app.stores.rows import VerdictKey, sealed, unsealed
+from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, unsealed
 
 log = logging.getLogger(__name__)
 _NEWEST = under(rows.VERDICT, limit=1, is_reverse=True)
 _ONE_STEP = timedelta(microseconds=1)  # between two times
 _DOCUMENT, _REVISION = "document/", "revision/"  # rows of SERVICE, by name of the document
-_LOG = "log/"  # rows of SERVICE, by name of the log and key of the entry
 
 
 class StateStore:
@@ -70,12 +58,11 @@ class StateStore:
             call finds it new.
 
     Every write also raises:
+        StoreConflict: the stored revision is not the one that it was computed from, 0 if there was none.
         TooManyMeshes: the write would create a mesh beyond the store's limit.
     """
 
-    def __init__(
-        self, database: RowStore, *, max_meshes: int | None = None, archive: ArchiveLimit | None = None
-    ) -> None:
+    def __init__(self, database: RowStore, *, max_meshes: int | None = None, archive: Retention | None = None) -> None:
         self.database = database
         self._max_meshes, self._archive = max_meshes, archive
         self._lock = Lock()
@@ -120,15 +107,10 @@ class StateStore:
     def append(self, mesh: str, new: NewSnapshot, *, keep: int, revision: int) -> int:
         """Count one snapshot in one transaction: append it with its verdict, replace the state or add a step to it,
         drop all snapshots but the last ``keep``, write its incidents to the archive, drop from the archive what is
-        beyond its limit, and write and drop files of the history.
-
-        ``revision`` is that from which the state was computed; 0 for a new mesh.
-
-        Returns:
-            The new revision.
+        beyond its limit, and write and drop files of the history. Returns the new revision.
 
         Raises:
-            StoreConflict: the stored revision is another, or the stored sequence is not ``new.sequence - 1``.
+            StoreConflict: also if the stored sequence is not ``new.sequence - 1``.
             ValueError: ``keep`` is below 1, or a step is the first of a mesh.
         """
         if keep < 1:
@@ -139,7 +121,7 @@ class StateStore:
             raise self._conflict(mesh, f"snapshot {new.sequence}", revision)
         now = self._draw_revision(revision)
         if new.is_step:
-            state = [sealed(mesh, rows.step_key(new.sequence), new.state)]
+            state = [sealed(mesh, rows.sequence_key(rows.STEP, new.sequence), new.state)]
         else:
             state = _state_rows(mesh, new.sequence, now, new.state)
         drops = [] if new.is_step else [rows.STEP] if revision else _REMAINS
@@ -160,7 +142,7 @@ class StateStore:
                 _head(now, new.sequence),
                 *state,
                 sealed(mesh, VerdictKey(new.observed_at, new.sequence, new.digest).text, new.verdict),
-                sealed(mesh, rows.snapshot_key(new.sequence), new.snapshot),
+                sealed(mesh, rows.sequence_key(rows.SNAPSHOT, new.sequence), new.snapshot),
                 *written,
                 *_chunk_rows(mesh, new.history),
             ],
@@ -171,14 +153,7 @@ class StateStore:
 
     def replace(self, mesh: str, state: bytes, *, revision: int, incidents: tuple[ArchivedIncident, ...] = ()) -> int:
         """Replace the state without counting a snapshot (a baseline), and write incidents to the archive, in one
-        transaction; ``revision`` is 0 for a new mesh.
-
-        Returns:
-            The new revision.
-
-        Raises:
-            StoreConflict: the stored revision is another.
-        """
+        transaction. Returns the new revision."""
         now = self._draw_revision(revision)
         sequence = self._position(mesh)[1] if revision else 0
         change = Change(
@@ -187,7 +162,7 @@ class StateStore:
             puts=[
                 _head(now, sequence),
                 *_state_rows(mesh, sequence, now, state),
-                *(row for one in incidents for row in incident_rows(mesh, one)),
+                *(row for one in incidents for row in rows.incident_rows(mesh, one)),
             ],
         )
         self._write(mesh, "a baseline", revision, change)
@@ -209,7 +184,7 @@ class StateStore:
         check_mesh_name(mesh)
         change = Change(
             expects={rows.FULL: _full(*full)},
-            drops=[rows.step_key(number) for number in range(full[0] + 1, sequence + 1)],
+            drops=[rows.sequence_key(rows.STEP, number) for number in range(full[0] + 1, sequence + 1)],
             puts=_state_rows(mesh, sequence, revision, state),
         )
         return self.database.write(mesh, change)
@@ -286,18 +261,18 @@ class StateStore:
     def incidents(self, mesh: str, wanted: IncidentFilter) -> list[ArchivedIncident]:
         """The archived incidents that match, the newest first, without details. Leaves out damaged ones."""
         (index,) = self._read(mesh, under(INDEX))
-        some = [one for one in read_index(index).values() if wanted.has(one)]
+        some = [one for one in rows.read_index(index).values() if wanted.has(one)]
         some.sort(key=lambda one: (one.since, one.id), reverse=True)
         ids, of = [one.id for one in some[: wanted.limit]], {key.removeprefix(INDEX): (key, row) for key, row in index}
         documents = self._read_all(mesh, [INCIDENT + one for one in ids])
-        found = (read_incident(mesh, of[row[0].removeprefix(INCIDENT)], row) for row in documents)
+        found = (rows.read_incident(mesh, of[row[0].removeprefix(INCIDENT)], row) for row in documents)
         return [one for one in found if one is not None]
 
     def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
         """An archived incident by its id, with details; None if there is none, or it is damaged."""
-        index, *found = self._read(mesh, *(only(kind + incident) for kind in (INDEX, INCIDENT, DETAILS)))
-        document, details = (rows[0] if rows else ("", b"") for rows in found)
-        return read_incident(mesh, index[0], document, details) if index else None
+        index, *found = self._read(mesh, *(only(kind + incident) for kind in (INDEX, INCIDENT, rows.DETAILS)))
+        document, details = (one[0] if one else ("", b"") for one in found)
+        return rows.read_incident(mesh, index[0], document, details) if index else None
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
         """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""
@@ -333,13 +308,9 @@ class StateStore:
         Args:
             name: 1 to 100 of a-z, 0-9, ``.``, ``_``, ``-`` and ``/``.
             content: opaque.
-            revision: that the content was computed from; 0: there is no document yet.
 
         Returns:
             The new revision.
-
-        Raises:
-            StoreConflict: the stored revision is another.
         """
         now, head = self._draw_revision(revision), _REVISION + name
         expects = {head: b"%d " % revision if revision else None}
@@ -359,47 +330,8 @@ class StateStore:
                 )
         return now
 
-    def read_log(self, name: str, *, before: str | None = None, limit: int = -1) -> list[Row]:
-        """Entries of a log of the service, the last ones first: key and content.
-
-        Args:
-            name: of the log.
-            before: only entries with a key before this one; None: all.
-            limit: maximum number.
-        """
-        prefix = f"{_LOG}{name}/"
-        every = under(prefix)
-        end = every.end if before is None else prefix + before
-        (found,) = self.database.read(SERVICE, Range(every.begin, end, limit, is_reverse=True))
-        return [(key.removeprefix(prefix), value.rpartition(b"\n")[0]) for key, value in found]
-
-    def write_log(self, name: str, key: str, content: bytes, *, is_new: bool = False) -> bool:
-        """Write an entry of a log.
-
-        Args:
-            name: of the log.
-            key: of the entry; entries are in order of their keys.
-            content: of the entry.
-            is_new: whether there has to be no such entry.
-
-        Returns:
-            Whether it was written.
-        """
-        whole = f"{_LOG}{name}/{key}"
-        expects: dict[str, bytes | None] = {whole: None} if is_new else {}
-        value = content + b"\n" + uuid.uuid4().hex.encode()  # two writers may have the same content
-        return self.database.write(SERVICE, Change(expects, puts=[(whole, value)]))
-
-    def drop_from_log(self, name: str, keys: Iterable[str]) -> None:
-        """Delete entries of a log."""
-        self.database.write(SERVICE, Change(drops=[f"{_LOG}{name}/{key}" for key in keys]))
-
     def verify(self, mesh: str) -> None:
-        """Check all rows of a mesh except for its archive and its history. A damaged one is set aside.
-
-        Raises:
-            CorruptState: it was.
-        """
+        """Check all rows of a mesh except for its archive and its history. A damaged mesh is set aside."""
         with self._setting_aside_damage(mesh):
             self._verify(mesh)
 
@@ -446,12 +378,7 @@ class StateStore:
             return self._last_revision
 
     def _write(self, mesh: str, what: str, revision: int, change: Change) -> None:
-        """Write a change of a mesh that was computed from this revision.
-
-        Raises:
-            StoreConflict: the stored revision is another.
-            TooManyMeshes: there is no room for a new mesh.
-        """
+        """Write a change of a mesh that was computed from this revision."""
         check_mesh_name(mesh)
         try:
             is_done = self.database.write(mesh, change, max_meshes=self._max_meshes)
@@ -485,18 +412,18 @@ class StateStore:
         self, mesh: str, incidents: tuple[ArchivedIncident, ...], now: datetime
     ) -> tuple[list[str], list[Row]]:
         """What a snapshot drops from the archive and writes to it. The index is read only if something may change."""
-        written = [row for one in incidents for row in incident_rows(mesh, one)]
+        written = [row for one in incidents for row in rows.incident_rows(mesh, one)]
         drops = [OPEN + one.id for one in incidents]
         if self._archive is None or not (incidents or now >= self._ends.get(mesh, now)):
             return drops, written
         (known,) = self._read(mesh, under(INDEX))
-        index = read_index(known)
-        index |= read_index(row for row in written if row[0].startswith(INDEX))
-        gone = excess(index, self._archive, now)
+        index = rows.read_index(known)
+        index |= rows.read_index(row for row in written if row[0].startswith(INDEX))
+        gone = rows.excess(index, self._archive, now)
         ends = [one.until for name, one in index.items() if one.until is not None and name not in set(gone)]
         last = datetime.max.replace(tzinfo=now.tzinfo)
         self._ends[mesh] = min((end + self._archive.keep for end in ends), default=last)
-        dropped = {key for name in gone for key in dropped_keys(name)}
+        dropped = {key for name in gone for key in rows.dropped_keys(name)}
         return [*drops, *sorted(dropped)], [row for row in written if row[0] not in dropped]
 
     @contextmanager
@@ -565,11 +492,7 @@ def _state_rows(mesh: str, sequence: int, revision: int, state: bytes) -> list[R
 def _read_state(
     mesh: str, revision: int, sequence: int, full: list[Row], state: list[Row], steps: list[Row]
 ) -> StoredState:
-    """The state of these rows.
-
-    Raises:
-        CorruptState: a row is damaged or missing.
-    """
+    """The state of these rows; raises ``CorruptState`` if one is damaged or missing."""
     if not full or not state:
         raise CorruptState(f"stored state {mesh}: expected it in full, got none")
     try:
@@ -577,7 +500,9 @@ def _read_state(
     except ValueError:
         raise CorruptState(f"stored state {mesh}: expected its sequence, got {full[0][1][:40]!r}") from None
     content = unsealed(mesh, state[0], begin, of_full)
-    rows.check_steps(mesh, begin, sequence, [rows.number_of(key) for key, _ in steps])
+    numbers = [rows.number_of(key) for key, _ in steps]
+    if numbers != list(range(begin + 1, sequence + 1)):
+        raise CorruptState(f"stored state {mesh}: expected steps from {begin + 1} to {sequence}, got {numbers}")
     return StoredState(revision, sequence, content, of_full, tuple(unsealed(mesh, step) for step in steps))
 
 

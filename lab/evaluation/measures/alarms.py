@@ -1,7 +1,8 @@
 """Alarm events compared with incident windows, by time."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +33,13 @@ class AlarmCount:
     alarmed: int
     days: float
 
-    def __add__(self, other: "AlarmCount") -> "AlarmCount":
-        return AlarmCount(
-            self.events + other.events,
-            self.strict + other.strict,
-            self.snapshots + other.snapshots,
-            self.alarmed + other.alarmed,
-            self.days + other.days,
-        )
+    @classmethod
+    def total(cls, counts: Iterable[Self]) -> Self:
+        """Some counts together."""
+        return cls(*map(sum, zip(*map(astuple, counts), strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
+class Runs(NamedTuple):
     """Alarm events: indices of the first and of the last snapshot of each, ``[R]``."""
 
     first: Ints
@@ -90,7 +86,8 @@ def false_alarms(truth: GroundTruth, alarm: Flags, normal: Flags) -> AlarmCount:
 
 def delays(truth: GroundTruth, alarm: Flags) -> tuple[int | None, ...]:
     """Return the snapshots from each incident's first one to the first alarm in its window; None: not found."""
-    return tuple(_delay(window.wide, alarm) for window in truth.windows)
+    firsts = (window.wide[alarm[window.wide]][:1] - window.wide[:1] for window in truth.windows)
+    return tuple(int(first[0]) if len(first) else None for first in firsts)
 
 
 def found_at_budgets(truth: GroundTruth, score: Floats, normal: Flags) -> Mapping[int, tuple[bool, ...]]:
@@ -122,8 +119,3 @@ def _thresholds(score: Floats, peaks: Floats) -> NDArray[np.float64]:
 
 def _changes(flags: Flags) -> Flags:
     return np.concatenate([[False], flags[1:] != flags[:-1]])
-
-
-def _delay(wide: Ints, alarm: Flags) -> int | None:
-    on = wide[alarm[wide]]
-    return int(on[0] - wide[0]) if len(on) else None

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from lab.evaluation.measures.intervals import Estimate, bursty_rate, share
-from lab.evaluation.measures.ranking import place, within
+from lab.evaluation.measures.ranking import Ranking, place, ranking
 
 GRACE = timedelta(minutes=2)
 USERS_SUFFER = 5.0  # least effect on errors or latencies, sigmas
@@ -39,7 +39,7 @@ class LocatedFault:
         start, end: the first instant with it and the first without.
         recovered: the first instant without symptoms, not before ``end``.
         culprit: node id.
-        candidates: services that count as a correct root cause.
+        candidates: services that cannot be distinguished from the root cause.
         affected: services with symptoms.
         kind, severity: as injected.
         effect: the largest deviation from the same run without the fault, in sigmas.
@@ -61,11 +61,6 @@ class LocatedFault:
     def harms_resources_only(self) -> bool:
         """Whether the fault is known to affect no errors and latencies. A notice is the right answer then."""
         return self.user_effect < USERS_SUFFER
-
-    @property
-    def blamable(self) -> frozenset[str]:
-        """The root cause and the services that cannot be distinguished from it."""
-        return self.candidates | {self.culprit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +119,12 @@ class FaultMetrics:
     Attributes:
         recall: share found.
         delay_seconds: median.
-        top1, top3: share of the found ones whose alert names the root cause first, and among the first three.
+        ranking: of the root cause in the alerts of those that were found.
     """
 
     recall: Estimate
     delay_seconds: float | None
-    top1: Estimate
-    top3: Estimate
+    ranking: Ranking
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +154,8 @@ class LocatedMetrics:
 def is_true(page: AlertRecord, fault: LocatedFault, step: timedelta) -> bool:
     """Return whether the alert matches this fault in time and in location."""
     in_time = fault.start - step <= page.begin <= fault.recovered + GRACE
-    return in_time and _touch({*page.suspects, *page.affected}, fault.affected | fault.blamable)
+    shown = fault.affected | fault.candidates | {fault.culprit}
+    return in_time and not shown.isdisjoint({*page.suspects, *page.affected})
 
 
 def fault_outcomes(run: LocatedRun) -> list[FaultOutcome]:
@@ -197,13 +192,11 @@ def located_metrics(located_runs: Iterable[LocatedRun]) -> LocatedMetrics:
 
 def fault_metrics(found: Sequence[FaultOutcome]) -> FaultMetrics:
     hits = [o for o in found if o.page is not None]
-    clusters = [o.cluster for o in hits]
     delays = [o.delay.total_seconds() for o in hits if o.delay is not None]
-
     return FaultMetrics(
         share([o.page is not None for o in found], [o.cluster for o in found]),
         float(np.median(delays)) if delays else None,
-        *(share([within(o.place, first) for o in hits], clusters) for first in (1, 3)),
+        ranking([o.place for o in hits], [o.cluster for o in hits]),
     )
 
 
@@ -212,10 +205,6 @@ def _outcome(fault: LocatedFault, page: AlertRecord | None) -> FaultOutcome:
         return FaultOutcome(fault, None, None, None)
     delay = max(timedelta(0), page.begin - fault.start)
     return FaultOutcome(fault, page, delay, place(fault.culprit, page.suspects))
-
-
-def _touch(one: Iterable[str], other: Iterable[str]) -> bool:
-    return not set(one).isdisjoint(other)
 
 
 def _rate(runs: Sequence[LocatedRun]) -> Estimate:

@@ -127,7 +127,7 @@ def _recall(outcomes: Sequence[IncidentOutcome]) -> Estimate | None:
 def _false_alarms(counts: Sequence[AlarmCount]) -> FalseAlarms | None:
     if not counts:
         return None
-    total = sum(counts[1:], counts[0])
+    total = AlarmCount.total(counts)
     alarmed = total.alarmed / total.snapshots if total.snapshots else None
     return FalseAlarms(total, rate(total.events, total.days), rate(total.strict, total.days), alarmed)
 

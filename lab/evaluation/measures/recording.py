@@ -109,7 +109,7 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
         normal_scores = normal_scores[:0]
     scored = (truth.labels == FAULT) | normal if timed or truth.form is Form.NORMAL else np.zeros_like(normal)
     scored &= series.on_duty & ~np.isnan(series.probability)
-    run = located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None
+    run = _located_run(truth, series) if truth.form in (Form.LOCATED, Form.NORMAL) else None
     return RecordingResult(
         recording=truth.name,
         form=truth.form,
@@ -128,7 +128,7 @@ def evaluate_recording(truth: GroundTruth, series: VerdictSeries, pages_per_day:
     )
 
 
-def located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
+def _located_run(truth: GroundTruth, series: VerdictSeries) -> LocatedRun:
     """Return the alerts in the evaluated time: from the first verdict after the warm-up, if there is one."""
     duty = np.flatnonzero(series.on_duty)
     end = truth.instant(len(truth.times) - 1) + truth.step

@@ -93,7 +93,7 @@ def align_verdicts(verdicts: Iterable[Verdict], truth: GroundTruth) -> VerdictSe
         probability=np.array([np.nan if v is None else v.probability for v in chosen], np.float64),
         suspects=tuple(() if v is None else tuple((s.service, s.score) for s in v.suspects) for v in chosen),
         pages=alert_records(known),
-        notices=notice_records(known),
+        notices=_records([(time, verdict.notices) for time, verdict in known]),
         unplaced=len(by_time) - len({microseconds(verdict.observed_at) for _, verdict in known}),
     )
 
@@ -110,11 +110,6 @@ def alert_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRe
     """
     alerts = _alerts([verdict for _, verdict in verdicts])
     return _records([(time, now) for (time, _), now in zip(verdicts, alerts, strict=True)])
-
-
-def notice_records(verdicts: Sequence[tuple[datetime, Verdict]]) -> tuple[AlertRecord, ...]:
-    """Return the same for notices."""
-    return _records([(time, verdict.notices) for time, verdict in verdicts])
 
 
 def follow(known: dict[str, Followed], time: datetime, incidents: Iterable[Incident | IncidentDocument]) -> None:

@@ -9,8 +9,7 @@ import torch
 from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from lab.training.dataset import LabelledFault, TrainingRun
-from lab.training.recordings import recorded_runs
+from lab.training.dataset import LabelledFault, TrainingRun, recorded_runs
 from lab.training.train import TrainingOptions, TrainingReport, train
 from model.checkpoint import Checkpoint, load, save
 

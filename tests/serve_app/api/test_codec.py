@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from lab.evaluation.verdict_lines import decode_verdict_line
+from lab.evaluation.load import decode_verdict_line
 from model.snapshot import NODE_METRICS, MeshSnapshot, PlannedChange, Signal, SignalKind
 from model.verdict import (
     Incident,

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
+from model.snapshot import MeshSnapshot
 from serve_app.cli import app
 from serve_app.errors import BadRecording
 from serve_app.recordings.segments import Recorder, SegmentReader, segments
@@ -16,10 +17,16 @@ from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_sna
 SNAPSHOTS = list(Simulator(MeshSpec(services=20, calls_per_service=3.0, seed=2), snapshots=10).snapshots())
 
 
-def test_segments_read_back_as_one_recording(tmp_path: Path) -> None:
-    with Recorder(tmp_path, 15.0, segment_snapshots=4) as recorder:
-        for snapshot in SNAPSHOTS:
+def record(folder: Path, snapshots: list[MeshSnapshot] = SNAPSHOTS, *, length: int = 4, **limits: int) -> Recorder:
+    """Record snapshots in segments of this length."""
+    with Recorder(folder, 15.0, segment_snapshots=length, **limits) as recorder:
+        for snapshot in snapshots:
             recorder.write(snapshot)
+    return recorder
+
+
+def test_segments_read_back_as_one_recording(tmp_path: Path) -> None:
+    recorder = record(tmp_path)
     reader = SegmentReader(tmp_path)
     assert len(reader.readers) == 3
     assert reader.interval_seconds == 15.0
@@ -33,19 +40,15 @@ def test_an_interrupted_recording_continues_after_the_last_complete_segment(tmp_
     for snapshot in SNAPSHOTS[:6]:  # killed during its second segment
         broken.write(snapshot)
     assert len(segments(tmp_path)) == 1
-    with Recorder(tmp_path, 15.0, segment_snapshots=4) as recorder:
-        assert recorder.until == SNAPSHOTS[3].observed_at
-        for snapshot in SNAPSHOTS[4:]:
-            recorder.write(snapshot)
+    assert Recorder(tmp_path, 15.0).until == SNAPSHOTS[3].observed_at
+    record(tmp_path, SNAPSHOTS[4:])
     assert [s.observed_at for s in SegmentReader(tmp_path).snapshots()] == [s.observed_at for s in SNAPSHOTS]
 
 
 def test_the_oldest_segments_are_deleted_first_and_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "README").write_text("mine")
-    with Recorder(tmp_path, 15.0, segment_snapshots=2, max_bytes=1) as recorder:
-        for snapshot in SNAPSHOTS:
-            recorder.write(snapshot)
+    record(tmp_path, length=2, max_bytes=1)
     assert [s.observed_at for s in SegmentReader(tmp_path).snapshots()] == [s.observed_at for s in SNAPSHOTS[-2:]]
     assert (tmp_path / "notes").is_dir()
     assert (tmp_path / "README").read_text() == "mine"
@@ -58,9 +61,7 @@ def test_an_empty_folder_is_no_recording(tmp_path: Path) -> None:
 
 def test_a_past_period_is_scored_like_its_recording(tmp_path: Path) -> None:
     first, last = (SNAPSHOTS[i].observed_at.isoformat() for i in (0, -1))
-    with Recorder(tmp_path / "live", 15.0, segment_snapshots=4) as recorder:
-        for snapshot in SNAPSHOTS:
-            recorder.write(snapshot)
+    record(tmp_path / "live")
     with standin.start_server(IstioMesh(find_snapshot(SNAPSHOTS))) as server:
         asked = ["score", "--prometheus", standin.url_of(server), "--from", first, "--to", last]
         past = CliRunner().invoke(app, [*asked, "--set", "collector.deadline_seconds=60"])

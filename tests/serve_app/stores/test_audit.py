@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from threading import Thread
 
 from serve_app.api.schemas.audit import AuditRecordDocument
-from serve_app.stores.audit import LOG, AuditFilter, AuditLimit, AuditLog, key_of, line_of
+from serve_app.stores.audit import PREFIX, AuditFilter, AuditLog, key_of, line_of
+from serve_app.stores.base import Retention
 from serve_app.stores.documents import EndedIds
+from serve_app.stores.primitives import SERVICE, Change, Row, under
 from serve_app.stores.state_store import StateStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LIMIT = AuditLimit(timedelta(days=30), 2**24)
+LIMIT = Retention(timedelta(days=30), 2**24)
 
 
 def record(number: int, **fields: object) -> AuditRecordDocument:
@@ -40,6 +42,11 @@ def every(log: AuditLog, wanted: AuditFilter = AuditFilter()) -> list[AuditRecor
         if page.next is None:
             return found
         wanted = replace(wanted, before=page.next)
+
+
+def audit_rows(store: StateStore) -> list[Row]:
+    (rows,) = store.database.read(SERVICE, under(PREFIX))
+    return rows
 
 
 def ids(records: list[AuditRecordDocument]) -> list[str]:
@@ -100,7 +107,7 @@ def test_old_records_make_room(store: StateStore) -> None:
         log.append(record(number, names=["x" * 200] * 20))
     log.tidy()
     assert ids(every(log)) == [f"r{number}" for number in range(149, 129, -1)], "the newest, without a gap"
-    assert len(store.read_log(LOG)) == 20
+    assert len(audit_rows(store)) == 20
 
 
 def test_records_expire(store: StateStore) -> None:
@@ -113,7 +120,7 @@ def test_records_expire(store: StateStore) -> None:
     now[0] += timedelta(days=1)
     assert every(log) == []
     log.tidy()
-    assert store.read_log(LOG) == []
+    assert audit_rows(store) == []
 
 
 def test_names_of_others_cannot_forge_lines() -> None:
@@ -126,7 +133,8 @@ def test_names_of_others_cannot_forge_lines() -> None:
 def test_records_of_a_later_version_can_be_read(store: StateStore) -> None:
     log = AuditLog(store, LIMIT, lambda: NOW)
     later = json.loads(line_of(record(1))) | {"a_new_field": 1}
-    store.write_log(LOG, key_of(record(1)), json.dumps(later).encode())
+    row = PREFIX + key_of(record(1)), json.dumps(later).encode() + b"\nwrite"
+    store.database.write(SERVICE, Change(puts=[row]))
     assert every(log) == [record(1)]
 
 

@@ -22,8 +22,8 @@ from serve_app.stores.base import (
     StoredState,
 )
 from serve_app.stores.copying import copy_meshes
-from serve_app.stores.incident_rows import incident_rows, read_index
 from serve_app.stores.opening import open_store
+from serve_app.stores.rows import incident_rows, read_index
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import (
@@ -78,15 +78,6 @@ class TestStateStore:
         assert store.verdicts("prod", datetime(1, 1, 1, tzinfo=UTC), 1) == [b"verdict 2"]
         assert store.verdicts("prod", at(5), 10) == []
         assert store.verdicts("other", None, 10) == []
-
-    def test_a_window_is_consistent_even_if_read_slowly(self, store: StateStore) -> None:
-        for sequence in (1, 2, 3):
-            append(store, sequence)
-        window = store.window("prod")
-        read = [next(window)]
-        for sequence in (4, 5, 6):
-            append(store, sequence)
-        assert [*read, *window] == [(1, b"snapshot 1"), (2, b"snapshot 2"), (3, b"snapshot 3")]
 
     def test_a_snapshot_of_another_revision_is_refused(self, store: StateStore) -> None:
         first = append(store, 1)
@@ -314,14 +305,14 @@ class TestStateStore:
         assert pages == found(archive)
         assert len(set(pages)) == 12
 
-    def test_a_deleted_mesh_has_no_archive_and_one_set_aside_keeps_it(self, archive: StateStore) -> None:
-        revision = append(archive, 1, incidents=(incident(1),))
+    def test_a_deleted_mesh_has_no_archive_and_history_and_one_set_aside_keeps_them(self, archive: StateStore) -> None:
+        revision = append(archive, 1, incidents=(incident(1),), history=chunks(0))
         assert archive.set_aside("prod", "of another schema", revision=revision)
-        assert found(archive) == ["incident-1"]
         append(archive, 1)
+        assert (found(archive), archive.history_sizes("prod").keys()) == (["incident-1"], {chunk_key(0)})
         assert archive.delete("prod")
         append(archive, 1)
-        assert found(archive) == []
+        assert (found(archive), archive.history_sizes("prod")) == ([], {})
 
     def test_incidents_are_kept_for_a_time_by_the_clock_of_the_mesh(self, archive: StateStore) -> None:
         def come(sequence: int, days: float) -> None:
@@ -394,15 +385,6 @@ class TestStateStore:
         append(store, 1, history=content)
         assert 100_000 <= store.history_sizes("prod")[chunk_key(0)] < 101_000
         assert store.history("prod", [*content]) == content
-
-    def test_a_deleted_mesh_has_no_history_and_one_set_aside_keeps_it(self, store: StateStore) -> None:
-        revision = append(store, 1, history=chunks(0))
-        assert store.set_aside("prod", "of another schema", revision=revision)
-        append(store, 1)
-        assert store.history_sizes("prod").keys() == {chunk_key(0)}
-        store.delete("prod")
-        append(store, 1)
-        assert store.history_sizes("prod") == {}
 
     def test_history_is_copied_beside_the_mesh(self, store: StateStore, elsewhere: StoreSettings) -> None:
         history = chunks(*range(300))

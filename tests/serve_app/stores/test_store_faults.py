@@ -16,13 +16,13 @@ import pytest
 from serve_app.errors import CorruptState, Overloaded, StoreFull
 from serve_app.stores.sqlite_file import FILE_NAME
 from serve_app.stores.state_store import StateStore
-from tests.serve_app.stores.content import append, at, is_step, random_bytes, snapshots, states
+from tests.serve_app.stores.content import LIMIT, append, at, found, incident, is_step, random_bytes, snapshots, states
 from tests.serve_app.stores.local import file_of, local_store
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    with closing(local_store(tmp_path / "stores")) as opened:
+    with closing(local_store(tmp_path / "stores", archive=LIMIT)) as opened:
         yield opened
 
 
@@ -130,6 +130,32 @@ def test_a_list_of_meshes_survives_a_damaged_one(store: StateStore, tmp_path: Pa
     assert [m.mesh for m in store.meshes()] == ["other"]
 
 
+def test_damaged_incidents_are_left_out(store: StateStore, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    append(store, 1, incidents=tuple(incident(number) for number in range(1, 5)))
+    with closing(sqlite3.connect(tmp_path / "stores" / FILE_NAME)) as hand:
+        hand.execute("UPDATE rows SET value = x'00' WHERE key = 'incident/incident-1'")
+        hand.execute(
+            "UPDATE rows SET value = CAST(replace(value, 'slow', 'gone') AS BLOB) WHERE key = 'index/incident-2'"
+        )
+        hand.execute("UPDATE rows SET value = x'00' WHERE key = 'details/incident-3'")
+        hand.commit()
+    assert found(store) == ["incident-4", "incident-3"]
+    assert [store.incident("prod", f"incident-{number}") for number in (1, 2, 3)] == [None, None, None]
+    assert "incident 'incident-1' is damaged" in caplog.text
+    assert store.load("prod") is not None
+
+
+def test_the_archive_survives_damage_elsewhere_in_the_file(tmp_path: Path) -> None:
+    with closing(local_store(tmp_path, archive=LIMIT)) as store:
+        append(store, 1, incidents=(incident(1),))
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as hand:
+        hand.executescript("PRAGMA writable_schema = ON; DELETE FROM sqlite_schema WHERE name = 'rows_by_key'")
+    with closing(local_store(tmp_path, archive=LIMIT)) as store:
+        assert store.incident("prod", "incident-1") == incident(1)
+        append(store, 2)
+    assert list(tmp_path.glob(f"{FILE_NAME}.corrupt-*"))
+
+
 def test_a_truncated_or_overwritten_file_never_gives_wrong_content(tmp_path: Path) -> None:
     """After damage anywhere, every mesh is as after some append, or missing. The store still accepts writes."""
     chosen = random.Random(0)
@@ -164,9 +190,7 @@ def _damage(path: Path, chosen: random.Random) -> None:
 def _expect_whole_or_gone(directory: Path) -> None:
     with closing(local_store(directory)) as store:
         for mesh in ("a", "b", "c"):
-            for _ in range(
-                4
-            ):  # each refusal sets aside the damaged part; the state, the window and the file may all be damaged
+            for _ in range(4):  # each refusal sets aside one damaged part: of the state, the window or the file
                 try:
                     _advance_checked(store, mesh)
                     break

@@ -1,7 +1,6 @@
 """A running service whose store is missing, full, or at the limit of meshes."""
 
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from serve_app.stores.sqlite_file import FILE_NAME, MARKER_NAME
 from tests.serve_app.running import Service, eventually, problem, start_service
-from tests.serve_app.stores.small_disk import mount_disk
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -70,13 +68,6 @@ def test_a_missing_store_is_503_on_all_routes_until_its_files_are_back(service: 
     answer = push(http, "store-gone", 3)
     assert (answer.status_code, answer.json()["sequence"]) == (200, 3)
     assert http.delete("/v1/meshes/store-gone").status_code == 204
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MB."""
-    with mount_disk(tmp_path / "disk", 12 * 2**20) as folder:
-        yield folder
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """A local store without room: a full disk on which meshes can still be deleted."""
 
 import os
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,6 @@ from serve_app.stores.sqlite_space import RESERVE_BYTES, RESERVE_NAME, pages
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import append
 from tests.serve_app.stores.local import file_of, local_store
-from tests.serve_app.stores.small_disk import mount_disk
-
-DISK_BYTES = 12 * 2**20
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 12 MB."""
-    with mount_disk(tmp_path / "disk", DISK_BYTES) as folder:
-        yield folder
 
 
 def fill(store: StateStore, mesh: str, *, other: StateStore | None = None, **content: bytes) -> int:

@@ -100,8 +100,8 @@ def test_a_worked_example() -> None:
     assert (found.pages, found.false_pages) == (5, 2)
     assert found.overall.recall.value == 0.5
     assert found.overall.delay_seconds == 30.0
-    assert (found.overall.top1.value, found.overall.top3.value) == (0.0, 0.0), "web is not the culprit"
-    assert found.overall.top1.n == 1, "ranks are counted for matched alerts"
+    assert (found.overall.ranking.top1.value, found.overall.ranking.top3.value) == (0.0, 0.0), "web is not the culprit"
+    assert found.overall.ranking.top1.n == 1, "ranks are counted for matched alerts"
     assert found.false_pages_an_hour.value == 2.0
     assert found.by_kind["grey_edge"].recall.value == 1.0
     assert found.by_kind["slow_leak"].recall.value == 0.0
