@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model.incidents.impact import measure_traffic
 from model.snapshot import EdgeMetric, IntArray, MeshSnapshot, NodeMetric
 from serve_app.web.graph.propagation import Hop
-from serve_app.web.history import instant, plain
+from serve_app.web.history import five_digits, instant
 
 MAX_SNAPSHOTS = 60  # of the charts
 METRICS = ("request_rate", "error_rate", "p99_latency")
@@ -40,10 +40,10 @@ def front_door(window: Sequence[MeshSnapshot], trouble_since: datetime | None = 
         "metrics": [
             {
                 "metric": name,
-                "observed": plain(observed[:, column]),
+                "observed": five_digits(observed[:, column]),
                 "expected": [None] * len(shown),
-                "low": plain(np.full(len(shown), usual[0, column])),
-                "high": plain(np.full(len(shown), usual[1, column])),
+                "low": five_digits(np.full(len(shown), usual[0, column])),
+                "high": five_digits(np.full(len(shown), usual[1, column])),
             }
             for column, name in enumerate(METRICS)
         ],

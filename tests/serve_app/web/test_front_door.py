@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -33,7 +34,7 @@ def snapshot(at: int, errors: float = 0.01) -> MeshSnapshot:
 
 def door(*snapshots: MeshSnapshot, trouble_at: int | None = None) -> MapFrontDoor:
     since = None if trouble_at is None else AT + timedelta(seconds=15 * trouble_at)
-    return MapFrontDoor.model_validate(front_door(snapshots, since))
+    return MapFrontDoor.model_validate_json(msgspec.json.encode(front_door(snapshots, since)))
 
 
 def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> None:
