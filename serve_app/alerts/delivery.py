@@ -18,6 +18,7 @@ from typing import Any
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
 from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, PictureReceiver, QueueLimits, ReceiverPlugin
 from serve_app.alerts.links import Links
+from serve_app.alerts.raster import render_png
 from serve_app.alerts.receiver_status import ReceiverStatus, write_statuses
 from serve_app.alerts.receivers.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.receivers.alertmanager import PATH, AlertmanagerReceiver, PostTiming
@@ -27,7 +28,6 @@ from serve_app.alerts.send_loop import SendLoop
 from serve_app.alerts.storage import AlertStorage
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.drawing.raster import render_png
 from serve_app.errors import BadSettings, ServeError
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, RECEIVER_FAILING, Instruments
 from serve_app.net.backoff import Backoff

@@ -125,10 +125,8 @@ def _describe(group: Sequence[_Drift]) -> str:
 def _measures(sketch: DriftSketch, checkpoint: Checkpoint) -> list[DriftMeasureDocument]:
     limits, active = limits_of(checkpoint.reference), set(drifting(sketch).tolist())
     return [
-        DriftMeasureDocument(
-            reference=measure.reference,
-            kind=measure.kind,
-            channel=measure.channel,
+        DriftMeasureDocument.from_object(
+            measure,
             distance=_known(sketch.distances[row]),
             limit=_known(limits[row]),
             moved=_known(sketch.moved[row]),

@@ -128,11 +128,7 @@ def _step_of_traffic(incident: Incident, alone: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FirstSuspect:
-    """An incident with a first suspect.
-
-    Attributes:
-        facts: about the suspect, see :func:`serve_app.api.subject.facts`.
-    """
+    """An incident with a first suspect, and the facts about it, strongest first."""
 
     incident: Incident
     suspect: Suspect
@@ -142,9 +138,9 @@ class _FirstSuspect:
     def who(self) -> str:
         return self.suspect.service
 
-    def strongest(self, *metrics: str) -> Reason | None:
-        """The strongest fact with one of these metrics; of all if none is given."""
-        return next((fact for fact in self.facts if not metrics or fact.metric in metrics), None)
+    def strongest(self, metric: str) -> Reason | None:
+        """The strongest fact with a metric."""
+        return next((fact for fact in self.facts if fact.metric == metric), None)
 
     def of_kind(self, kind: IncidentKind) -> list[Reason]:
         """The facts that this kind follows from, strongest first."""
@@ -187,7 +183,6 @@ def _rollback(case: _FirstSuspect) -> str | None:
 
 
 def _step_of_own_fault(case: _FirstSuspect) -> str:
-    """The step for a service that is slow or fails."""
     callers, cause = failing_callers(case.incident), case.of_kind(case.incident.kind)
     if callers:
         first, *others = callers
@@ -223,7 +218,6 @@ def _step_of_own_fault(case: _FirstSuspect) -> str:
 
 
 def _step_of_namespace(who: str, shared: Reason) -> str:
-    """The step if calls out of, or to, all services of a namespace suffer."""
     namespace, observed = f"namespace {namespace_of(who)}", observed_text(shared)
     way = way_of(shared)
     calls = f"calls {way} all of its services"

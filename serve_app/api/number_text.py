@@ -86,11 +86,6 @@ def unit(metric: str, largest: float) -> Unit:
     return PER_SECOND if metric in _TRAFFIC else COUNT
 
 
-def is_traffic(metric: str) -> bool:
-    """Whether a metric or a kind of reason is about the rate of requests."""
-    return metric in _TRAFFIC
-
-
 def score_text(score: float) -> str:
     """``0.97``, ``below 0.01``: the score of a suspect, 0 to 1."""
     return f"below {MIN_SCORE}" if 0 < score < MIN_SCORE / 2 else f"{score:.2f}"

@@ -26,7 +26,7 @@ from model.verdict import (
     Suspect,
     Watched,
 )
-from serve_app.api.number_text import HOURS, MINUTES, Unit, anomaly_text, is_traffic, span_text, unit
+from serve_app.api.number_text import HOURS, MINUTES, PER_SECOND, Unit, anomaly_text, span_text, unit
 
 MIN_LOAD_CHANGE = 0.1  # smaller changes of the load are not mentioned
 _NAMES = {
@@ -275,7 +275,7 @@ def _looks_equal(reason: Reason) -> bool:
 def _direction(reason: Reason) -> str:
     if reason.observed < reason.expected:
         return "fell to "
-    return "rose to " if is_traffic(reason.metric) and reason.observed > reason.expected else ""
+    return "rose to " if _unit(reason) is PER_SECOND and reason.observed > reason.expected else ""
 
 
 def _load(reason: Reason) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from model.features import SCHEMA, Array, Channel
+from model.features import SCHEMA, Array
 from model.snapshot import BoolArray, IntArray, MeshSnapshot, mark_services, namespace_of
 from partitioning import Partition, PartitionPlan
 from serve_app.api.codec import call_documents, service_documents
-from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.schemas.views import (
     ChannelDocument,
     FeatureSchemaDocument,
@@ -93,7 +93,8 @@ def _read_steps(packed: bytes, snapshot: MeshSnapshot) -> NDArray[np.uint8]:
 def graph_document(
     snapshot: MeshSnapshot, deviations: Deviations, verdict: VerdictDocument, around: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """A ``GraphDocument``: a snapshot's services and calls, each with its result in the verdict.
+    """A ``GraphDocument``: a snapshot's services and calls, each with its result in the verdict; NaN is null, as
+    ``msgspec`` writes it.
 
     Args:
         around: only these services, their callers, the services that they call, and these calls; None: all.
@@ -105,19 +106,19 @@ def graph_document(
         snapshot = snapshot.take(services, calls)
         deviations = Deviations(deviations.services[services], deviations.calls[calls])
     suspicion = {suspect.service: suspect.score for suspect in verdict.suspects}
-    incident = {service: i.id for i in reversed(verdict.incidents) for service in _services_of(i)}
-    of_services, of_calls = _null_nan(deviations.services), _null_nan(deviations.calls)
+    incident = {service: i.id for i in reversed(verdict.incidents) for service in i.services}
     return {
         "observed_at": verdict.observed_at,
         "status": verdict.status,
         "services": [
             service | {"deviation": deviation, "suspicion": suspicion.get(name), "incident": incident.get(name)}
             for name, service, deviation in zip(
-                snapshot.node_ids, service_documents(snapshot), of_services, strict=True
+                snapshot.node_ids, service_documents(snapshot), deviations.services.tolist(), strict=True
             )
         ],
         "calls": [
-            call | {"deviation": deviation} for call, deviation in zip(call_documents(snapshot), of_calls, strict=True)
+            call | {"deviation": deviation}
+            for call, deviation in zip(call_documents(snapshot), deviations.calls.tolist(), strict=True)
         ],
         "vanished": sorted(vanished),
     }
@@ -125,7 +126,7 @@ def graph_document(
 
 def incident_services(verdict: VerdictDocument) -> set[str]:
     """The suspected and affected services of the open incidents."""
-    return {service for incident in verdict.incidents for service in _services_of(incident)}
+    return {service for incident in verdict.incidents for service in incident.services}
 
 
 def _find_neighbours(snapshot: MeshSnapshot, names: Collection[str]) -> tuple[IntArray, IntArray]:
@@ -168,8 +169,8 @@ def model_document(checkpoint: Checkpoint, meshes: Mapping[str, str]) -> ModelDo
 
 
 def feature_schema_document() -> FeatureSchemaDocument:
-    """The inputs of the network in this version."""
-    return FeatureSchemaDocument(services=[_channel(c) for c in SCHEMA.node], calls=[_channel(c) for c in SCHEMA.edge])
+    services, calls = ([ChannelDocument.from_object(one) for one in of] for of in (SCHEMA.node, SCHEMA.edge))
+    return FeatureSchemaDocument(services=services, calls=calls)
 
 
 def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]:
@@ -184,14 +185,6 @@ def _rows(state: MeshState, snapshot: MeshSnapshot) -> tuple[IntArray, IntArray]
     return node_rows, order[np.searchsorted(known, ends[0] * len(row) + ends[1], sorter=order)]
 
 
-def _null_nan(values: Array) -> list[float | None]:
-    return [None if value != value else value for value in values.tolist()]  # NaN differs from itself
-
-
-def _services_of(incident: IncidentDocument) -> set[str]:
-    return {*incident.affected, *(suspect.service for suspect in incident.suspects)}
-
-
 def _part(index: int, part: Partition, state: MeshState, *, members: bool) -> PartDocument:
     names = [state.node_ids[i] for i in part.core]
     return PartDocument(
@@ -203,7 +196,3 @@ def _part(index: int, part: Partition, state: MeshState, *, members: bool) -> Pa
         namespaces=sorted({namespace_of(name) for name in names}),
         members=names if members else None,
     )
-
-
-def _channel(channel: Channel) -> ChannelDocument:
-    return ChannelDocument(name=channel.name, unit=channel.unit, transform=channel.transform)

@@ -9,7 +9,7 @@ import typer
 from serve_app.cli.console import Tally, stderr_console
 from serve_app.cli.options import Assignments, ConfigFile, parse_time, read_settings
 from serve_app.cli.reading import WarmUps, notes, score_snapshots
-from serve_app.web.formats import ReportFormat
+from serve_app.web.formats import ReportFormat, read_zone
 
 if TYPE_CHECKING:
     from serve_app.api.schemas.verdict import IncidentDocument
@@ -57,7 +57,6 @@ def report(
     from serve_app.recordings.segments import open_recording
     from serve_app.web.report import report as write
     from serve_app.web.report.windows import IncidentWindow, worst_window
-    from serve_app.web.report.zones import read_zone
 
     when, zone = parse_time(at) if at else None, read_zone(timezone)
     chosen = read_settings(config, settings, weights=("model.weights", weights))

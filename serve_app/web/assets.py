@@ -84,7 +84,6 @@ def page(*added: str, root: str = "") -> File:
 
 @cache
 def api_reference() -> File:
-    """Return the page with the reference of the API."""
     return render("docs.html")
 
 

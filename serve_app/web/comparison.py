@@ -12,6 +12,7 @@ from model.features import EDGE_CHANNELS, NODE_CHANNELS, Array, Channel, channel
 from model.snapshot import EDGE_METRICS, NODE_METRICS, BoolArray, FloatArray, IntArray, MeshSnapshot
 from serve_app.errors import InvalidParameter
 from serve_app.stores.numbered import NumberedRows
+from serve_app.web.history import metric_tables
 
 MAX_DIFFERENCES, MAX_COMPARED = 60, 300  # rows of a comparison of a mesh, and of a service
 MIN_STRENGTH, SIGNIFICANT = 2.0, 3.0  # of a row
@@ -64,7 +65,6 @@ class Focus:
 
     @property
     def services(self) -> tuple[str, ...]:
-        """All of them."""
         return (self.service, *self.versions, *self.callers)
 
     @classmethod
@@ -119,7 +119,7 @@ def comparison(
     typical, first_row = [], 0
     for sample in samples:
         places = range(first_row, first_row := first_row + len(sample.snapshots))
-        typical.append(_typical(*_values(sample.snapshots, rows, places), ends, sample.seconds))
+        typical.append(_typical(*metric_tables(sample.snapshots, rows, places), ends, sample.seconds))
     wanted = np.ones(len(names), bool), np.ones(ends.shape[1], bool)
     if focus is not None:
         own = [names.index(name) for name in (focus.service, *focus.versions)]
@@ -144,17 +144,6 @@ def comparison(
             "rows": found[: MAX_DIFFERENCES if focus is None else MAX_COMPARED],
         }
     )
-
-
-def _values(period: Sequence[MeshSnapshot], rows: NumberedRows, places: Iterable[int]) -> tuple[FloatArray, FloatArray]:
-    """Return the observed metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN if not observed, of the T
-    snapshots at these places among all."""
-    nodes = np.full((len(period), len(rows.services), len(NODE_METRICS)), np.nan, np.float32)
-    edges = np.full((len(period), rows.calls.shape[1], len(EDGE_METRICS)), np.nan, np.float32)
-    for t, (snapshot, place) in enumerate(zip(period, places, strict=True)):
-        nodes[t, rows.nodes[place]] = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
-        edges[t, rows.edges[place]] = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
-    return nodes, edges
 
 
 def _typical(
@@ -206,18 +195,14 @@ def _compare(
             i,
             {
                 "metric": metrics[metric],
-                "first": _five_digits(first.median[i, metric]),
-                "second": _five_digits(second.median[i, metric]),
+                "first": float(f"{first.median[i, metric]:.5g}"),
+                "second": float(f"{second.median[i, metric]:.5g}"),
                 "strength": round(float(np.nan_to_num(strength[i, metric])), 2),
                 "significant": bool(is_significant[i, metric]),
             },
         )
         for i, metric in np.argwhere(listed & wanted[:, None]).tolist()
     ]
-
-
-def _five_digits(value: float) -> float | None:
-    return None if np.isnan(value) else float(f"{value:.5g}")
 
 
 def _median(values: FloatArray) -> Array:

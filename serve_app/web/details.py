@@ -1,6 +1,7 @@
 """What is known about one service, or about the calls from one service to another, up to a moment. Returns JSON."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -21,12 +22,13 @@ from serve_app.web.expectation import metric_histories
 from serve_app.web.history import (
     ListedIncident,
     ListedVerdict,
+    five_digits,
     instant,
     metric_table,
-    plain,
     read_incident,
     read_verdict,
     row_of,
+    score_of,
     signal_values,
 )
 from serve_app.web.period import Subject
@@ -87,7 +89,7 @@ def details(
     until = [i for i, snapshot in enumerate(shown) if snapshot.observed_at <= at]
     measured = [i for i in until if observed[i].any()]
     row = row_of(moment.snapshot, subject)
-    rate = table[until[-1], RATE]
+    deviation = score_of(moment.deviations, row, subject)
     incidents = _incidents(subject, archived, at)
     document: dict[str, Any] = {
         "service": subject.service,
@@ -96,10 +98,10 @@ def details(
         "contact": owner.contact if owner else "",
         "observed_at": instant(at),
         "interval_seconds": round(state.interval_seconds, 3),
-        "state": _state(moment, subject, row),
+        "state": _state(moment, subject, row, deviation),
         "measured_at": instant(shown[measured[-1]].observed_at) if measured else None,
-        "requests": None if np.isnan(rate) else _requests(float(rate), state.interval_seconds),
-        "deviation": _deviation(moment, subject, row),
+        "requests": _requests(table[until[-1], RATE], state.interval_seconds),
+        "deviation": round(deviation, 2),
         "times": [instant(snapshot.observed_at) for snapshot in shown],
         "metrics": metric_histories(subject, state, table, _find_pauses(subject, shown, verdicts)),
         "signals": _signals(subject, shown),
@@ -117,12 +119,14 @@ def details(
     return msgspec.json.encode(document)
 
 
-def _signals(subject: Subject, shown: Sequence[MeshSnapshot]) -> dict[str, list[float | None]]:
+def _signals(subject: Subject, shown: Sequence[MeshSnapshot]) -> dict[str, list[float]]:
     """The signals of a service by kind; calls have none."""
     if subject.source is not None:
         return {}
     kinds = {one.kind for snapshot in shown for one in snapshot.signals if one.service == subject.service}
-    return {kind.value: plain(signal_values(shown, subject.service, kind)) for kind in SignalKind if kind in kinds}
+    return {
+        kind.value: five_digits(signal_values(shown, subject.service, kind)) for kind in SignalKind if kind in kinds
+    }
 
 
 def _link_subject(mesh: str, service: str, at: datetime, incidents: Sequence[dict[str, Any]]) -> LinkSubject:
@@ -135,7 +139,7 @@ def _link_subject(mesh: str, service: str, at: datetime, incidents: Sequence[dic
     )
 
 
-def _state(moment: ScoredSnapshot, subject: Subject, row: int | None) -> str:
+def _state(moment: ScoredSnapshot, subject: Subject, row: int | None, deviation: float) -> str:
     snapshot = moment.snapshot
     if row is None:
         return "absent"
@@ -143,12 +147,7 @@ def _state(moment: ScoredSnapshot, subject: Subject, row: int | None) -> str:
         return "silent"
     if moment.verdict.status == Status.WARMING_UP:
         return "warming_up"
-    return "unscored" if _deviation(moment, subject, row) is None else "scored"
-
-
-def _deviation(moment: ScoredSnapshot, subject: Subject, row: int | None) -> float | None:
-    scores = moment.deviations.services if subject.source is None else moment.deviations.calls
-    return None if row is None or np.isnan(scores[row]) else round(float(scores[row]), 2)
+    return "unscored" if np.isnan(deviation) else "scored"
 
 
 def _requests(rate: float, interval_seconds: float) -> float:
@@ -157,15 +156,13 @@ def _requests(rate: float, interval_seconds: float) -> float:
 
 def _find_pauses(subject: Subject, shown: Sequence[MeshSnapshot], verdicts: Sequence[ListedVerdict]) -> BoolArray:
     """Whether an alert was open at the service before each snapshot, so that its baselines paused, ``[T]``."""
-    by_time = {verdict.observed_at: verdict for verdict in verdicts}
-    paused, before = np.zeros(len(shown), bool), None
-    for t, snapshot in enumerate(shown):
-        last = None if before is None else by_time.get(instant(before.observed_at))
-        paused[t] = last is not None and any(
-            set(subject.ends).intersection(one.affected) for one in last.incidents if one.severity != Severity.NOTICE
+    is_alerting = {
+        verdict.observed_at: any(
+            set(subject.ends).intersection(one.affected) for one in verdict.incidents if one.severity != Severity.NOTICE
         )
-        before = snapshot
-    return paused
+        for verdict in verdicts
+    }
+    return np.array([False, *(is_alerting.get(instant(one.observed_at), False) for one in shown[:-1])])
 
 
 def _neighbours(
@@ -191,20 +188,20 @@ def _neighbours(
 
 def _neighbour(snapshot: MeshSnapshot, edge: int, end: int, scores: Array, interval_seconds: float) -> dict[str, Any]:
     values = np.where(snapshot.edge_observed[edge], snapshot.edge_features[edge], np.float32(np.nan))
-    rate, *_ = (shown := plain(values))
+    shown = five_digits(values)
     return {
         "service": snapshot.node_ids[snapshot.edge_index[end, edge]],
-        "requests_per_second": rate,
-        "requests": _requests(float(values[RATE]), interval_seconds),
+        "requests_per_second": shown[RATE],
+        "requests": _requests(values[RATE], interval_seconds),
         "error_rate": shown[ERROR],
         "p99_latency": shown[P99],
-        "deviation": None if np.isnan(scores[edge]) else round(float(scores[edge]), 2),
+        "deviation": round(float(scores[edge]), 2),
     }
 
 
 def _changes(subject: Subject, shown: Sequence[MeshSnapshot]) -> list[dict[str, Any]]:
     return [
-        {"at": instant(snapshot.observed_at), "kind": change.kind, "service": change.service, "reason": change.reason}
+        {"at": instant(snapshot.observed_at), **asdict(change)}
         for snapshot in reversed(shown)
         for change in snapshot.changes
         if change.service in subject.ends
@@ -239,16 +236,8 @@ def _incidents(subject: Subject, archived: Iterable[ArchivedIncident], at: datet
 
 
 def _role(incident: ListedIncident, subject: Subject) -> str | None:
-    """The strongest role of the service, or of both ends of the calls; None: it has none."""
-    if not all(_role_of(incident, name) for name in subject.ends):
-        return None
-    return max((_role_of(incident, name) or ROLES[0] for name in subject.ends), key=ROLES.index)
-
-
-def _role_of(incident: ListedIncident, service: str) -> str | None:
+    """The strongest role of the service, or of both ends of the calls; None: one of them has none."""
     suspects = [one.service for rank, one in enumerate(incident.suspects) if rank == 0 or one.score >= LIKELY]
-    if service in suspects[:1]:
-        return ROLES[2]
-    if service in incident.affected:
-        return ROLES[0] if service not in suspects else ROLES[1]
-    return ROLES[1] if service in suspects else None
+    services = (incident.affected, suspects, suspects[:1])  # by role
+    ranks = [max((rank for rank in range(3) if end in services[rank]), default=-1) for end in subject.ends]
+    return None if min(ranks) < 0 else ROLES[max(ranks)]

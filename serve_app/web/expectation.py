@@ -26,7 +26,7 @@ from model.state.filters import (
     update_filters,
 )
 from model.state.mesh_state import MeshState
-from serve_app.web.history import plain
+from serve_app.web.history import five_digits, row_of
 from serve_app.web.period import Subject
 
 UNSEEN = 0.0  # of ``SEEN``
@@ -43,49 +43,36 @@ def metric_histories(subject: Subject, state: MeshState, table: FloatArray, paus
     """
     channels = (NODE_CHANNELS if subject.source is None else EDGE_CHANNELS)[: table.shape[1]]
     expected, low, high = np.full((3, *table.shape), np.nan)
-    filters = _filters(subject, state)
-    if filters is not None:
-        measured = _measurements(subject, state, table)
-        expected, low, high = _expectation(measured, paused, filters[:, : len(channels)], channels)
+    row = row_of(state, subject)
+    if row is not None:
+        filters = (state.node_filters if subject.source is None else state.edge_filters)[:, row, : len(channels)]
+        expected, low, high = _expectation(_measurements(subject, state, table), paused, filters, channels)
     return [
         {
             "metric": name,
-            "observed": plain(table[:, i]),
-            "expected": plain(expected[:, i]),
-            "low": plain(low[:, i]),
-            "high": plain(high[:, i]),
+            "observed": five_digits(table[:, i]),
+            "expected": five_digits(expected[:, i]),
+            "low": five_digits(low[:, i]),
+            "high": five_digits(high[:, i]),
         }
         for i, name in enumerate(subject.metrics)
     ]
-
-
-def _filters(subject: Subject, state: MeshState) -> Array | None:
-    """The filters of the row, ``[13, channels]``; None: the state has no such row."""
-    row = {name: i for i, name in enumerate(state.node_ids)}
-    place = [row[name] for name in subject.ends if name in row]
-    if len(place) < len(subject.ends):
-        return None
-    if subject.source is None:
-        return state.node_filters[:, place[0]]
-    found = np.flatnonzero((state.edge_index[0] == place[0]) & (state.edge_index[1] == place[1]))
-    return state.edge_filters[:, found[0]] if len(found) else None
 
 
 def _measurements(subject: Subject, state: MeshState, table: FloatArray) -> tuple[Array, BoolArray, Array]:
     """The measurements in the transformed units of C channels, whether they were measured, and their sampling variance,
     ``[T, C]``: each snapshot counts as a service, or as a call, of its own."""
     count, metrics = table.shape
-    known = ~np.isnan(table)
+    nodes, edges = table, np.empty((0, len(EDGE_METRICS)), np.float32)
+    if subject.source is not None:
+        nodes, edges = np.full((count, len(NODE_METRICS)), np.nan, np.float32), table
+    ends = np.tile(np.arange(len(edges)), (2, 1))
+    found = channel_values(
+        np.nan_to_num(nodes), ~np.isnan(nodes), np.nan_to_num(edges), ~np.isnan(edges), ends, state.interval_seconds
+    )
     if subject.source is None:
-        no_calls = np.zeros((0, len(EDGE_METRICS)), np.float32), np.zeros((0, len(EDGE_METRICS)), bool)
-        values = channel_values(
-            np.nan_to_num(table), known, *no_calls, np.zeros((2, 0), np.int64), state.interval_seconds
-        )
-        return values.node[:, :metrics], values.node_observed[:, :metrics], values.node_noise[:, :metrics]
-    none = np.zeros((count, len(NODE_METRICS)), np.float32), np.zeros((count, len(NODE_METRICS)), bool)
-    ends = np.stack([np.arange(count), np.arange(count)])
-    values = channel_values(*none, np.nan_to_num(table), known, ends, state.interval_seconds)
-    return values.edge[:, :metrics], values.edge_observed[:, :metrics], values.edge_noise[:, :metrics]
+        return found.node[:, :metrics], found.node_observed[:, :metrics], found.node_noise[:, :metrics]
+    return found.edge[:, :metrics], found.edge_observed[:, :metrics], found.edge_noise[:, :metrics]
 
 
 def _expectation(

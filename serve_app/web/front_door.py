@@ -11,7 +11,7 @@ from model.front_door import find_entry_points, measure_entries_of
 from model.incidents.impact import measure_traffic
 from model.snapshot import IntArray, MeshSnapshot, NodeMetric
 from serve_app.web.graph.propagation import Hop
-from serve_app.web.history import instant, plain
+from serve_app.web.history import five_digits, instant
 
 MAX_SNAPSHOTS = 60  # of the charts
 METRICS = ("request_rate", "error_rate", "p99_latency")
@@ -43,10 +43,10 @@ def front_door(
         "metrics": [
             {
                 "metric": name,
-                "observed": plain(observed[:, column]),
+                "observed": five_digits(observed[:, column]),
                 "expected": [None] * len(shown),
-                "low": plain(np.full(len(shown), usual[0, column])),
-                "high": plain(np.full(len(shown), usual[1, column])),
+                "low": five_digits(np.full(len(shown), usual[0, column])),
+                "high": five_digits(np.full(len(shown), usual[1, column])),
             }
             for column, name in enumerate(METRICS)
         ],

@@ -1,6 +1,7 @@
 """The timeline of a mesh and the series of a service or call. Returns JSON."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +9,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from model.snapshot import COUNTS, FloatArray, MeshSnapshot, SignalKind
+from model.snapshot import COUNTS, EDGE_METRICS, NODE_METRICS, FloatArray, MeshSnapshot, SignalKind
+from model.state.mesh_state import MeshState
+from serve_app.api.views import Deviations
+from serve_app.stores.numbered import NumberedRows
 from serve_app.stores.record import Record
 from serve_app.web.period import Subject
 
@@ -77,7 +81,7 @@ def timeline(records: Sequence[Record], window: Sequence[MeshSnapshot]) -> bytes
     columns["milliseconds"] = [r.seconds if r.seconds is None else round(1e3 * r.seconds, 2) for r in records]
     columns["incidents"] = _incidents(verdicts)
     columns["changes"] = [
-        {"at": at, "kind": change.kind, "service": change.service, "reason": change.reason}
+        {"at": at, **asdict(change)}
         for snapshot in window
         if snapshot.changes and (at := instant(snapshot.observed_at)) in times
         for change in snapshot.changes
@@ -123,20 +127,39 @@ def metric_table(window: Sequence[MeshSnapshot], subject: Subject) -> FloatArray
     return table if is_known else None
 
 
-def row_of(snapshot: MeshSnapshot, subject: Subject) -> int | None:
-    """Return the row of a service, or of a call, in a snapshot; None if it is not there."""
-    if any(name not in snapshot.node_ids for name in subject.ends):
+def metric_tables(
+    period: Sequence[MeshSnapshot], rows: NumberedRows, places: Iterable[int]
+) -> tuple[FloatArray, FloatArray]:
+    """Return the observed metrics of services ``[T, N, 7]`` and calls ``[T, E, 4]``, NaN if not observed, of the T
+    snapshots at these places among all."""
+    nodes = np.full((len(period), len(rows.services), len(NODE_METRICS)), np.nan, np.float32)
+    edges = np.full((len(period), rows.calls.shape[1], len(EDGE_METRICS)), np.nan, np.float32)
+    for t, (snapshot, place) in enumerate(zip(period, places, strict=True)):
+        nodes[t, rows.nodes[place]] = np.where(snapshot.node_observed, snapshot.node_features, np.float32(np.nan))
+        edges[t, rows.edges[place]] = np.where(snapshot.edge_observed, snapshot.edge_features, np.float32(np.nan))
+    return nodes, edges
+
+
+def row_of(mesh: MeshSnapshot | MeshState, subject: Subject) -> int | None:
+    """Return the row of a service, or of a call, in a snapshot or a state; None if it is not there."""
+    if any(name not in mesh.node_ids for name in subject.ends):
         return None
-    rows = [snapshot.node_ids.index(name) for name in subject.ends]
+    rows = [mesh.node_ids.index(name) for name in subject.ends]
     if subject.source is None:
         return rows[0]
-    at = np.flatnonzero((snapshot.edge_index[0] == rows[0]) & (snapshot.edge_index[1] == rows[1]))
+    at = np.flatnonzero((mesh.edge_index[0] == rows[0]) & (mesh.edge_index[1] == rows[1]))
     return int(at[0]) if len(at) else None
 
 
-def plain(column: NDArray[np.floating[Any]]) -> list[float | None]:
-    """Return five digits of each value; NaN is None."""
-    return [None if value != value else float(f"{value:.5g}") for value in column.tolist()]
+def score_of(deviations: Deviations, row: int | None, subject: Subject) -> float:
+    """Return the anomaly score of a service, or of a call; NaN if it was not scored."""
+    scores = deviations.services if subject.source is None else deviations.calls
+    return np.nan if row is None else float(scores[row])
+
+
+def five_digits(column: NDArray[np.floating[Any]]) -> list[float]:
+    """Round each value to five digits; ``msgspec`` writes NaN as null."""
+    return [float(f"{value:.5g}") for value in column.tolist()]
 
 
 def _incidents(verdicts: Sequence[ListedVerdict]) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, mark_services, namespace_of
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.api.subject import times_text
+from serve_app.stores.numbered import NumberedRows
+from serve_app.web.history import metric_tables
 
 BEFORE = 5  # snapshots before the incident, of which the median is usual
 MIN_CALLS = 3  # that fail or are slow, from which they have something in common
@@ -97,8 +99,7 @@ def in_common(snapshot: MeshSnapshot, before: Sequence[MeshSnapshot], incident: 
 
 def _explains_more(best: _Group, incident: IncidentDocument) -> bool:
     """Whether a group of callers fits well, and the incident does not name it."""
-    named = {incident.caller, incident.title.rpartition("namespace ")[2]}
-    named |= {suspect.service for suspect in incident.suspects[:1]}
+    named = {incident.caller, incident.first_suspect, incident.title.rpartition("namespace ")[2]}
     return best.way in ("from", "out of") and best.fit >= LEADING_FIT and best.end not in named
 
 
@@ -113,7 +114,7 @@ def _next_step(best: _Group, verb: str) -> str:
 
 def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], incident: IncidentDocument) -> _Bad:
     """Return the calls that fail; if hardly any does, those that are slow."""
-    now, usual = _values(snapshot, snapshot), _usual(snapshot, earlier)
+    now, usual = _metrics(snapshot, earlier)
     rise = now - np.nan_to_num(usual)
     failing = rise[:, ERROR] >= MIN_ERRORS
     slow = (now[:, P99] >= SLOWER * usual[:, P99]) & (rise[:, P99] >= MIN_SLOWER)
@@ -121,36 +122,22 @@ def _find_bad_calls(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot], inc
     source, destination = snapshot.edge_index
     makes_bad = np.zeros(snapshot.num_nodes, bool)
     makes_bad[source[bad & (source != destination)]] = True
-    services = {*incident.affected, *(suspect.service for suspect in incident.suspects)}
-    is_involved = mark_services(snapshot.node_ids, services)[snapshot.edge_index].any(axis=0)
+    is_involved = mark_services(snapshot.node_ids, incident.services)[snapshot.edge_index].any(axis=0)
     of_incident = bad & is_involved
     origins = of_incident & ~makes_bad[destination]
     rates = np.stack([usual[:, RATE], now[:, RATE]])
     return _Bad(verb, rates, of_incident, origins if origins.any() else of_incident, bad & ~origins)
 
 
-def _values(snapshot: MeshSnapshot, of: MeshSnapshot) -> Values:
-    """Return the call metrics ``[E, 4]`` of a snapshot for the E calls of another one; NaN: not observed."""
-    values = np.where(snapshot.edge_observed, snapshot.edge_features, np.nan).astype(np.float64)
-    if snapshot.node_ids == of.node_ids and np.array_equal(snapshot.edge_index, of.edge_index):
-        return values
-    row = {ends: e for e, ends in enumerate(_ends(snapshot))}
-    rows = np.array([row.get(ends, -1) for ends in _ends(of)], np.int64)
-    return np.concatenate([values, np.full((1, values.shape[1]), np.nan)])[rows]
-
-
-def _ends(snapshot: MeshSnapshot) -> list[tuple[str, str]]:
-    names = snapshot.node_ids
-    return [(names[source], names[destination]) for source, destination in snapshot.edge_index.T.tolist()]
-
-
-def _usual(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot]) -> Values:
-    """Return the median of the call metrics ``[E, 4]`` over earlier snapshots."""
-    found = np.stack([_values(one, snapshot) for one in earlier])
-    known = np.isfinite(found).any(axis=0)
-    usual = np.full(found.shape[1:], np.nan)
-    usual[known] = np.nanmedian(found[:, known], axis=0)
-    return usual
+def _metrics(snapshot: MeshSnapshot, earlier: Sequence[MeshSnapshot]) -> tuple[Values, Values]:
+    """Return the metrics ``[E, 4]`` of the calls of a snapshot, and their medians over earlier ones; NaN: unknown."""
+    rows = NumberedRows.of([snapshot, *earlier])
+    _, tables = metric_tables([snapshot, *earlier], rows, range(1 + len(earlier)))
+    now, *before = tables[:, rows.edges[0]].astype(np.float64)
+    known = np.isfinite(before).any(axis=0)
+    usual = np.full(now.shape, np.nan)
+    usual[known] = np.nanmedian(np.stack(before)[:, known], axis=0)
+    return now, usual
 
 
 def _groups(snapshot: MeshSnapshot, bad: _Bad) -> Iterator[_Group]:

@@ -174,23 +174,19 @@ def _is_kept(at: datetime | None, kept: Sequence[ScoredSnapshot]) -> bool:
 
 
 def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
-    """Whether an open incident is one of those that are wanted."""
-    services = {*incident.affected, *(suspect.service for suspect in incident.suspects)}
     return (
         wanted.kind in (None, incident.kind)
         and (wanted.until is None or incident.since < wanted.until)
         and (wanted.before is None or (incident.since, incident.id) < wanted.before)
         and wanted.severity in (None, SEVERITIES.index(incident.severity))
-        and services.issuperset(wanted.services)
+        and incident.services.issuperset(wanted.services)
     )
 
 
 def _with_course(incident: IncidentDocument, archived: ArchivedIncidentDocument | None) -> ArchivedIncidentDocument:
     """An open incident of the newest verdict, with its course from the archive."""
-    if archived is None:
-        return ArchivedIncidentDocument(**dict(incident))
-    kept = {name: getattr(archived, name) for name in ("opened_at", "strongest_at", "accepted")}
-    return ArchivedIncidentDocument(**dict(incident), **kept)
+    course = {name: getattr(archived, name) for name in ("opened_at", "strongest_at", "accepted")} if archived else {}
+    return ArchivedIncidentDocument.from_object(incident, **course)
 
 
 def _seen_before_text(times: int, last: datetime, now: datetime) -> str:

@@ -20,7 +20,7 @@ from serve_app.stores.history_files import MINUTE, TEN_MINUTES, MeshRow, PastSer
 from serve_app.stores.history_reader import HistoryReader
 from serve_app.stores.repository import MeshRepository
 from serve_app.web.comparison import Focus, PeriodSample, comparison
-from serve_app.web.history import instant, metric_table, row_of
+from serve_app.web.history import instant, metric_table, row_of, score_of
 from serve_app.web.period import Ends, RangeSteps, Subject, TimeRange
 from serve_app.web.range import (
     ARCHIVE,
@@ -149,7 +149,7 @@ class PastQueries:
         at = snapshot.observed_at
         verdict = self._verdict(mesh, at, 0.0, MeshRow(at.timestamp(), 1, 0.0, 0.0, None, Status.PARTIAL))
         step = self._meshes.load_state(mesh).interval_seconds
-        return PastMoment(ScoredSnapshot(snapshot, unknown, verdict), PROMETHEUS, step, is_scored=False)
+        return PastMoment(ScoredSnapshot(snapshot, unknown, verdict), PROMETHEUS, step)
 
     def comparison(self, mesh: str, first: Ends, second: Ends, service: str | None = None) -> bytes:
         """Return JSON of the differences between two periods; with ``service``, all of that service, its other
@@ -207,10 +207,7 @@ class PastQueries:
         archived = self._meshes.store.incidents(mesh, wanted)
         worst_first = sorted(archived, key=lambda one: -one.severity)
         documents = [unpack_document(one.document) for one in worst_first]
-        incidents = [
-            IncidentDocument(**{name: getattr(one, name) for name in IncidentDocument.model_fields})
-            for one in documents
-        ]
+        incidents = [IncidentDocument.from_object(one) for one in documents]
         return VerdictDocument(
             observed_at=begin,
             sequence=0,
@@ -237,21 +234,15 @@ def _time(at: float) -> datetime:
 
 
 def _tail_series(tail: Sequence[ScoredRow], subject: Subject) -> list[PastSeries]:
-    """The subject in the newest snapshots."""
     values = metric_table([one.snapshot for one in tail], subject)
     if values is None:
         return []
     times = np.array([one.snapshot.observed_at.timestamp() for one in tail])
-    scores = np.array([_score(one, subject) for one in tail], np.float32)
-    return [PastSeries(subject.metrics, times, values, scores)]
-
-
-def _score(one: ScoredRow, subject: Subject) -> float:
-    """The anomaly score of a subject; NaN if it was not scored."""
-    found, row = Deviations.unpack(one.deviations, one.snapshot), row_of(one.snapshot, subject)
-    if row is None:
-        return np.nan
-    return float(found.services[row] if subject.source is None else found.calls[row])
+    scores = [
+        score_of(Deviations.unpack(one.deviations, one.snapshot), row_of(one.snapshot, subject), subject)
+        for one in tail
+    ]
+    return [PastSeries(subject.metrics, times, values, np.array(scores, np.float32))]
 
 
 def _days_before(reader: HistoryReader, subject: Subject, begin: float, steps: RangeSteps) -> PastSeries:

@@ -30,7 +30,6 @@ class Subject:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Return the names of its metrics."""
         return NODE_METRICS if self.source is None else EDGE_METRICS
 
 

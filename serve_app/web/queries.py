@@ -13,13 +13,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from model.incidents.owners import Owners
+from model.names import readable
 from model.snapshot import MeshSnapshot, Owner
 from model.state.mesh_state import MeshState
 from serve_app.alerts.links import Links
 from serve_app.api.codec import unpack_snapshot
 from serve_app.api.views import graph_document, incident_services
 from serve_app.errors import InvalidParameter
-from serve_app.stores.base import IncidentFilter
+from serve_app.stores.base import IncidentFilter, StoredMesh
 from serve_app.stores.repository import MeshRepository, unknown_instant, unknown_mesh
 from serve_app.web.assets import GZIP
 from serve_app.web.details import MAX_LISTED, details, span
@@ -29,7 +30,6 @@ from serve_app.web.history import timeline
 from serve_app.web.past import PastQueries
 from serve_app.web.period import Subject
 from serve_app.web.scored_snapshot import ScoredSnapshot, match_records
-from serve_app.web.search import find_services
 
 MAX_MESHES = 32  # with a cached layout
 MAX_MAPS = 8  # cached for each mesh
@@ -37,13 +37,11 @@ ONE_STEP = timedelta(microseconds=1)  # between two times
 COMPRESSION = 1  # takes a fifth of the time of level 6 for a tenth more bytes
 
 OwnerPatterns = Callable[[str], Sequence[tuple[str, Owner]]]
-MapKey = tuple[datetime, tuple[str, ...]]
+MapKey = tuple[datetime | None, tuple[str, ...]]
 
 
 @dataclass(slots=True)
 class _Cache:
-    """The cached layout and maps of one mesh."""
-
     layout: Layout | None = None
     maps: OrderedDict[MapKey, bytes] = field(default_factory=OrderedDict)
 
@@ -71,16 +69,13 @@ class PageQueries:
         Raises:
             InvalidParameter: the snapshot does not have the service, and the verdict does not miss it.
         """
-        stored = self._meshes.load_stored(mesh)
-        at = at or stored.observed_at
-        assert at is not None  # a mesh with a verdict
-        moment = self._moment(mesh, self._meshes.refresh(stored).mesh.state, at)
+        _, moment = self._moment(self._meshes.load_stored(mesh), at)
         around = incident_services(moment.verdict) if service is None else {service}
         document = graph_document(moment.snapshot, moment.deviations, moment.verdict, around)
         if service is not None and not document["services"] and service not in document["vanished"]:
             raise InvalidParameter(
-                f"service: expected a service of the snapshot of {at.isoformat()}, got {service!r}; correct the name, "
-                "or find it with the route services",
+                f"service: expected a service of the snapshot of {moment.snapshot.observed_at.isoformat()}, got "
+                f"{service!r}; correct the name, or find it with the route services",
                 pointer="/service",
             )
         return msgspec.json.encode(document)
@@ -100,11 +95,8 @@ class PageQueries:
         Raises:
             InvalidParameter: no kept snapshot has it.
         """
-        stored = self._meshes.load_stored(mesh)
-        at = at or stored.observed_at
-        assert at is not None  # a mesh with a verdict
-        state = self._meshes.refresh(stored).mesh.state
-        moment = self._moment(mesh, state, at)
+        state, moment = self._moment(self._meshes.load_stored(mesh), at)
+        at = moment.snapshot.observed_at
         shown = span(state.window, at)
         records = self._meshes.load_records(mesh, shown[0].observed_at - ONE_STEP, len(shown))
         wanted = IncidentFilter(until=at + ONE_STEP, services=subject.ends, limit=MAX_LISTED)
@@ -115,14 +107,11 @@ class PageQueries:
     def map(self, mesh: str, at: datetime | None, expand: Sequence[str]) -> bytes:
         """Return compressed (gzip) JSON of the map of a mesh, at its newest snapshot or at a given time."""
         stored = self._meshes.load_stored(mesh)
-        at = at or stored.observed_at
-        assert at is not None  # a mesh with a verdict
-        key, cache = (at, tuple(expand)), self._of(mesh)
+        key, cache = (at or stored.observed_at, tuple(expand)), self._of(mesh)
         if key not in cache.maps:
-            state = self._meshes.refresh(stored).mesh.state
-            moment = self._moment(mesh, state, at)
+            state, moment = self._moment(stored, at)
             cache.layout = _update_layout(cache.layout, state, moment)
-            before = [snapshot for snapshot in state.window if snapshot.observed_at < at]
+            before = [snapshot for snapshot in state.window if snapshot.observed_at < moment.snapshot.observed_at]
             drawn = map_document(moment, cache.layout, before, expand, state.entry_points)
             cache.maps[key] = zlib.compress(drawn, COMPRESSION, GZIP)
             while len(cache.maps) > MAX_MAPS:
@@ -138,12 +127,10 @@ class PageQueries:
         return zlib.compress(drawn, COMPRESSION, GZIP)
 
     def moments(self, mesh: str) -> list[ScoredSnapshot]:
-        """Return all kept snapshots with their verdicts, oldest first."""
         window = self._meshes.load_state(mesh).window
         return match_records(window, self._meshes.load_records(mesh, None, len(window)))
 
     def forget(self, mesh: str) -> None:
-        """Drop the cache of a deleted mesh."""
         self._caches.pop(mesh, None)
 
     def _of(self, mesh: str) -> _Cache:
@@ -159,12 +146,15 @@ class PageQueries:
             raise unknown_mesh(mesh)
         return window
 
-    def _moment(self, mesh: str, state: MeshState, at: datetime) -> ScoredSnapshot:
-        record = self._meshes.load_record(mesh, at)
+    def _moment(self, stored: StoredMesh, at: datetime | None) -> tuple[MeshState, ScoredSnapshot]:
+        """The newest state of a mesh, and the mesh at a time; None: at its newest snapshot."""
+        at = at or stored.observed_at
+        assert at is not None  # a mesh with a verdict
+        state, record = self._meshes.refresh(stored).mesh.state, self._meshes.load_record(stored.mesh, at)
         snapshot = next((snapshot for snapshot in reversed(state.window) if snapshot.observed_at == at), None)
         if snapshot is None:  # dropped in the meantime
-            raise unknown_instant(mesh, at)
-        return ScoredSnapshot.of(snapshot, record)
+            raise unknown_instant(stored.mesh, at)
+        return state, ScoredSnapshot.of(snapshot, record)
 
 
 def _update_layout(layout: Layout | None, state: MeshState, moment: ScoredSnapshot) -> Layout:
@@ -173,3 +163,22 @@ def _update_layout(layout: Layout | None, state: MeshState, moment: ScoredSnapsh
     if layout is not None and set(names) <= set(layout.names):
         return layout
     return arrange(names, state.edge_index, layout)
+
+
+def find_services(window: Sequence[MeshSnapshot], text: str, limit: int) -> bytes:
+    """Return JSON of a ``ServicesDocument``: services of the snapshots whose ids or original names contain the text, in
+    any case.
+
+    The service of exactly this name comes first, then names that begin with the text, with or without namespace.
+    """
+    distinct = {id(snapshot.node_ids): snapshot.node_ids for snapshot in window}  # most snapshots share them
+    wanted = text.casefold()
+    services = {name for names in distinct.values() for name in names}
+    found = [name for name in services if wanted in name.casefold() or wanted in readable(name).casefold()]
+
+    def rank(name: str) -> tuple[bool, bool, str]:
+        spellings = name.casefold(), readable(name).casefold()
+        begins = any(one.startswith(wanted) or one.partition("/")[2].startswith(wanted) for one in spellings)
+        return text not in (name, readable(name)), not begins, name
+
+    return msgspec.json.encode({"services": sorted(found, key=rank)[:limit], "total": len(found)})

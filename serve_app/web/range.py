@@ -12,7 +12,7 @@ from serve_app.stores.archive import SEVERITIES
 from serve_app.stores.base import ArchivedIncident
 from serve_app.stores.history import highest, join_rows, means
 from serve_app.stores.history_files import MeshRow, PastSeries, Times
-from serve_app.web.history import instant, plain
+from serve_app.web.history import five_digits, instant
 from serve_app.web.period import RangeSteps
 
 SNAPSHOTS, ARCHIVE, PROMETHEUS = "snapshots", "archive", "prometheus"
@@ -47,12 +47,12 @@ def series_columns(steps: RangeSteps, series: PastSeries, expected: Band | None)
     values, low, high, scores = to_steps(steps, series)
     metrics: dict[str, Any] = {}
     for i, name in enumerate(series.metrics):
-        metrics[name] = {"values": plain(values[:, i])}
+        metrics[name] = {"values": five_digits(values[:, i])}
         if np.nanmax(high[:, i] - low[:, i], initial=0.0) > 0:
-            metrics[name] |= {"low": plain(low[:, i]), "high": plain(high[:, i])}
+            metrics[name] |= {"low": five_digits(low[:, i]), "high": five_digits(high[:, i])}
         if expected is not None:
-            metrics[name]["expected"] = {"low": plain(expected[0][:, i]), "high": plain(expected[1][:, i])}
-    return {"metrics": metrics, "score": [None if one != one else round(one, 2) for one in scores.tolist()]}
+            metrics[name]["expected"] = {"low": five_digits(expected[0][:, i]), "high": five_digits(expected[1][:, i])}
+    return {"metrics": metrics, "score": [round(one, 2) for one in scores.tolist()]}
 
 
 def to_steps(steps: RangeSteps, series: PastSeries) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:

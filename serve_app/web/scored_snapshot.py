@@ -44,12 +44,10 @@ class PastMoment:
 
     Attributes:
         scored: the mesh, as a snapshot.
-        source: where it comes from: ``snapshots``, ``archive`` or ``prometheus``.
+        source: where it comes from: ``snapshots``, ``archive``, or ``prometheus``, which knows no scores.
         step_seconds: over which its values are means.
-        is_scored: whether the scores of the mesh are known.
     """
 
     scored: ScoredSnapshot
     source: str
     step_seconds: float
-    is_scored: bool = True

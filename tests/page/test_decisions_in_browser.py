@@ -127,7 +127,9 @@ def test_a_reader_sees_what_others_decided_and_no_buttons(browser: Any, service:
         mute = http.post("/v1/meshes/shop/mutes", json={"end": end, "reason": "by hand"}).raise_for_status().json()
         with signed_in(browser, service, tokens["reader"]) as opened:
             opened.until(lambda: "by alice: by hand" in opened.text("#mute-list"), "the mute is listed")
-            opened.until(lambda: "read-only" in opened.text("#cards"), "the page says why there are no buttons")
+            why = "Your token is read-only; feedback and mutes need the write scope."
+            opened.until(lambda: why in opened.text("#cards"), "the page says why there are no buttons")
+            assert opened.page.get_by_role("link", name="Report").count() == 1
             for name in ("Confirm incident", "False alarm", "It was this service", "Mute", "Unmute"):
                 assert opened.page.get_by_role("button", name=name, exact=True).count() == 0
         http.delete(f"/v1/meshes/shop/mutes/{mute['id']}").raise_for_status()

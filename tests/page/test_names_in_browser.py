@@ -1,16 +1,13 @@
 """The page shows the original names of services, whatever their telemetry calls them."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.names import escape_name, readable
-from tests.page.browsing import IN_BROWSER, tab
-from tests.page.serving import push_all, serve
+from tests.page.browsing import IN_BROWSER, Tab
 
 pytestmark = IN_BROWSER
 
@@ -21,33 +18,25 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    store: Path = tmp_path_factory.mktemp("names")
-    snapshots = list(Simulator(MeshSpec(services=30, seed=3), snapshots=12).snapshots())
-    ids = tuple(f"shop/{escape_name(name)}" for name in NAMES) + snapshots[0].node_ids[len(NAMES) :]
-    with serve(store) as url:
-        push_all(url, "shop", [replace(one, node_ids=ids, changes=(), signals=()) for one in snapshots])
-        yield url
+SNAPSHOTS = list(Simulator(MeshSpec(services=30, seed=3), snapshots=12).snapshots())
+IDS = tuple(f"shop/{escape_name(name)}" for name in NAMES) + SNAPSHOTS[0].node_ids[len(NAMES) :]
+PUSHED = {"shop": [replace(one, node_ids=IDS, changes=(), signals=()) for one in SNAPSHOTS]}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_search_and_panel_show_the_original_name(browser: Any, base: str, name: str) -> None:
+def test_search_and_panel_show_the_original_name(one: Tab, name: str) -> None:
     shown = readable(f"shop/{escape_name(name)}")
-    with tab(browser, base) as opened:
-        opened.open("")
-        opened.page.fill("#find", shown)
-        opened.page.press("#find", "Enter")
-        opened.until(lambda: opened.text("#panel-title") == shown, f"the panel of {shown!r} opens")
-        opened.assert_clean()
+    one.open("")
+    one.page.fill("#find", shown)
+    one.page.press("#find", "Enter")
+    one.until(lambda: one.text("#panel-title") == shown, f"the panel of {shown!r} opens")
 
 
-def test_the_page_reads_names_as_reports_do(browser: Any, base: str) -> None:
-    with tab(browser, base) as opened:
-        opened.open("")
-        script = opened.page.locator("script[src*='main.js']").get_attribute("src")
-        found = opened.page.evaluate(
-            "async ([path, texts]) => { const { readable } = await import(path); return texts.map(readable); }",
-            [f"{base}/{script.replace('main.js', 'words.js')}", TEXTS],
-        )
+def test_the_page_reads_names_as_reports_do(one: Tab, base: str) -> None:
+    one.open("")
+    script = one.page.locator("script[src*='main.js']").get_attribute("src")
+    found = one.page.evaluate(
+        "async ([path, texts]) => { const { readable } = await import(path); return texts.map(readable); }",
+        [f"{base}/{script.replace('main.js', 'words.js')}", TEXTS],
+    )
     assert found == [readable(text) for text in TEXTS]

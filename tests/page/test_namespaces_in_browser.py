@@ -31,33 +31,30 @@ def services_of(one: Tab, space: str) -> int:
     return sum(text.startswith(f"{space}/") for text in drawn(one))
 
 
-def test_namespaces_lead_to_their_services_and_back(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        one.open("/#mesh=shop&view=all")
-        one.until(lambda: any(text.startswith(f"{SMALL}/*") for text in drawn(one)), "a node for a namespace")
-        assert any("likely origin" in said for said in drawn(one)), "services of the incident have their own nodes"
-        folded = one.page.locator(f"#canvas [data-key='service {SMALL}/*']")
-        folded.focus()
-        one.page.keyboard.press("Enter")
-        one.until(lambda: f"space={SMALL}" in one.page.url, "the link has the namespace")
-        one.until(lambda: len(drawn(one)) == services_of(one, SMALL) == SIZES[SMALL], "its services, and no others")
-        service = drawn(one)[0].split(":")[0]
-        one.page.locator(f"#canvas [data-key='service {service}']").focus()
-        one.page.keyboard.press("Enter")
-        one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == service, "its panel")
-        one.page.select_option("#space", "")
-        one.until(lambda: any(text.startswith(f"{SMALL}/*") for text in drawn(one)), "all namespaces")
-        assert "space=" not in one.page.url
-        one.assert_clean()
+def test_namespaces_lead_to_their_services_and_back(one: Tab) -> None:
+    one.open("/#mesh=shop&view=all")
+    one.until(lambda: any(text.startswith(f"{SMALL}/*") for text in drawn(one)), "a node for a namespace")
+    assert any("likely origin" in said for said in drawn(one)), "services of the incident have their own nodes"
+    folded = one.page.locator(f"#canvas [data-key='service {SMALL}/*']")
+    folded.focus()
+    one.page.keyboard.press("Enter")
+    one.until(lambda: f"space={SMALL}" in one.page.url, "the link has the namespace")
+    one.until(lambda: len(drawn(one)) == services_of(one, SMALL) == SIZES[SMALL], "its services, and no others")
+    service = drawn(one)[0].split(":")[0]
+    one.page.locator(f"#canvas [data-key='service {service}']").focus()
+    one.page.keyboard.press("Enter")
+    one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == service, "its panel")
+    one.page.select_option("#space", "")
+    one.until(lambda: any(text.startswith(f"{SMALL}/*") for text in drawn(one)), "all namespaces")
+    assert "space=" not in one.page.url
 
 
-def test_a_link_leads_to_a_namespace_of_any_size(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        for space in (LARGEST, SMALL):
-            one.open(f"/#mesh=shop&space={space}")
-            count = SIZES[space]
-            one.until(lambda count=count: len(drawn(one)) == count, "its services")  # type: ignore[misc]
-            assert one.page.input_value("#space") == space
+def test_a_link_leads_to_a_namespace_of_any_size(one: Tab) -> None:
+    for space in (LARGEST, SMALL):
+        one.open(f"/#mesh=shop&space={space}")
+        count = SIZES[space]
+        one.until(lambda count=count: len(drawn(one)) == count, "its services")  # type: ignore[misc]
+        assert one.page.input_value("#space") == space
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

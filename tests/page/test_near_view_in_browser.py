@@ -1,6 +1,6 @@
 """The graph around the suspects: nothing overlaps or is clipped, no call crosses a service, the keyboard walks it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -8,11 +8,11 @@ import pytest
 
 from tests.page.browsing import IN_BROWSER, Tab, tab
 from tests.page.scenes import SCENES
-from tests.page.serving import push_all, serve
 
 pytestmark = IN_BROWSER
 
 INCIDENTS = ("slow", "failing", "gone", "overloaded")
+PUSHED = {name: SCENES[name].snapshots() for name in INCIDENTS}
 SIZES = {"laptop": {"width": 1280, "height": 720}, "phone": {"width": 390, "height": 844}}
 PIXEL = 0.5  # tolerance of rounding
 # Boxes are left, top, right, bottom; points lie on the drawn line of a call.
@@ -74,14 +74,6 @@ NEAR = """async ([names, calls, stage]) => {
     if (names.length) picture.draw(sceneOf(given), arrangeLayers(sceneOf(given), stage));
     return { whole: whole.at.size };
 }"""
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serve(tmp_path_factory.mktemp("state")) as url:
-        for name in INCIDENTS:
-            push_all(url, name, SCENES[name].snapshots())
-        yield url
 
 
 def is_apart(a: list[float], b: list[float]) -> bool:
@@ -167,74 +159,68 @@ def test_odd_meshes_are_readable(browser: Any, base: str, names: list[str], size
         one.assert_clean()
 
 
-def test_a_large_incident_after_a_small_one_has_its_own_height(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        one.open("/#mesh=overloaded")
-        one.page.wait_for_selector(".near .first")
-        wanted = one.page.evaluate(DRAWN)["stage"]
-        one.open("/#mesh=gone")
-        one.page.wait_for_selector(".near .gone.first")
-        one.page.evaluate("location.hash = '#mesh=overloaded'")
-        one.until(lambda: one.page.evaluate(DRAWN)["stage"] == wanted, "the same height as at first")
+def test_a_large_incident_after_a_small_one_has_its_own_height(one: Tab) -> None:
+    one.open("/#mesh=overloaded")
+    one.page.wait_for_selector(".near .first")
+    wanted = one.page.evaluate(DRAWN)["stage"]
+    one.open("/#mesh=gone")
+    one.page.wait_for_selector(".near .gone.first")
+    one.page.evaluate("location.hash = '#mesh=overloaded'")
+    one.until(lambda: one.page.evaluate(DRAWN)["stage"] == wanted, "the same height as at first")
 
 
-def test_an_empty_mesh_is_drawn(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        one.open("/#mesh=slow")
-        assert one.page.evaluate(NEAR, [[], [], {"width": 800, "height": 400}]) == {"whole": 0}
-        one.assert_clean()
+def test_an_empty_mesh_is_drawn(one: Tab) -> None:
+    one.open("/#mesh=slow")
+    assert one.page.evaluate(NEAR, [[], [], {"width": 800, "height": 400}]) == {"whole": 0}
 
 
-def test_the_calls_of_a_service_stand_out_under_the_pointer(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        one.open("/#mesh=failing")
-        root = one.page.locator(".near .first").get_attribute("data-node")
-        faint = one.page.locator(".near .call.normal").first
-        opacity = "(one) => Number(getComputedStyle(one).opacity)"
-        assert faint.evaluate(opacity) < 0.5
-        one.page.hover(".near .first")
-        own = one.page.locator(f".near .call.lit[data-ends~='{root}']")
-        one.until(lambda: own.count() > 0, "its calls stand out")
-        assert own.first.evaluate(opacity) == 1
-        assert one.page.locator(".near .call:not(.lit)").first.evaluate(opacity) < 0.2
-        one.page.mouse.move(0, 0)
-        one.until(lambda: one.page.locator(".near .lit").count() == 0, "no call stands out")
+def test_the_calls_of_a_service_stand_out_under_the_pointer(one: Tab) -> None:
+    one.open("/#mesh=failing")
+    root = one.page.locator(".near .first").get_attribute("data-node")
+    faint = one.page.locator(".near .call.normal").first
+    opacity = "(one) => Number(getComputedStyle(one).opacity)"
+    assert faint.evaluate(opacity) < 0.5
+    one.page.hover(".near .first")
+    own = one.page.locator(f".near .call.lit[data-ends~='{root}']")
+    one.until(lambda: own.count() > 0, "its calls stand out")
+    assert own.first.evaluate(opacity) == 1
+    assert one.page.locator(".near .call:not(.lit)").first.evaluate(opacity) < 0.2
+    one.page.mouse.move(0, 0)
+    one.until(lambda: one.page.locator(".near .lit").count() == 0, "no call stands out")
 
 
-def test_the_keyboard_walks_along_calls(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        one.open("/#mesh=failing")
-        at = one.page.url
-        said = lambda: one.page.evaluate("document.activeElement.ariaLabel ?? ''")  # noqa: E731
-        column = lambda: one.page.locator(".near :focus rect").get_attribute("x")  # noqa: E731
-        one.page.focus("#labels")
-        for _ in range(2):  # past the search field
-            one.page.keyboard.press("Tab")
-        origin = one.page.locator(".near .first title").text_content()
-        assert "likely origin" in origin
-        assert said().startswith(origin)
-        assert "caller" in said()
-        one.page.keyboard.press("ArrowLeft")
-        caller = said()
-        assert not caller.startswith(origin)
-        left = column()
-        one.page.keyboard.press("ArrowDown")
-        assert said() != caller
-        assert column() == left, "the service below"
-        assert one.page.url == at, "the keys do not move through time"
-        assert one.page.locator(".near .call.lit").count() > 0, "its calls stand out"
-        below = said().split(":")[0]
-        one.page.keyboard.press("Enter")
-        one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == below, "its panel")
-        one.page.keyboard.press("Escape")
-        one.until(lambda: not one.page.is_visible("#panel"), "the panel is closed")
-        one.page.focus(".near .first")
-        one.page.keyboard.press("ArrowRight")
-        one.page.keyboard.press("Escape")
-        assert one.page.locator(".near :focus").count() == 0, "Esc leaves the graph"
-        one.page.keyboard.press("ArrowLeft")
-        one.until(lambda: "at=" in one.page.url, "outside, the same keys move through time")
-        one.assert_clean()
+def test_the_keyboard_walks_along_calls(one: Tab) -> None:
+    one.open("/#mesh=failing")
+    at = one.page.url
+    said = lambda: one.page.evaluate("document.activeElement.ariaLabel ?? ''")  # noqa: E731
+    column = lambda: one.page.locator(".near :focus rect").get_attribute("x")  # noqa: E731
+    one.page.focus("#labels")
+    for _ in range(2):  # past the search field
+        one.page.keyboard.press("Tab")
+    origin = one.page.locator(".near .first title").text_content()
+    assert "likely origin" in origin
+    assert said().startswith(origin)
+    assert "caller" in said()
+    one.page.keyboard.press("ArrowLeft")
+    caller = said()
+    assert not caller.startswith(origin)
+    left = column()
+    one.page.keyboard.press("ArrowDown")
+    assert said() != caller
+    assert column() == left, "the service below"
+    assert one.page.url == at, "the keys do not move through time"
+    assert one.page.locator(".near .call.lit").count() > 0, "its calls stand out"
+    below = said().split(":")[0]
+    one.page.keyboard.press("Enter")
+    one.until(lambda: one.page.is_visible("#panel") and one.text("#panel-title") == below, "its panel")
+    one.page.keyboard.press("Escape")
+    one.until(lambda: not one.page.is_visible("#panel"), "the panel is closed")
+    one.page.focus(".near .first")
+    one.page.keyboard.press("ArrowRight")
+    one.page.keyboard.press("Escape")
+    assert one.page.locator(".near :focus").count() == 0, "Esc leaves the graph"
+    one.page.keyboard.press("ArrowLeft")
+    one.until(lambda: "at=" in one.page.url, "outside, the same keys move through time")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -264,38 +250,33 @@ def test_calls_that_are_the_origin_have_its_mark(browser: Any, base: str, size: 
         one.assert_accessible()
 
 
-def test_new_calls_have_a_look_of_their_own(browser: Any, base: str) -> None:
+def test_new_calls_have_a_look_of_their_own(one: Tab, base: str) -> None:
     def add_new_calls(incident: dict[str, Any], caller: str) -> None:
         reason = incident["suspects"][0]["reasons"][0]
         incident["suspects"][0]["reasons"].append({**reason, "metric": "new_calls", "source": caller})
 
-    with tab(browser, base) as one:
-        caller, service = look_at(one, base, add_new_calls)
-        one.page.wait_for_selector(".near .call.new")
-        assert one.page.locator(".near .call.new title").text_content().startswith(f"{caller} → {service}: ")
-        style = "(at) => [getComputedStyle(at).strokeDasharray, getComputedStyle(at).stroke]"
-        looks = {
-            tuple(one.page.locator(f".near .call.{kind} .line").first.evaluate(style)) for kind in ("new", "normal")
-        }
-        assert len(looks) == 2
-        legend = one.text("#legend")
-        assert all(words in legend for words in ("likely origin", "spread", "in steps", "new calls", "unusual calls"))
-        one.assert_clean()
+    caller, service = look_at(one, base, add_new_calls)
+    one.page.wait_for_selector(".near .call.new")
+    assert one.page.locator(".near .call.new title").text_content().startswith(f"{caller} → {service}: ")
+    style = "(at) => [getComputedStyle(at).strokeDasharray, getComputedStyle(at).stroke]"
+    looks = {tuple(one.page.locator(f".near .call.{kind} .line").first.evaluate(style)) for kind in ("new", "normal")}
+    assert len(looks) == 2
+    legend = one.text("#legend")
+    assert all(words in legend for words in ("likely origin", "spread", "in steps", "new calls", "unusual calls"))
 
 
-def test_only_calls_that_matter_have_labels(browser: Any, base: str) -> None:
-    with tab(browser, base) as one:
-        one.open("/#mesh=overloaded")
-        root = one.page.locator(".near .first").get_attribute("data-node")
-        rates = one.page.locator(".near .rate")
-        assert rates.count()
-        assert all(root in one.split() for one in rates.evaluate_all("(all) => all.map((one) => one.dataset.ends)"))
-        rate = lambda text: float(text.split("/s")[0].replace(",", ""))  # noqa: E731
-        most = max(rate(text) for text in rates.all_text_contents() if "/s" in text)
-        normal = one.page.locator(".near .rate.normal").all_text_contents()
-        assert all(rate(text) >= 0.09 * most for text in normal)
-        shown, total = one.text("#graph-title").removeprefix("Services: ").split(" of ")
-        assert 0 < int(shown) < int(total)
+def test_only_calls_that_matter_have_labels(one: Tab) -> None:
+    one.open("/#mesh=overloaded")
+    root = one.page.locator(".near .first").get_attribute("data-node")
+    rates = one.page.locator(".near .rate")
+    assert rates.count()
+    assert all(root in one.split() for one in rates.evaluate_all("(all) => all.map((one) => one.dataset.ends)"))
+    rate = lambda text: float(text.split("/s")[0].replace(",", ""))  # noqa: E731
+    most = max(rate(text) for text in rates.all_text_contents() if "/s" in text)
+    normal = one.page.locator(".near .rate.normal").all_text_contents()
+    assert all(rate(text) >= 0.09 * most for text in normal)
+    shown, total = one.text("#graph-title").removeprefix("Services: ").split(" of ")
+    assert 0 < int(shown) < int(total)
 
 
 def look_at(one: Tab, base: str, change: Callable[[dict[str, Any], str], None]) -> tuple[str, str]:

@@ -103,17 +103,6 @@ def test_sign_in_press_a_button_and_sign_out(browser: Any, service: str, tokens:
         opened.assert_clean(REFUSED)
 
 
-def test_a_reader_sees_why_there_are_no_buttons(browser: Any, service: str, tokens: dict[str, str]) -> None:
-    with tab(browser, service) as opened:
-        opened.page.goto(service + "/#mesh=shop")
-        opened.until(lambda: is_asking(opened), "the form is there")
-        sign_in(opened, tokens["reader"])
-        opened.until(lambda: opened.page.locator("#verdict.incident").count(), "the mesh shows")
-        opened.until(lambda: "feedback and mutes need the write scope" in opened.text("#cards"), "the page says why")
-        assert opened.page.get_by_role("button", name="Confirm incident").count() == 0
-        assert opened.page.get_by_role("link", name="Report").count() == 1
-
-
 def test_a_removed_token_ends_the_session(browser: Any, service: str, file: Path, tokens: dict[str, str]) -> None:
     with tab(browser, service) as opened:
         opened.page.goto(service)

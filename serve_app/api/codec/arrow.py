@@ -31,7 +31,6 @@ _SMALL = {"version", "observed_at", *_FEW}
 
 
 def decode(body: bytes, limits: Limits) -> MeshSnapshot:
-    """The one snapshot of a stream."""
     table = _read(body)
     if table.num_rows != 1:
         raise InvalidDocument(
@@ -66,7 +65,11 @@ def encode(snapshot: MeshSnapshot) -> bytes:
     }
     document = snapshot_document(snapshot.take([0], [])) if snapshot.changes or snapshot.policies else {}
     columns |= {name: pa.array([document[name]]) for name in _FEW if name in document}
-    table = pa.table(columns)
+    return write_stream(pa.table(columns))
+
+
+def write_stream(table: pa.Table) -> bytes:
+    """An Arrow IPC stream with a table."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

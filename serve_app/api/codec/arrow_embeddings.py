@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from model.features import Array
+from serve_app.api.codec.arrow import write_stream
 from serve_app.errors import MalformedDocument
 
 COLUMNS = ("service", "deviation", "embedding")
@@ -39,7 +40,6 @@ class Embeddings:
 
 
 def embedding_table(embeddings: Embeddings) -> pa.Table:
-    """The table of the embeddings of a mesh."""
     dimensions = embeddings.vectors.shape[1]
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(embeddings.vectors.ravel()), dimensions)
     missing = np.isnan(embeddings.deviations)
@@ -56,11 +56,7 @@ def embedding_table(embeddings: Embeddings) -> pa.Table:
 
 def encode_embeddings(embeddings: Embeddings) -> bytes:
     """An Arrow IPC stream with the table."""
-    table = embedding_table(embeddings)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    return write_stream(embedding_table(embeddings))
 
 
 def decode_embeddings(stream: bytes) -> Embeddings:

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from serve_app.api.codec import memory
 from serve_app.api.codec.documents import ENDS
-from serve_app.api.codec.limits import Limits
+from serve_app.api.codec.limits import Limits, memory_budget
 from serve_app.api.codec.mistakes import error_at
 from serve_app.errors import DocumentTooLarge, InvalidDocument
 
@@ -92,7 +91,7 @@ def add_rows(values: dict[str, Any], many: dict[str, pa.Array], size: int) -> di
         DocumentTooLarge: they need more memory than a body of this size may.
     """
     expanded = sum(map(expanded_size, many.values()))
-    if WEIGHT * expanded > memory.budget(size):
+    if WEIGHT * expanded > memory_budget(size):
         raise DocumentTooLarge(
             f"row: {expanded} bytes when expanded are too many to be read one by one; if it has a mistake, send the "
             "same mistake in a smaller document to get its place"

@@ -1,14 +1,14 @@
 """Documents of a snapshot, as a client sends them."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, PlannedChange, Sensitivity, ServicePolicy
-from serve_app.api.schemas.snapshot import StoredChangeDocument
+from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, Sensitivity, ServicePolicy
 
 ENDS = ("source", "destination")  # of a call
 
@@ -22,14 +22,13 @@ def snapshot_document(snapshot: MeshSnapshot) -> dict[str, Any]:
         "calls": call_documents(snapshot),
     }
     if snapshot.changes:
-        document["changes"] = [change_document(change).model_dump() for change in snapshot.changes]
+        document["changes"] = [asdict(change) for change in snapshot.changes]
     if snapshot.policies:
         document["policies"] = [_policy_document(one) for one in snapshot.policies]
     return document
 
 
 def service_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
-    """The documents of the services of a snapshot."""
     metrics = _metric_dicts(NODE_METRICS, snapshot.node_features, snapshot.node_observed)
     documents: list[dict[str, Any]] = [
         dict(zip(("namespace", "name"), name.split("/", 1), strict=True), metrics=of_service)
@@ -43,7 +42,6 @@ def service_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
 
 
 def call_documents(snapshot: MeshSnapshot) -> list[dict[str, Any]]:
-    """The documents of the calls of a snapshot."""
     metrics = _metric_dicts(EDGE_METRICS, snapshot.edge_features, snapshot.edge_observed)
     return [
         {"source": snapshot.node_ids[source], "destination": snapshot.node_ids[destination], **of_call}
@@ -60,11 +58,6 @@ def _metric_dicts(
         {name: value for name, value, present in zip(names, row, mask, strict=True) if present}
         for row, mask in zip(short.tolist(), observed.tolist(), strict=True)
     ]
-
-
-def change_document(change: PlannedChange) -> StoredChangeDocument:
-    """The document of a planned change."""
-    return StoredChangeDocument(kind=change.kind, service=change.service, reason=change.reason)
 
 
 def _policy_document(one: ServicePolicy) -> dict[str, str]:

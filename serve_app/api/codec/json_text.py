@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from serve_app.api.codec import memory
+from serve_app.api.codec.limits import memory_budget, text_weight
 from serve_app.api.codec.mistakes import ERRORS_LISTED, SHOWN, errors_at, pointer
 from serve_app.errors import DocumentTooLarge, MalformedDocument
 
@@ -18,7 +18,7 @@ def parse(body: bytes) -> Any:
         InvalidDocument: an object has a duplicate key; lists the places.
         DocumentTooLarge: it would take far more memory than its size.
     """
-    if memory.text_weight(body) > memory.budget(len(body)):
+    if text_weight(body) > memory_budget(len(body)):
         raise DocumentTooLarge(
             f"body: {len(body)} bytes hold so many values that they need too much memory to be read one by one; if "
             "it has a mistake, send the same mistake in a smaller document to get its place; else send Arrow"

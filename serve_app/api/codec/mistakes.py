@@ -31,7 +31,6 @@ Mistake = tuple[str, str]  # JSON pointer and detail
 
 
 def error_at(where: str, detail: str) -> InvalidDocument:
-    """The error for one mistake."""
     return errors_at([(where, detail)])
 
 
@@ -107,12 +106,10 @@ def unknown_fields(document: Mapping[Any, Any], known: Iterable[str]) -> list[Mi
 
 
 def describe_unknown_field(name: Any) -> str:
-    """The detail of the error for an unknown field."""
     return f"{str(name)[:SHOWN]!r} is not a field of this document; correct the name or remove the field"
 
 
 def describe_missing_field(name: Any) -> str:
-    """The detail of the error for a field that is missing."""
     return f"{name!r} is required and was not given"
 
 
@@ -128,7 +125,6 @@ def abbreviate(value: Any) -> str:
 
 
 def _cut(value: Any, depth: int) -> Any:
-    """The beginning of a value."""
     if isinstance(value, str):
         return value[:SHOWN]
     if not isinstance(value, list | dict):

@@ -105,7 +105,11 @@ def check_document(document: Any, limits: Limits) -> None:
     if mistakes:
         raise errors_at(mistakes)
     unknown = [
-        (f"/calls/{row}/{end}", _describe_unknown_end(row, end, name, len(ids)))
+        (
+            f"/calls/{row}/{end}",
+            f"call {row}: {end} {name[:SHOWN]!r} is not among the services ({len(ids)} given); add it or remove the "
+            "call",
+        )
         for row, call in enumerate(ends)
         if not ids.issuperset(call)
         for end, name in zip(ENDS, call, strict=True)
@@ -147,7 +151,3 @@ def _find_wide(row: Any) -> Iterable[tuple[tuple[str, ...], int]]:
         for where, inner in (((), row), *(((name,), row.get(name)) for name in ("metrics", "signals"))):
             if isinstance(inner, Mapping) and len(inner) > MAX_FIELDS:
                 yield where, len(inner)
-
-
-def _describe_unknown_end(row: int, end: str, name: str, services: int) -> str:
-    return f"call {row}: {end} {name[:SHOWN]!r} is not among the services ({services} given); add it or remove the call"

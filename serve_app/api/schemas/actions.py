@@ -12,13 +12,13 @@ from serve_app.api.schemas.base import (
     GivenService,
     GivenServices,
     Instant,
+    KeptDocument,
     NoteText,
     PagedServices,
     ServiceKey,
     Text,
 )
 
-_STORED = ConfigDict(extra="ignore")  # what is stored has the computed text, too
 Culprit = Annotated[GivenService | None, Field(description="the service that caused it, if known")]
 Note = Annotated[NoteText, Field(description="for people", examples=["nightly batch"])]
 
@@ -78,10 +78,9 @@ class PageLevels(Document):
     shortage: float = Field(0.0, description="level of notices; the others are levels of alerts")
 
 
-class KeptFeedbackDocument(Document):
+class KeptFeedbackDocument(KeptDocument):
     """Stored feedback on one incident, and its effect."""
 
-    model_config = _STORED
     incident: str = Field(description="id; the id of a missed incident is made from its time and services")
     was_incident: bool
     missed: bool = Field(description="it raised no alert")
@@ -123,10 +122,9 @@ class AcceptanceDocument(Document):
     note: Note = ""
 
 
-class KeptAcceptanceDocument(Document):
+class KeptAcceptanceDocument(KeptDocument):
     """The stored acceptance of an incident."""
 
-    model_config = _STORED
     incident: str = Field(description="id")
     accepted_at: Instant = Field(description="time of the newest snapshot when it was accepted")
     note: str

@@ -1,7 +1,9 @@
 """The base class and common field types of the documents of the HTTP interface."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
@@ -36,6 +38,12 @@ class Document(BaseModel):
                 if value is not _ABSENT:
                     others[name] = list(value) if isinstance(value, tuple) else value
         return cls(**others)
+
+
+class KeptDocument(Document):
+    """Base of documents that are stored or read back: an unknown field is of another version, or a computed text."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 YEARS = "expected a time between the years 1 and 9999 in UTC"
@@ -102,33 +110,15 @@ PagedServices = Annotated[
 ]
 
 
-def _service(value: str) -> str:
-    if not is_service_name(value):
-        raise ValueError(_expected_name("`namespace/name`", value))
-    return value
-
-
-def _services(value: str) -> str:
-    if not is_services_name(value):
-        raise ValueError(_expected_name("`namespace/name` or `namespace/*`", value))
-    return value
-
-
-def _expected_name(kind: str, value: str) -> str:
-    """The expected form of an id, and how to write this name."""
+def _require_name(is_name: Callable[[str], bool], kind: str, value: str) -> str:
+    if is_name(value):
+        return value
     written = as_service_id(value)
-    return f"expected the pattern {kind}: {NAME_RULE}" + ("" if written == value else f"; write {written}")
+    hint = "" if written == value else f"; write {written}"
+    raise ValueError(f"expected the pattern {kind}: {NAME_RULE}{hint}")
 
 
-def _printable(value: str) -> str:
-    return _without(UNPRINTABLE, value)
-
-
-def _printable_note(value: str) -> str:
-    return _without(_UNPRINTABLE_IN_NOTES, value)
-
-
-def _without(unprintable: re.Pattern[str], value: str) -> str:
+def _require_printable(unprintable: re.Pattern[str], value: str) -> str:
     if found := unprintable.search(value):
         raise ValueError(f"expected printable text, character {found.start()} is U+{ord(found[0]):04X}; remove it")
     return value
@@ -143,7 +133,7 @@ GivenService = Annotated[
         examples=["shop/cart"],
         json_schema_extra={"pattern": SERVICE_PATTERN},
     ),
-    AfterValidator(_service),
+    AfterValidator(partial(_require_name, is_service_name, "`namespace/name`")),
 ]
 GivenServices = Annotated[
     str,
@@ -153,19 +143,20 @@ GivenServices = Annotated[
         examples=["shop/cart"],
         json_schema_extra={"pattern": f"{SERVICE_PATTERN}|{NAMESPACE_PATTERN[:-1]}/[*]$"},
     ),
-    AfterValidator(_services),
+    AfterValidator(partial(_require_name, is_services_name, "`namespace/name` or `namespace/*`")),
 ]
 _PRINTABLE_SCHEMA = {"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufffe\uffff]*$"}
-Text = Annotated[str, AfterValidator(_printable), Field(json_schema_extra=_PRINTABLE_SCHEMA)]
+_PRINTABLE = AfterValidator(partial(_require_printable, UNPRINTABLE))
+Text = Annotated[str, _PRINTABLE, Field(json_schema_extra=_PRINTABLE_SCHEMA)]
 AskedService = Annotated[
     ServiceKey,
     Field(min_length=1, max_length=MAX_SERVICE, json_schema_extra=_PRINTABLE_SCHEMA),
-    AfterValidator(_printable),
+    _PRINTABLE,
 ]
-Id = Annotated[
-    str, Field(min_length=1, max_length=MAX_ID, json_schema_extra=_PRINTABLE_SCHEMA), AfterValidator(_printable)
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, json_schema_extra=_PRINTABLE_SCHEMA), _PRINTABLE]
+NoteText = Annotated[
+    str, Field(max_length=MAX_NOTE), AfterValidator(partial(_require_printable, _UNPRINTABLE_IN_NOTES))
 ]
-NoteText = Annotated[str, Field(max_length=MAX_NOTE), AfterValidator(_printable_note)]
 Number = Annotated[
     float, Field(strict=True, allow_inf_nan=False, json_schema_extra={"minimum": 0, "maximum": LARGEST_VALUE})
 ]

@@ -1,13 +1,12 @@
 """The document of a mesh's drift: how far it is from training and from its own last week."""
 
-from pydantic import ConfigDict, Field, computed_field
+from pydantic import Field, computed_field
 
 from model.names import list_first
 from serve_app.api.reason_text import metric_words
-from serve_app.api.schemas.base import Document, Instant, ServiceKey
+from serve_app.api.schemas.base import Document, Instant, KeptDocument, ServiceKey
 
 MAX_NAMED = 3  # services in a text
-_COMPUTED = ConfigDict(extra="ignore")  # clients read the computed texts, too
 
 
 class DriftMeasureDocument(Document):
@@ -67,10 +66,9 @@ class ConstantDocument(Document):
     metric: str = Field(examples=["cpu_utilization"])
 
 
-class DataQualityDocument(Document):
+class DataQualityDocument(KeptDocument):
     """Series that are measured badly."""
 
-    model_config = _COMPUTED
     missing: list[MissingDocument]
     stale: list[ServiceKey] = Field(description="services of which no metric changes")
     constant: list[ConstantDocument]
@@ -92,10 +90,9 @@ class DataQualityDocument(Document):
         return f"{name} never changes" if count == 1 else f"{count} metrics never change, such as {name}"
 
 
-class DriftDocument(Document):
+class DriftDocument(KeptDocument):
     """How far a mesh is from training and from its own last week."""
 
-    model_config = _COMPUTED
     judged_until: Instant | None = Field(description="end of the newest block of six hours; null before the first")
     days: int = Field(ge=0, le=7, description="of its own week that are known; it is compared from the fifth on")
     advice: list[DriftAdviceDocument] = Field(description="the oldest first; empty: nothing drifts")

@@ -1,10 +1,10 @@
 """Documents of incidents, open and archived."""
 
-from pydantic import ConfigDict, Field, computed_field
+from pydantic import Field, computed_field
 
 from serve_app.api.number_text import span_text
 from serve_app.api.schemas.actions import KeptAcceptanceDocument, KeptFeedbackDocument
-from serve_app.api.schemas.base import Document, Instant
+from serve_app.api.schemas.base import Document, Instant, KeptDocument
 from serve_app.api.schemas.verdict import IncidentDocument
 
 
@@ -18,10 +18,9 @@ class SeenBeforeDocument(Document):
     text: str = Field(description="the same in words", examples=["Seen before: 3 times, last on Tue 17 Nov 14:05 UTC"])
 
 
-class ArchivedIncidentDocument(IncidentDocument):
+class ArchivedIncidentDocument(IncidentDocument, KeptDocument):
     """An incident at its highest score, with its course."""
 
-    model_config = ConfigDict(extra="ignore")  # what is stored has the computed text, too
     opened_at: Instant | None = Field(None, description="snapshot of the first verdict with it; null: not archived")
     strongest_at: Instant | None = Field(None, description="snapshot of its highest score; null: not archived")
     until: Instant | None = Field(

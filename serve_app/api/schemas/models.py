@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from model.names import MESH_NAME
-from serve_app.api.schemas.base import MAX_REASON, Document, Instant, Text
+from serve_app.api.schemas.base import MAX_REASON, Document, Instant, KeptDocument, Text
 from serve_app.api.schemas.views import FeatureSchemaDocument
 
 ModelVersion = Annotated[
@@ -27,10 +27,8 @@ MeshOfModel = Annotated[
 ]
 
 
-class ModelCard(Document):
+class ModelCard(KeptDocument):
     """A model without its weights. The registry has one card beside each file of weights."""
-
-    model_config = ConfigDict(extra="ignore")  # a newer version of TAGAE may have written it
 
     version: ModelVersion
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the file of weights")
@@ -45,13 +43,7 @@ class ModelCard(Document):
     figures: dict[str, float] = Field(description="results of its training, by name; empty: unknown")
 
 
-class _Kept(Document):
-    """A document in the state store. Nodes of a newer version may have added fields."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class ModelPin(_Kept):
+class ModelPin(KeptDocument):
     """A version of the registry, and the content that it must have."""
 
     version: ModelVersion
@@ -63,7 +55,7 @@ OfSettings = Annotated[
 ]
 
 
-class TrialDocument(_Kept):
+class TrialDocument(KeptDocument):
     """A candidate beside the model that it may replace. In each mesh, one of them makes the verdicts, and the other
     scores the same snapshots without alerts."""
 
@@ -86,7 +78,7 @@ class RolloutAction(StrEnum):
     ROLLBACK = "rollback"
 
 
-class RolloutEvent(_Kept):
+class RolloutEvent(KeptDocument):
     """A change of the rollout, in its history."""
 
     at: Instant
@@ -101,7 +93,7 @@ class RolloutEvent(_Kept):
     reason: str = Field("", description="why; empty: a person did it")
 
 
-class RolloutDocument(_Kept):
+class RolloutDocument(KeptDocument):
     """Which mesh uses which model. Meshes with weights in the settings always use those."""
 
     active: OfSettings = None
@@ -151,7 +143,7 @@ class RollbackDocument(Document):
     reason: Text = Field("", max_length=MAX_REASON, description="for people; the history has it")
 
 
-class BlockDocument(_Kept):
+class BlockDocument(KeptDocument):
     """Sums over consecutive snapshots of one mesh that both models of a trial scored, and how many others only one of
     them scored."""
 
@@ -170,7 +162,7 @@ class BlockDocument(_Kept):
     baseline_failed: int = Field(0, description="further snapshots, which the baseline could not score in full")
 
 
-class MeshTrialDocument(_Kept):
+class MeshTrialDocument(KeptDocument):
     """A trial in one mesh: sums over its snapshots."""
 
     mesh: str

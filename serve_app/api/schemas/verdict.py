@@ -220,6 +220,16 @@ class IncidentDocument(Document):
     )
 
     @property
+    def first_suspect(self) -> str | None:
+        """The service that is the likely cause."""
+        return self.suspects[0].service if self.suspects else None
+
+    @property
+    def services(self) -> set[str]:
+        """The suspected and affected services."""
+        return {*self.affected, *(suspect.service for suspect in self.suspects)}
+
+    @property
     def is_notice(self) -> bool:
         """Whether it raises no alert."""
         return self.severity == Severity.NOTICE

@@ -22,12 +22,11 @@ from serve_app.models.served import ServedModels
 from serve_app.pipeline import Options, embed, plan_of
 from serve_app.stores.record import Record, StoredSnapshot
 from serve_app.stores.repository import MeshRepository
-from serve_app.web.formats import ReportFormat
+from serve_app.web.formats import ReportFormat, read_zone
 from serve_app.web.incidents import IncidentViews
 from serve_app.web.queries import PageQueries
 from serve_app.web.report import report
 from serve_app.web.report.case import find_all
-from serve_app.web.report.zones import read_zone
 
 MAX_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,11 +12,13 @@ from model.features import Array
 from model.snapshot import NODE_METRICS, BoolArray, EdgeMetric, FloatArray, IntArray, MeshSnapshot, namespace_of
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import IncidentDocument, VerdictDocument
+from serve_app.stores.history import highest
 from serve_app.web.front_door import front_door, way_in
 from serve_app.web.graph.layout import Layout
 from serve_app.web.graph.propagation import spread
-from serve_app.web.history import instant, plain
+from serve_app.web.history import five_digits, instant
 from serve_app.web.in_common import in_common
+from serve_app.web.range import PROMETHEUS
 from serve_app.web.scored_snapshot import PastMoment, ScoredSnapshot
 
 FOLD_FROM = 200  # services, above which namespaces are one node each
@@ -25,7 +27,6 @@ MAX_INVOLVED, MAX_NEIGHBOURS = 300, 100  # services of incidents, their callers 
 UNUSUAL = 3.0  # anomaly score (log10), above which a service is unusual
 EVERYTHING = "/*"  # after a namespace: all its services
 RATE, ERROR = EdgeMetric.REQUESTS_PER_SECOND, EdgeMetric.ERROR_RATE
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +78,7 @@ def map_document(
     incident = _incidents(moment.verdict)
     folded = _services_to_fold(content, incident, expand)
     node, names = _nodes(content.names, folded)
-    incidents = _by_node(incident.items(), folded)
+    incidents = {_node_name(name, folded): one for name, one in reversed(incident.items())}  # the worst counts
     place = {name: i for i, name in enumerate(layout.names)}
     positions = layout.positions[[place[name] for name in content.names]]
     counts = np.bincount(node, minlength=len(names))
@@ -101,7 +102,7 @@ def map_document(
                 "x": _round(x, 2),
                 "y": _round(y, 2),
                 "requests_per_second": _round(np.bincount(node, content.traffic, len(names)), 2),
-                "deviation": _round(_largest(content.services, node, len(names)), 2),
+                "deviation": _round(highest(content.services, node, len(names)), 2),
                 "incident": [incidents.get(name) for name in names],
                 "gone": gone.tolist(),
                 "silent": silent.tolist(),
@@ -129,7 +130,7 @@ def _spread(
     incident: IncidentDocument, folded: Collection[str], names: Sequence[str], edge_index: IntArray, rates: FloatArray
 ) -> dict[str, list[Any]]:
     """Return the columns of ``MapSpread``."""
-    first = _node_name(incident.suspects[0].service, folded) if incident.suspects else None
+    first = incident.first_suspect and _node_name(incident.first_suspect, folded)
     affected = {_node_name(name, folded) for name in incident.affected}
     hops = spread(first, affected, names, edge_index, rates)
     edge = {(names[a], names[b]): e for e, (a, b) in enumerate(edge_index.T.tolist())}
@@ -142,7 +143,7 @@ def _spread(
 
 def _way(incident: IncidentDocument, content: MapContent, entry_points: Collection[str]) -> list[str]:
     """Return the services from the front door to the cause, which may be the calls of one caller."""
-    ends = [*filter(None, [incident.caller]), *(suspect.service for suspect in incident.suspects[:1])]
+    ends = [end for end in (incident.caller, incident.first_suspect) if end]
     if not ends:
         return []
     hops = spread(ends[0], incident.affected, content.names, content.edge_index, content.rates)
@@ -160,9 +161,9 @@ def _of_the_past(past: PastMoment, names: Sequence[str]) -> dict[str, Any]:
     return {
         "source": past.source,
         "step_seconds": past.step_seconds,
-        "mesh_score": verdict.mesh_score if past.is_scored else None,
+        "mesh_score": None if past.source == PROMETHEUS else verdict.mesh_score,
         "threshold": verdict.threshold,
-        "metrics": {name: plain(table[:, i]) for i, name in enumerate(NODE_METRICS)},
+        "metrics": {name: five_digits(table[:, i]) for i, name in enumerate(NODE_METRICS)},
     }
 
 
@@ -179,7 +180,7 @@ def _incidents(verdict: VerdictDocument) -> dict[str, str]:
     for incident in verdict.incidents:
         if incident.severity == Severity.NOTICE:
             continue
-        for service in (*(suspect.service for suspect in incident.suspects[:1]), *incident.affected):
+        for service in filter(None, (incident.first_suspect, *incident.affected)):
             found.setdefault(service, incident.id)
     return found
 
@@ -255,18 +256,8 @@ def _node_name(name: str, folded: Collection[str]) -> str:
     return namespace_of(name) + EVERYTHING if name in folded else name
 
 
-def _by_node(services: Iterable[tuple[str, T]], folded: Collection[str]) -> dict[str, T]:
-    """Map values of services, the worst first, to their nodes; the first value of a node counts."""
-    found: dict[str, T] = {}
-    for name, value in services:
-        found.setdefault(_node_name(name, folded), value)
-    return found
-
-
 def _nodes(names: Sequence[str], folded: Collection[str]) -> tuple[IntArray, list[str]]:
     """Return the node of each service ``[N]``, and the names of the nodes."""
-    if not folded:
-        return np.arange(len(names)), list(names)
     position: dict[str, int] = {}
     node = np.empty(len(names), np.int64)
     for i, name in enumerate(names):
@@ -286,7 +277,7 @@ def _edges(
     known = np.bincount(edge, ~np.isnan(rate), len(pairs)) > 0
     rates = np.where(known, np.bincount(edge, np.nan_to_num(rate), len(pairs)), np.nan).astype(np.float32)
     errors = _mean(content.errors[apart], rate, edge, len(pairs))
-    return pairs // count, pairs % count, rates, errors, _largest(content.calls[apart], edge, len(pairs))
+    return pairs // count, pairs % count, rates, errors, highest(content.calls[apart], edge, len(pairs))
 
 
 def _mean(shares: FloatArray, weights: FloatArray, group: IntArray, groups: int) -> FloatArray:
@@ -296,14 +287,6 @@ def _mean(shares: FloatArray, weights: FloatArray, group: IntArray, groups: int)
     mean = np.full(groups, np.nan, np.float32)
     mean[total > 0] = part[total > 0] / total[total > 0]
     return mean
-
-
-def _largest(values: Array, group: IntArray, groups: int) -> Array:
-    """Return the largest known value of each group; NaN without any."""
-    most = np.full(groups, -np.inf, np.float32)
-    known = ~np.isnan(values)
-    np.maximum.at(most, group[known], values[known])
-    return np.where(np.isinf(most), np.float32(np.nan), most)
 
 
 def _round(values: NDArray[np.floating[Any] | np.integer[Any]], digits: int) -> list[float | None]:

@@ -26,7 +26,6 @@ class Hop:
 
     @property
     def call(self) -> tuple[str, str]:
-        """Caller and callee."""
         return (self.near, self.far) if self.is_down else (self.far, self.near)
 
 

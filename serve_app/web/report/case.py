@@ -1,10 +1,10 @@
 """The incident of a report, found among the kept snapshots."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-from model.snapshot import EdgeMetric, MeshSnapshot
+from model.snapshot import EdgeMetric
 from model.verdict import Severity
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.errors import UnknownIncident
@@ -29,7 +29,6 @@ class ReportedIncident:
         last: time of the last snapshot with it.
         newest: the incident as of then.
         hops: how it spread.
-        calling: the newest snapshot up to ``worst`` with the first suspect, which may have disappeared.
         zone: in which the report writes times.
     """
 
@@ -42,7 +41,6 @@ class ReportedIncident:
     last: datetime
     newest: IncidentDocument
     hops: tuple[Hop, ...]
-    calling: MeshSnapshot
     zone: tzinfo = UTC
 
     def local(self, at: datetime) -> datetime:
@@ -51,8 +49,7 @@ class ReportedIncident:
 
     @property
     def first(self) -> str | None:
-        """Return the first suspect."""
-        return self.incident.suspects[0].service if self.incident.suspects else None
+        return self.incident.first_suspect
 
 
 def rank(incident: IncidentDocument) -> tuple[int, float]:
@@ -60,7 +57,9 @@ def rank(incident: IncidentDocument) -> tuple[int, float]:
     return _SEVERITIES.index(incident.severity), incident.score
 
 
-def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None) -> ReportedIncident:
+def find(
+    mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = None, zone: tzinfo = UTC
+) -> ReportedIncident:
     """Find an incident by its id; without an id, the most urgent of those that were open last.
 
     Raises:
@@ -76,7 +75,6 @@ def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = No
         )
     worst, strongest = max(found, key=lambda one: (not one[1].recovering, one[1].score))
     last = found[-1][0]
-    calling = _newest_with_suspect(moments[: worst + 1], strongest)
     following = moments[last + 1].verdict if last + 1 < len(moments) else None
     return ReportedIncident(
         mesh,
@@ -87,8 +85,8 @@ def find(mesh: str, moments: Sequence[ScoredSnapshot], incident: str | None = No
         following is not None and chosen in following.lost,
         moments[last].verdict.observed_at,
         found[-1][1],
-        _spread(calling, strongest),
-        calling,
+        _spread(moments[: worst + 1], strongest),
+        zone,
     )
 
 
@@ -101,11 +99,11 @@ def find_all(
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    first = replace(find(mesh, moments, incident), zone=zone)
+    first = find(mesh, moments, incident, zone)
     if incident is not None or first.incident.is_notice:
         return [first]
     last = next(moment.verdict for moment in reversed(moments) if moment.verdict.incidents)
-    return [replace(find(mesh, moments, one.id), zone=zone) for one in last.alerts[:MAX_INCIDENTS]]
+    return [find(mesh, moments, one.id, zone) for one in last.alerts[:MAX_INCIDENTS]]
 
 
 def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
@@ -118,15 +116,9 @@ def _last_open(mesh: str, moments: Sequence[ScoredSnapshot]) -> str:
     )
 
 
-def _spread(calling: MeshSnapshot, incident: IncidentDocument) -> tuple[Hop, ...]:
-    first = incident.suspects[0].service if incident.suspects else None
+def _spread(moments: Sequence[ScoredSnapshot], incident: IncidentDocument) -> tuple[Hop, ...]:
+    """How an incident spread, by the calls of the newest snapshot with its first suspect, which may be gone."""
+    first, newest = incident.first_suspect, moments[-1].snapshot
+    calling = next((one.snapshot for one in reversed(moments) if first in one.snapshot.node_ids), newest)
     rates = calling.edge_features[:, EdgeMetric.REQUESTS_PER_SECOND]
     return spread(first, set(incident.affected), calling.node_ids, calling.edge_index, rates)
-
-
-def _newest_with_suspect(moments: Sequence[ScoredSnapshot], incident: IncidentDocument) -> MeshSnapshot:
-    newest = moments[-1].snapshot
-    if not incident.suspects:
-        return newest
-    first = incident.suspects[0].service
-    return next((m.snapshot for m in reversed(moments) if first in m.snapshot.node_ids), newest)

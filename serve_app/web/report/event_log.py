@@ -1,22 +1,14 @@
 """The event log of an incident: what happened when, with planned changes and Kubernetes events, oldest first."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from serve_app.api.number_text import anomaly_text
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that happened.
-
-    Attributes:
-        at: when, UTC.
-        text: in words.
-    """
-
+class Step(NamedTuple):
     at: datetime
     text: str
 
@@ -45,13 +37,13 @@ def event_log(case: ReportedIncident) -> list[Step]:
 
 def _news(before: IncidentDocument | None, now: IncidentDocument) -> list[str]:
     """What a snapshot changed in an incident; ``before`` is None for the first snapshot with it."""
-    first = now.suspects[0].service if now.suspects else "none"
+    first = now.first_suspect or "none"
     if before is None:
         return [f"TAGAE reports it: {now.severity}, first suspect {first}."]
     news = []
     if now.severity != before.severity:
         news.append(f"The severity rises to {now.severity}.")
-    if first != (before.suspects[0].service if before.suspects else "none"):
+    if first != (before.first_suspect or "none"):
         news.append(f"The first suspect is now {first}.")
     if now.is_unseen and not before.is_unseen:
         news.append("The first suspect sends no telemetry any more, so its state is unknown.")

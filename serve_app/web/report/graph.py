@@ -4,8 +4,8 @@ import numpy as np
 
 from model.names import readable
 from serve_app.api.number_text import anomaly_text
-from serve_app.drawing.svg import hint, picture, tag, words
 from serve_app.web.report.case import ReportedIncident
+from serve_app.web.report.svg import hint, picture, tag, words
 
 MAX_ROWS = 14  # services of a column; the text below says how many more there are
 SUSPECTS = 3  # drawn even if they are not affected

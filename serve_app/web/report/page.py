@@ -11,8 +11,6 @@ from model.names import readable
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.number_text import anomaly_text, score_text
 from serve_app.api.schemas.actions import KeptFeedbackDocument
-from serve_app.drawing.html import document
-from serve_app.drawing.severity import severity_icon
 from serve_app.web.formats import ReportFormat
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find_all
@@ -73,14 +71,11 @@ def report(
         }
         for case in cases
     ]
-    template = _MARKDOWN if form is ReportFormat.MARKDOWN else _HTML
-    body = template.render(mesh=mesh, cases=cases, chapters=chapters, made_at=made_at or datetime.now(UTC))
-    if form is ReportFormat.MARKDOWN:
-        return body
     first = cases[0]
     what = first.first or "Incident" if len(cases) == 1 else f"{len(cases)} incidents"
     title = f"{what} · {mesh} · {first.local(first.incident.since):%Y-%m-%d %H:%M %Z}"
-    return document(title, body, (TEMPLATES / "report.css").read_text(encoding="utf-8"))
+    template = _MARKDOWN if form is ReportFormat.MARKDOWN else _HTML
+    return template.render(mesh=mesh, title=title, cases=cases, chapters=chapters, made_at=made_at or datetime.now(UTC))
 
 
 def _named_links(case: ReportedIncident, links: Links) -> list[tuple[str, str]]:
@@ -110,7 +105,7 @@ def _template(name: str, write: Callable[[str], str]) -> Template:
     )
     found.globals.update(
         anomaly_text=anomaly_text, event_rows=_event_rows, graph=graph, score_text=score_text,
-        sentences=sentences, severity_icon=severity_icon, timeline=timeline,
+        sentences=sentences, timeline=timeline,
     )  # fmt: skip
     found.filters.update(arrows=sentences.arrows, address=_address)
     return found.get_template(name)

@@ -5,18 +5,15 @@ It has light colours, and every colour is written out, since programs that turn 
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, tzinfo
 from pathlib import Path
 from textwrap import wrap
 
 from model.names import readable
-from serve_app.drawing.html import LIGHT
-from serve_app.drawing.html import STYLE as COMMON_STYLE
-from serve_app.drawing.svg import rectangle, tag, words
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.graph import graph
+from serve_app.web.report.svg import rectangle, tag, words
 from serve_app.web.report.timeline import timeline
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
@@ -28,6 +25,7 @@ CAPTION = 8.0
 ROWS = 8  # services of a column, that can be read on a phone
 BAR = 6.0  # of the colour of the severity
 _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+_VARIABLE = re.compile(r"--([\w-]+): ([^;}]+?)\s*[;}]")
 _SVG_RULE = re.compile(r"svg [^{}]*\{[^{}]*\}")
 
 
@@ -45,7 +43,7 @@ def incident_picture(
     Raises:
         UnknownIncident: no snapshot has it.
     """
-    case = replace(find(mesh, moments, incident), zone=zone)
+    case = find(mesh, moments, incident, zone)
     lines = _title_lines(case)
     y = MARGIN + TITLE
     parts = []
@@ -57,11 +55,7 @@ def incident_picture(
     y += MARGIN
     for caption, drawn, tallest in (
         ("Score of the mesh over time (dashed: threshold, shaded: the incident)", timeline(case), float("inf")),
-        (
-            "How it spread (ringed: the first suspect, dashed: disappeared)",
-            graph(case, ROWS),
-            TALLEST,
-        ),
+        ("How it spread (ringed: the first suspect, dashed: disappeared)", graph(case, ROWS), TALLEST),
     ):
         parts.append(words(caption, MARGIN, y, "facts"))
         placed, height = _place(drawn, y + CAPTION, tallest)
@@ -76,8 +70,7 @@ def incident_picture(
 
 
 def _title_lines(case: ReportedIncident) -> list[str]:
-    text = readable(case.incident.headline or case.first or "No single suspect")
-    lines = wrap(text, TITLE_LETTERS, break_long_words=True)
+    lines = wrap(readable(sentences.title(case)), TITLE_LETTERS, break_long_words=True)
     return [*lines[: TITLE_LINES - 1], f"{lines[TITLE_LINES - 1]}…"] if len(lines) > TITLE_LINES else lines
 
 
@@ -101,9 +94,10 @@ def _place(svg: str, y: float, tallest: float) -> tuple[str, float]:
 
 def _style() -> str:
     """The rules for pictures, with the light colours in place of variables."""
-    style = COMMON_STYLE + (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
+    light = dict(_VARIABLE.findall(style[: style.index("}") + 1]))
     rules = "\n".join(_SVG_RULE.findall(style)) + _OWN
-    return re.sub(r"var\(--([\w-]+)\)", lambda found: LIGHT[found[1]], rules)
+    return re.sub(r"var\(--([\w-]+)\)", lambda found: light[found[1]], rules)
 
 
 _OWN = """

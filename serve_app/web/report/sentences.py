@@ -37,7 +37,6 @@ def others(case: ReportedIncident, cases: Sequence[ReportedIncident]) -> list[tu
 
 
 def end_text(case: ReportedIncident) -> str:
-    """When the incident ended, or whether it is open."""
     if case.ended_unseen:
         return f"closed, outcome unknown; last seen at {case.local(case.last):%H:%M:%S}"
     if case.ended:
@@ -73,7 +72,6 @@ def spread(case: ReportedIncident) -> str:
 
 
 def highest_at(case: ReportedIncident) -> str:
-    """When the score was highest."""
     return f"{case.local(case.worst.verdict.observed_at):%H:%M:%S %Z}"
 
 

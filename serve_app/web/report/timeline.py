@@ -8,7 +8,8 @@ import numpy as np
 from model.names import readable
 from model.snapshot import PlannedChange
 from serve_app.api.number_text import anomaly_text
-from serve_app.drawing.svg import (
+from serve_app.web.report.case import ReportedIncident
+from serve_app.web.report.svg import (
     Scale,
     curve,
     hint,
@@ -20,7 +21,6 @@ from serve_app.drawing.svg import (
     tag,
     words,
 )
-from serve_app.web.report.case import ReportedIncident
 
 WIDTH = 900.0  # pixels
 LEFT, MARGIN = 40.0, 8.0
@@ -70,15 +70,12 @@ def timeline(case: ReportedIncident) -> str:
 def _changes(case: ReportedIncident, pixel: Callable[[datetime], float]) -> tuple[list[str], float]:
     """Draw planned changes, those near the incident with names, others as ticks; also return the top of the scores."""
     near = {(PlannedChange(c.kind, c.service, c.reason), c.at) for c in case.incident.changes}
-    planned = sorted(
-        {(change, moment.snapshot.observed_at) for moment in case.moments for change in moment.snapshot.changes} | near,
-        key=lambda one: (one not in near, one[1], one[0].service),
-    )
+    kept = {(change, moment.snapshot.observed_at) for moment in case.moments for change in moment.snapshot.changes}
     ends = [0.0] * LANES  # used width of each lane
     names: list[tuple[float, int, str]] = []
     ticks: list[tuple[float, str]] = []
     first = case.moments[0].verdict.observed_at - timedelta(seconds=1)
-    for change, at in sorted(planned, key=lambda one: one[1]):
+    for change, at in sorted(kept | near, key=lambda one: (one[1], one not in near, one[0].service)):
         if at < first:
             continue
         name = readable(change.service.split("/", 1)[1])

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from serve_app.api.codec.arrow import write_stream
+
 # ruff: noqa: E501
 FACTOR, SPARE = 10, 50 * 10**6
 """A decoder may use ``FACTOR`` times the bytes of the body, and ``SPARE`` bytes."""
@@ -17,11 +19,7 @@ LONG = "x" * 2**20
 
 
 def stream(**columns: Any) -> bytes:
-    table = pa.table({"observed_at": [TIME]} | columns)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    return write_stream(pa.table({"observed_at": [TIME]} | columns))
 
 
 def cell(items: pa.Array) -> pa.ListArray:

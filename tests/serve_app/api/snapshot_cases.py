@@ -24,6 +24,7 @@ from model.snapshot import (
     Signal,
     SignalKind,
 )
+from serve_app.api.codec.arrow import write_stream
 
 text = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
 reasons = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=5)
@@ -99,11 +100,7 @@ def alone(**changed: Any) -> dict[str, Any]:
 def arrow_of(documents: list[Any]) -> bytes:
     """Return documents as rows of an Arrow stream; some may lack fields."""
     names = list(dict.fromkeys(name for one in documents for name in one))
-    table = pa.table({name: [one.get(name) for one in documents] for name in names})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+    return write_stream(pa.table({name: [one.get(name) for one in documents] for name in names}))
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [

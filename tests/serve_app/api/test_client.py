@@ -25,6 +25,7 @@ from serve_app.api.schemas.actions import (
     MuteDocument,
     MuteListDocument,
 )
+from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.deployments.http.bodies import by_schema
 from serve_app.errors import (
@@ -129,50 +130,48 @@ def test_the_other_calls_have_their_routes() -> None:
     ]
 
 
+GIVEN = FeedbackDocument(incident=FEEDBACK.incident, was_incident=True, culprit="shop/cart")
+MISSED = MissedDocument(services=["shop/cart"], since=AT, note="a customer called")
+QUIET = MuteDocument(services=["shop/cart", "batch/*"], end=MUTE.end, reason=MUTE.reason)
+ACCEPTED = KeptAcceptanceDocument(incident=FEEDBACK.incident, accepted_at=AT, note="the new release", accepted_by="")
+decode_acceptance = by_schema(AcceptanceDocument, empty=b"{}")
+
+
 @pytest.mark.parametrize(
-    "feedback",
+    ("send", "path", "decode", "sent", "kept"),
     [
-        FeedbackDocument(incident=FEEDBACK.incident, was_incident=True, culprit="shop/cart"),
-        MissedDocument(services=["shop/cart"], since=AT, note="a customer called"),
+        (lambda c: c.give_feedback("prod", GIVEN), b"feedback", decode_feedback, GIVEN, FEEDBACK),
+        (lambda c: c.give_feedback("prod", MISSED), b"feedback", decode_feedback, MISSED, FEEDBACK),
+        (
+            lambda c: c.accept_incident("prod", "a/b", "the new release"),
+            b"incidents/a%2Fb/accept",
+            decode_acceptance,
+            AcceptanceDocument(note="the new release"),
+            ACCEPTED,
+        ),
+        (lambda c: c.mute("prod", QUIET), b"mutes", by_schema(MuteDocument), QUIET, MUTE),
     ],
-    ids=["paged", "missed"],
+    ids=["paged", "missed", "acceptance", "mute"],
 )
-def test_feedback_is_sent_as_the_service_reads_it(feedback: FeedbackDocument | MissedDocument) -> None:
+def test_what_people_say_is_sent_as_the_service_reads_it(
+    send: Callable[[Client], Document],
+    path: bytes,
+    decode: Callable[[bytes], Document],
+    sent: Document,
+    kept: Document,
+) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
-        assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/feedback")
+        assert (request.method, request.url.raw_path) == ("POST", b"/v1/meshes/prod/" + path)
         assert request.headers["content-type"] == "application/json"
-        assert decode_feedback(request.content) == feedback
-        return httpx.Response(200, content=FEEDBACK.model_dump_json())
-
-    with client(answer) as service:
-        assert service.give_feedback("prod", feedback) == FEEDBACK
-
-
-def test_an_acceptance_is_sent_as_the_service_reads_it() -> None:
-    decode = by_schema(AcceptanceDocument, empty=b"{}")
-    kept = KeptAcceptanceDocument(incident=FEEDBACK.incident, accepted_at=AT, note="the new release", accepted_by="")
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        assert (request.method, request.url.raw_path) == ("POST", b"/v1/meshes/prod/incidents/a%2Fb/accept")
-        assert decode(request.content) == AcceptanceDocument(note="the new release")
+        assert decode(request.content) == sent
         return httpx.Response(200, content=kept.model_dump_json())
 
     with client(answer) as service:
-        assert service.accept_incident("prod", "a/b", "the new release") == kept
-    assert decode(b" ") == decode(b"{}") == AcceptanceDocument()
+        assert send(service) == kept
 
 
-def test_a_mute_is_sent_as_the_service_reads_it() -> None:
-    given = MuteDocument(services=["shop/cart", "batch/*"], end=MUTE.end, reason=MUTE.reason)
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        assert (request.method, request.url.path) == ("POST", "/v1/meshes/prod/mutes")
-        assert request.headers["content-type"] == "application/json"
-        assert by_schema(MuteDocument)(request.content) == given
-        return httpx.Response(200, content=MUTE.model_dump_json())
-
-    with client(answer) as service:
-        assert service.mute("prod", given) == MUTE
+def test_an_acceptance_needs_no_body() -> None:
+    assert decode_acceptance(b" ") == decode_acceptance(b"{}") == AcceptanceDocument()
 
 
 def test_feedback_and_mutes_are_listed_and_removed() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from serve_app.api.codec import ARROW, JSON, Limits, decode_snapshot
+from serve_app.api.codec.arrow import write_stream
 from serve_app.api.problems import problem
 from serve_app.errors import MalformedDocument, ServeError
 from tests.serve_app.api.bodies import LONG, cell, one_name, services, stream
@@ -80,10 +81,7 @@ def test_a_column_given_twice_is_refused() -> None:
     table = pa.Table.from_arrays(
         [pa.array([AT]), pa.array([AT]), services()], ["observed_at", "observed_at", "services"]
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    check_refusal(bytes(sink.getvalue()), ARROW, 422, "/observed_at")
+    check_refusal(write_stream(table), ARROW, 422, "/observed_at")
 
 
 @pytest.mark.parametrize("name", [b"services", b"namespace"])

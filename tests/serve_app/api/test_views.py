@@ -22,16 +22,8 @@ OPTIONS = Options(max_services=20)
 def _reorder(snapshot: MeshSnapshot, drop: int) -> MeshSnapshot:
     """Remove one service and its calls, and change the order of the rest."""
     order = np.random.default_rng(0).permutation([i for i in range(snapshot.num_nodes) if i != drop])
-    place = np.full(snapshot.num_nodes, -1)
-    place[order] = np.arange(len(order))
     calls = np.random.default_rng(1).permutation(np.flatnonzero((snapshot.edge_index != drop).all(axis=0)))
-    return MeshSnapshot.create(
-        node_ids=[snapshot.node_ids[i] for i in order],
-        edge_index=place[snapshot.edge_index[:, calls]],
-        node_features=np.where(snapshot.node_observed, snapshot.node_features, np.nan)[order],
-        edge_features=np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)[calls],
-        observed_at=snapshot.observed_at,
-    )
+    return snapshot.take(order, calls)
 
 
 def test_each_service_and_call_keeps_its_score_in_any_order() -> None:

@@ -1,7 +1,6 @@
 """What is known of one service or call: measured and expected values, callers and callees, and what happened to it."""
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,10 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.simulator.events.faults import Fault
-from lab.simulator.events.operations import BenignChange
-from lab.simulator.mesh.topology import MeshSpec
-from lab.simulator.simulator import Simulator
 from model.features import NODE_CHANNELS
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot, Owner, ServicePolicy, Signal, SignalKind
 from model.verdict import ClusterEvent
@@ -24,41 +19,16 @@ from serve_app.web.details import MAX_NEIGHBOURS, MAX_SNAPSHOTS, span
 from serve_app.web.documents import DetailsDocument
 from serve_app.web.history import instant
 from serve_app.web.period import Subject
+from tests.serve_app.web.slow_service import DEPLOYED, FAULT_FROM, FAULT_TO, LENGTH, MESH, SLOW, SNAPSHOTS, SPEC
 from tests.serve_app.web.watching import Watched
 
-SPEC = MeshSpec(services=40, seed=3)
-FAULT_FROM, FAULT_TO, LENGTH = 40, 56, 70
-SLOWER = 10.0  # times its usual latency on top, about 80 ms: users notice it
 DURING, AFTER = 50, LENGTH - 1
-MESH = "shop"
 LINKS = Links(
     templates={
         "dashboard": "https://grafana.example/d/x?var-service={service}&var-ns={namespace}&from={start_ms}&to={end_ms}",
         "runbook": "https://wiki.example/{kind}",
     }
 )
-
-
-SLOW = "health-01/stock-2"  # not all of its callers suffer if it is slow
-DEPLOYED = next(name for name in Simulator(SPEC).node_ids if name != SLOW)
-
-
-def recording() -> list[MeshSnapshot]:
-    """A mesh with a deploy, and then a service that becomes slow for a while."""
-    fault = Fault("latency_injection", SLOW, FAULT_FROM, FAULT_TO, SLOWER)
-    deploy = BenignChange("deploy", DEPLOYED, 25)
-    return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
-
-
-SNAPSHOTS = recording()
-
-
-@pytest.fixture(scope="module")
-def seen_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    kept = Watched(tmp_path_factory.mktemp("details"))
-    with closing(kept.store):
-        kept.see(MESH, SNAPSHOTS)
-        yield kept
 
 
 def read(
@@ -236,19 +206,10 @@ def test_the_owner_is_that_of_the_settings_else_of_the_snapshot(watched_mesh: Wa
 
 def without_service(snapshot: MeshSnapshot, *, silent: str = "", without: str = "") -> MeshSnapshot:
     """The snapshot without the metrics of one service, and without another service."""
-    keep = [i for i, name in enumerate(snapshot.node_ids) if name != without]
-    place = np.full(snapshot.num_nodes, -1)
-    place[keep] = np.arange(len(keep))
-    calls = np.flatnonzero((place[snapshot.edge_index] >= 0).all(axis=0))
-    nodes = snapshot.node_features.copy()
-    nodes[[i for i, name in enumerate(snapshot.node_ids) if name == silent]] = np.nan
-    return MeshSnapshot.create(
-        node_ids=[snapshot.node_ids[i] for i in keep],
-        edge_index=place[snapshot.edge_index[:, calls]],
-        node_features=nodes[keep],
-        edge_features=snapshot.edge_features[calls],
-        observed_at=snapshot.observed_at,
-    )
+    names = np.array(snapshot.node_ids)
+    keep = np.flatnonzero(names != without)
+    measured = replace(snapshot, node_observed=snapshot.node_observed & (names != silent)[:, None])
+    return measured.take(keep, np.flatnonzero(np.isin(snapshot.edge_index, keep).all(axis=0)))
 
 
 def test_a_service_without_telemetry_or_without_a_score_says_so(watched_mesh: Watched) -> None:
@@ -286,8 +247,12 @@ def test_links_lead_to_the_time_of_the_open_incident(seen_mesh: Watched) -> None
 
 
 def test_what_is_not_there_is_refused(seen_mesh: Watched) -> None:
-    for subject in (Subject("shop/none"), Subject(SLOW, "shop/none"), Subject(SLOW, SLOW)):
-        with pytest.raises(InvalidParameter, match="got none; take a name from the graph"):
+    for subject, what in (
+        (Subject("shop/none"), "service 'shop/none'"),
+        (Subject(SLOW, "shop/none"), f"calls 'shop/none' -> {SLOW!r}"),
+        (Subject(SLOW, SLOW), f"calls {SLOW!r} -> {SLOW!r}"),
+    ):
+        with pytest.raises(InvalidParameter, match=f"{what}: .*got none; take a name from the graph"):
             seen_mesh.viewing.details(MESH, subject, None, LINKS)
     with pytest.raises(UnknownInstant):
         seen_mesh.viewing.details(MESH, Subject(SLOW), SNAPSHOTS[3].observed_at + timedelta(seconds=1), LINKS)

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -34,7 +35,7 @@ def snapshot(at: int, errors: float = 0.01) -> MeshSnapshot:
 
 def door(*snapshots: MeshSnapshot, trouble_at: int | None = None, known: Collection[str] = ()) -> MapFrontDoor:
     since = None if trouble_at is None else AT + timedelta(seconds=15 * trouble_at)
-    return MapFrontDoor.model_validate(front_door(snapshots, known, since))
+    return MapFrontDoor.model_validate_json(msgspec.json.encode(front_door(snapshots, known, since)))
 
 
 def test_entry_points_count_by_their_requests_and_a_gateway_by_its_calls() -> None:

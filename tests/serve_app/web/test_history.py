@@ -1,7 +1,6 @@
 """Stored snapshots for the page: columns of verdicts, comparison of periods."""
 
-from collections.abc import Iterator
-from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,50 +8,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from lab.simulator.events.faults import Fault
-from lab.simulator.events.operations import BenignChange
-from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
-from serve_app.alerts.links import Links
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.stores.record import Record
 from serve_app.web.comparison import CONTEXT, CONTEXT_WEIGHT, PeriodSample, comparison
 from serve_app.web.documents import ComparisonDocument, ComparisonRow, TimelineDocument
 from serve_app.web.history import instant, timeline
-from serve_app.web.period import Subject
 from tests.builders import mesh_of
-from tests.serve_app.running import failing
+from tests.serve_app.web.slow_service import FAULT_FROM, FAULT_TO, LENGTH, MESH, SLOW, SNAPSHOTS, SPEC
 from tests.serve_app.web.watching import SECONDS, Watched
 
-SPEC = MeshSpec(services=40, seed=3, dropout=0.02)
-FAULT_FROM, FAULT_TO, LENGTH = 40, 56, 70
-SLOWER = 8.0  # times its usual latency on top, about 100 ms: users notice it
-MESH = "shop"
-CULPRIT = failing(SPEC, "latency_injection")
 
-
-def recording() -> list[MeshSnapshot]:
-    """Snapshots of a mesh with a deploy, and then a service that is slow for a while."""
-    fault = Fault("latency_injection", CULPRIT, FAULT_FROM, FAULT_TO, SLOWER)
-    deploy = BenignChange("deploy", Simulator(SPEC).node_ids[5], 25)
-    return list(Simulator(SPEC, [fault], [deploy], snapshots=LENGTH).snapshots())
-
-
-SNAPSHOTS = recording()
-
-
-@pytest.fixture(scope="module")
-def watched_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    kept = Watched(tmp_path_factory.mktemp("history"))
-    with closing(kept.store):
-        yield kept
-
-
-@pytest.fixture(scope="module")
-def verdicts(watched_mesh: Watched) -> list[dict[str, Any]]:
-    """Verdicts of the recording, which is stored as ``shop``."""
-    return watched_mesh.see(MESH, SNAPSHOTS)
+@pytest.fixture
+def verdicts(seen_mesh: Watched) -> list[dict[str, Any]]:
+    return seen_mesh.verdicts[:LENGTH]
 
 
 def read_timeline(watched: Watched, since: str | None = None, limit: int = 1000) -> TimelineDocument:
@@ -63,9 +33,9 @@ def read_timeline(watched: Watched, since: str | None = None, limit: int = 1000)
 # timeline
 
 
-def test_columns_match_the_verdicts(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
-    columns = msgspec.json.decode(watched_mesh.viewing.timeline(MESH, None, 1000))
-    TimelineDocument.model_validate_json(watched_mesh.viewing.timeline(MESH, None, 1000))
+def test_columns_match_the_verdicts(seen_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+    columns = msgspec.json.decode(seen_mesh.viewing.timeline(MESH, None, 1000))
+    TimelineDocument.model_validate_json(seen_mesh.viewing.timeline(MESH, None, 1000))
     for name in ("observed_at", "sequence", "status", "mesh_score", "threshold", "probability", "coverage"):
         assert columns[name] == [verdict[name] for verdict in verdicts], name
     assert columns["missing_parts"] == [0] * LENGTH
@@ -74,11 +44,9 @@ def test_columns_match_the_verdicts(watched_mesh: Watched, verdicts: list[dict[s
     assert columns["kept_from"] == verdicts[0]["observed_at"]
 
 
-def test_an_incident_spans_its_first_to_its_last_snapshot(
-    watched_mesh: Watched, verdicts: list[dict[str, Any]]
-) -> None:
+def test_an_incident_spans_its_first_to_its_last_snapshot(seen_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
     opened = [(verdict, incident) for verdict in verdicts for incident in verdict["incidents"]]
-    incidents = read_timeline(watched_mesh).incidents
+    incidents = read_timeline(seen_mesh).incidents
     assert [one.id for one in incidents] == list(dict.fromkeys(incident["id"] for _, incident in opened))
     assert incidents
     for one in incidents:
@@ -88,7 +56,7 @@ def test_an_incident_spans_its_first_to_its_last_snapshot(
         named = {i["suspects"][0]["service"] for _, i in mine if i["score"] == strongest and i["suspects"]}
         assert one.service in named
         assert one.severity == mine[-1][1]["severity"]
-    assert CULPRIT in {one.service for one in incidents}
+    assert SLOW in {one.service for one in incidents}
 
 
 def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() -> None:
@@ -107,80 +75,49 @@ def test_the_last_suspect_can_differ_from_the_suspect_at_the_strongest_moment() 
     assert unexplained.service == "shop/web", "without suspects, the first affected service is shown"
 
 
-def test_changes_belong_to_the_listed_snapshots(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_changes_belong_to_the_listed_snapshots(seen_mesh: Watched) -> None:
     announced = [
         (snapshot.observed_at, change.kind, change.service, change.reason)
         for snapshot in SNAPSHOTS
         for change in snapshot.changes
     ]
     assert announced
-    found = [(one.at, one.kind, one.service, one.reason) for one in read_timeline(watched_mesh).changes]
+    found = [(one.at, one.kind, one.service, one.reason) for one in read_timeline(seen_mesh).changes]
     assert found == announced
     later = instant(announced[0][0])
-    assert all(one.at > announced[0][0] for one in read_timeline(watched_mesh, since=later).changes)
+    assert all(one.at > announced[0][0] for one in read_timeline(seen_mesh, since=later).changes)
 
 
-def test_since_and_limit_make_pages_that_join(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
-    whole, first = read_timeline(watched_mesh), read_timeline(watched_mesh, limit=30)
-    rest = read_timeline(watched_mesh, since=instant(first.observed_at[-1]))
+def test_since_and_limit_make_pages_that_join(seen_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+    whole, first = read_timeline(seen_mesh), read_timeline(seen_mesh, limit=30)
+    rest = read_timeline(seen_mesh, since=instant(first.observed_at[-1]))
     assert (first.observed_at + rest.observed_at, len(first.observed_at)) == (whole.observed_at, 30)
-    nothing = read_timeline(watched_mesh, since=verdicts[-1]["observed_at"])
+    nothing = read_timeline(seen_mesh, since=verdicts[-1]["observed_at"])
     assert (nothing.observed_at, nothing.incidents, nothing.changes) == ([], [], [])
     assert instant(nothing.kept_from) == verdicts[0]["observed_at"], "also if there is nothing new"
 
 
-def test_times_with_fractions_have_the_format_of_verdicts(watched_mesh: Watched) -> None:
+def test_times_with_fractions_have_the_format_of_verdicts(seen_mesh: Watched) -> None:
     shifted = [s for s in SNAPSHOTS[20:28] if s.changes] or SNAPSHOTS[25:26]
-    late = [at_time(s, s.observed_at + timedelta(microseconds=120_000)) for s in shifted]
-    (verdict, *_) = watched_mesh.see("fractions", late)
-    document = TimelineDocument.model_validate_json(watched_mesh.viewing.timeline("fractions", None, 10))
+    late = [replace(s, observed_at=s.observed_at + timedelta(microseconds=120_000)) for s in shifted]
+    (verdict, *_) = seen_mesh.see("fractions", late)
+    document = TimelineDocument.model_validate_json(seen_mesh.viewing.timeline("fractions", None, 10))
     assert instant(document.observed_at[0]) == verdict["observed_at"]
     assert {one.at for one in document.changes} == {s.observed_at for s in late if s.changes}
 
 
-def at_time(snapshot: MeshSnapshot, at: datetime) -> MeshSnapshot:
-    """Return the snapshot with another time."""
-    return MeshSnapshot.create(
-        node_ids=snapshot.node_ids,
-        edge_index=snapshot.edge_index,
-        node_features=np.where(snapshot.node_observed, snapshot.node_features, np.nan),
-        edge_features=np.where(snapshot.edge_observed, snapshot.edge_features, np.nan),
-        observed_at=at,
-        changes=snapshot.changes,
-    )
+def part(snapshot: MeshSnapshot, *, is_platform: bool) -> MeshSnapshot:
+    """Return the services of the namespace ``platform``, or all others."""
+    rows = [i for i, name in enumerate(snapshot.node_ids) if name.startswith("platform/") == is_platform]
+    return snapshot.take(rows, np.flatnonzero(np.isin(snapshot.edge_index, rows).all(axis=0)))
 
 
-def drop_namespace(snapshot: MeshSnapshot, namespace: str) -> MeshSnapshot:
-    """Return a snapshot without one of the namespaces."""
-    rows = np.array([i for i, n in enumerate(snapshot.node_ids) if not n.startswith(f"{namespace}/")])
-    calls = np.flatnonzero(np.isin(snapshot.edge_index, rows).all(axis=0))
-    place = np.full(snapshot.num_nodes, -1)
-    place[rows] = np.arange(len(rows))
-    return MeshSnapshot.create(
-        node_ids=[snapshot.node_ids[i] for i in rows],
-        edge_index=place[snapshot.edge_index[:, calls]],
-        node_features=np.where(snapshot.node_observed, snapshot.node_features, np.nan)[rows],
-        edge_features=np.where(snapshot.edge_observed, snapshot.edge_features, np.nan)[calls],
-        observed_at=snapshot.observed_at,
-    )
-
-
-def test_an_unknown_name_is_refused(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
-    name, at = SNAPSHOTS[0].node_ids[0], SNAPSHOTS[0].observed_at
-    for service, source, words in (
-        ("shop/nobody", None, "service 'shop/nobody'"),
-        (name, "shop/nobody", "'shop/nobody' ->"),
-        (name, name, f"{name!r} -> {name!r}"),
-    ):
-        with pytest.raises(InvalidParameter, match=words):
-            watched_mesh.viewing.details(MESH, Subject(service, source), None, Links())
-    for look in (
-        lambda: watched_mesh.viewing.details("nowhere", Subject(name), None, Links()),
-        lambda: watched_mesh.viewing.timeline("nowhere", None, 10),
-        lambda: watched_mesh.past.comparison("nowhere", (at, at), (at, at)),
-    ):
-        with pytest.raises(UnknownMesh):
-            look()
+def test_an_unknown_mesh_is_refused(seen_mesh: Watched) -> None:
+    at = SNAPSHOTS[0].observed_at
+    with pytest.raises(UnknownMesh):
+        seen_mesh.viewing.timeline("nowhere", None, 10)
+    with pytest.raises(UnknownMesh):
+        seen_mesh.past.comparison("nowhere", (at, at), (at, at))
 
 
 # comparison
@@ -196,14 +133,14 @@ def differing(first: list[MeshSnapshot], second: list[MeshSnapshot]) -> list[Com
     return document.rows
 
 
-def test_the_service_that_became_slow_differs_most(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_the_service_that_became_slow_differs_most(seen_mesh: Watched) -> None:
     calm, slow = (
         (SNAPSHOTS[a].observed_at, SNAPSHOTS[b].observed_at) for a, b in ((10, 38), (FAULT_FROM + 3, FAULT_TO - 1))
     )
-    document = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, calm, slow))
+    document = ComparisonDocument.model_validate_json(seen_mesh.past.comparison(MESH, calm, slow))
     assert (document.first_snapshots, document.second_snapshots) == (29, FAULT_TO - 1 - FAULT_FROM - 3 + 1)
     strongest = document.rows[0]
-    assert strongest.service == CULPRIT
+    assert strongest.service == SLOW
     assert strongest.metric in {"p50_latency", "p99_latency"}
     assert strongest.first is not None
     assert strongest.second is not None
@@ -223,12 +160,7 @@ def test_two_quiet_periods_hardly_differ() -> None:
 
 
 def test_periods_of_a_snapshot_and_of_meshes_with_nothing_in_common_are_compared() -> None:
-    alone = [drop_namespace(SNAPSHOTS[0], "platform")]
-    others = [n for n in {n.split("/")[0] for n in SNAPSHOTS[0].node_ids} if n != "platform"]
-    platform = SNAPSHOTS[1]
-    for namespace in others:
-        platform = drop_namespace(platform, namespace)
-    assert differing(alone, [platform]) == []
+    assert differing([part(SNAPSHOTS[0], is_platform=False)], [part(SNAPSHOTS[1], is_platform=True)]) == []
     assert differing([SNAPSHOTS[0]], [SNAPSHOTS[0]]) == []
 
 
@@ -250,10 +182,10 @@ def test_medians_are_of_observed_values() -> None:
     assert (row.first, row.second) == (107.0, 510.0)
 
 
-def test_a_period_without_a_snapshot_is_refused(watched_mesh: Watched, verdicts: list[dict[str, Any]]) -> None:
+def test_a_period_without_a_snapshot_is_refused(seen_mesh: Watched) -> None:
     begin = SNAPSHOTS[0].observed_at
-    read = ComparisonDocument.model_validate_json(watched_mesh.past.comparison(MESH, (begin, begin), (begin, begin)))
+    read = ComparisonDocument.model_validate_json(seen_mesh.past.comparison(MESH, (begin, begin), (begin, begin)))
     assert (read.first_snapshots, read.second_snapshots, read.rows) == (1, 1, [])
     for ends in ((begin - timedelta(days=1), begin - timedelta(seconds=1)), (SNAPSHOTS[3].observed_at, begin)):
         with pytest.raises(InvalidParameter, match=f"a second period.*the kept snapshots are {instant(begin)}"):
-            watched_mesh.past.comparison(MESH, (begin, begin), ends)
+            seen_mesh.past.comparison(MESH, (begin, begin), ends)

@@ -52,6 +52,13 @@ def draw_map(
     return MapDocument.model_validate_json(document), moment
 
 
+def calls_of(drawn: MapDocument) -> dict[tuple[str, str], tuple[float | None, ...]]:
+    """Return the requests/s, the anomaly score and the error rate of each call, by the names of its ends."""
+    names, edges = drawn.nodes.name, drawn.edges
+    columns = edges.source, edges.destination, edges.requests_per_second, edges.deviation, edges.error_rate
+    return {(names[s], names[d]): tuple(values) for s, d, *values in zip(*columns, strict=True)}
+
+
 def large(seed: int = 0) -> MeshSnapshot:
     """Return a mesh with one namespace above the limit, and calls between any two services."""
     random = np.random.default_rng(seed)
@@ -90,20 +97,11 @@ def test_a_small_mesh_is_drawn_service_by_service_and_call_by_call() -> None:
     assert drawn.nodes.incident == [None, "other", "worse", "worse"], "a service in two incidents shows the worse one"
     expected = [None if np.isnan(d) else round(float(d), 2) for d in moment.deviations.services]
     assert drawn.nodes.deviation == expected
-    ends = {
-        (drawn.nodes.name[s], drawn.nodes.name[d]): (rate, deviation)
-        for s, d, rate, deviation in zip(
-            drawn.edges.source,
-            drawn.edges.destination,
-            drawn.edges.requests_per_second,
-            drawn.edges.deviation,
-            strict=True,
-        )
-    }
-    assert ends == {
+    assert calls_of(drawn) == {
         (SMALL.node_ids[s], SMALL.node_ids[d]): (
             float(rate),
             None if np.isnan(deviation) else round(float(deviation), 2),
+            None,
         )
         for s, d, rate, deviation in zip(
             *SMALL.edge_index, SMALL.edge_features[:, 0], moment.deviations.calls, strict=True
@@ -152,12 +150,8 @@ def test_a_large_mesh_is_folded_by_namespaces() -> None:
     traffic = np.where(received > 0, received, sent).sum()
     assert sum(drawn.nodes.requests_per_second) == pytest.approx(traffic, rel=1e-3)
     ends = spaces[mesh.edge_index]
-    for s, d, rate, deviation in zip(
-        drawn.edges.source, drawn.edges.destination, drawn.edges.requests_per_second, drawn.edges.deviation, strict=True
-    ):
-        between = (ends[0] == drawn.nodes.name[s].removesuffix("/*")) & (
-            ends[1] == drawn.nodes.name[d].removesuffix("/*")
-        )
+    for (source, destination), (rate, deviation, _) in calls_of(drawn).items():
+        between = (ends[0] == source.removesuffix("/*")) & (ends[1] == destination.removesuffix("/*"))
         assert rate == pytest.approx(float(mesh.edge_features[between, 0].sum()), abs=0.01)
         assert deviation == round(float(np.nanmax(moment.deviations.calls[between])), 2)
     assert len(drawn.edges.source) == 6, "all ordered pairs of three namespaces, without the calls inside one"
@@ -171,9 +165,9 @@ def test_the_error_rate_of_folded_calls_is_that_of_their_requests() -> None:
     rates, errors = features[:, 0], features[:, 1]
     drawn, _ = draw_map(replace(mesh, edge_features=features, edge_observed=observed), verdict())
     spaces = np.array([namespace_of(name) for name in mesh.node_ids])[mesh.edge_index]
-    for s, d, share in zip(drawn.edges.source, drawn.edges.destination, drawn.edges.error_rate, strict=True):
-        source, destination = (drawn.nodes.name[i].removesuffix("/*") for i in (s, d))
-        known = (spaces[0] == source) & (spaces[1] == destination) & observed[:, 1]
+    for (source, destination), (_, _, share) in calls_of(drawn).items():
+        between = (spaces[0] == source.removesuffix("/*")) & (spaces[1] == destination.removesuffix("/*"))
+        known = between & observed[:, 1]
         assert share == pytest.approx(np.average(errors[known], weights=rates[known]), abs=1e-4)
     unknown, _ = draw_map(SMALL, verdict())
     assert set(unknown.edges.error_rate) == {None}
@@ -203,12 +197,8 @@ def test_services_of_an_incident_and_beside_it_have_nodes_of_their_own() -> None
     assert count == {"shop/s0": 1, "shop/s1": 1, "shop/*": 88, "pay/s0": 1, "pay/*": 89, "batch/s0": 1, "batch/*": 89}
     at = {name: i for i, name in enumerate(drawn.nodes.name)}
     assert [drawn.nodes.incident[at[name]] for name in ("shop/s0", "pay/s0", "pay/*")] == ["x", "x", None]
-    ends = {
-        (drawn.nodes.name[s], drawn.nodes.name[d])
-        for s, d in zip(drawn.edges.source, drawn.edges.destination, strict=True)
-    }
     own = {pair for pair in calls if pair[0] != "batch/s1"}
-    assert ends == own | {("batch/*", "pay/*")}
+    assert set(calls_of(drawn)) == own | {("batch/*", "pay/*")}
     scores = np.nan_to_num(moment.deviations.services)
     unusual = {name for name, score in zip(mesh.node_ids, scores, strict=True) if score > 3}
     assert drawn.nodes.unusual[at["shop/*"]] == len(unusual & {f"shop/s{i}" for i in range(2, 90)})
@@ -248,11 +238,7 @@ def test_a_disappeared_service_is_drawn_with_its_last_calls() -> None:
     names = [*SMALL.node_ids[:3], "never/seen", "pay/ledger"]
     assert (drawn.nodes.name, drawn.nodes.gone) == (names, [False, False, False, True, True])
     assert drawn.nodes.deviation[3:] == [None, None]
-    lost = [
-        (names[s], names[d])
-        for s, d, rate in zip(drawn.edges.source, drawn.edges.destination, drawn.edges.requests_per_second, strict=True)
-        if rate is None
-    ]
+    lost = [ends for ends, (rate, *_) in calls_of(drawn).items() if rate is None]
     assert lost == [("pay/card", "pay/ledger")]
 
 

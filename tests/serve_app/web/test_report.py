@@ -6,31 +6,30 @@ from datetime import UTC, datetime
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
 
 from model.snapshot import PlannedChange
+from model.verdict import Severity
 from serve_app import web
 from serve_app.alerts.links import LEAD, Links
+from serve_app.alerts.raster import render_png
 from serve_app.api.schemas.actions import KeptFeedbackDocument
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.cli.reading import score_snapshots
-from serve_app.drawing.html import DARK, LIGHT
-from serve_app.drawing.raster import render_png
-from serve_app.drawing.severity import SHAPES
 from serve_app.errors import InvalidParameter, UnknownIncident
 from serve_app.recordings.reader import RecordingReader
 from serve_app.settings import Settings
-from serve_app.web.formats import ReportFormat
+from serve_app.web.formats import ReportFormat, read_zone
 from serve_app.web.report import report, windows
 from serve_app.web.report.case import ReportedIncident, find
 from serve_app.web.report.event_log import event_log
 from serve_app.web.report.graph import columns, graph
-from serve_app.web.report.picture import incident_picture
+from serve_app.web.report.picture import TEMPLATES, incident_picture
 from serve_app.web.report.sentences import duration, end_text, span, suspects_heading
 from serve_app.web.report.windows import worst_window
-from serve_app.web.report.zones import read_zone
 from serve_app.web.scored_snapshot import ScoredSnapshot
 from tests.serve_app.cli.command import tagae
 
@@ -61,6 +60,11 @@ def moments(recording: Path) -> list[ScoredSnapshot]:
 def vanished_recording(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredSnapshot]:
     folder = record_fault(tmp_path_factory.mktemp("vanished"), "disappearance")
     return list(score_snapshots(Settings(), "", [], RecordingReader(folder)))
+
+
+def judge(moment: ScoredSnapshot, *incidents: IncidentDocument, **changed: Any) -> ScoredSnapshot:
+    """Return a moment with these incidents in its verdict; ``changed``: other fields."""
+    return replace(moment, verdict=moment.verdict.model_copy(update={"incidents": [*incidents], **changed}))
 
 
 class Checked(HTMLParser):
@@ -204,11 +208,10 @@ def test_the_timeline_of_an_incident_is_in_order_and_has_its_changes(moments: li
     assert any(step.at == case.worst.verdict.observed_at and "score is highest" in step.text for step in steps)
     severities = [i.severity for m in moments for i in m.verdict.incidents if i.id == case.incident.id]
     assert sum("severity rises" in text for text in texts) == len(set(severities)) - 1
-    quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
-    ended = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [quiet], case.incident.id)
+    cut = [m for m in moments if m.verdict.observed_at <= case.last]
+    ended = find("shop", [*cut, judge(moments[-1])], case.incident.id)
     assert event_log(ended)[-1].text == "The incident is over."
-    lost = replace(quiet, verdict=quiet.verdict.model_copy(update={"lost": [case.incident.id]}))
-    unseen = find("shop", [m for m in moments if m.verdict.observed_at <= case.last] + [lost], case.incident.id)
+    unseen = find("shop", [*cut, judge(moments[-1], lost=[case.incident.id])], case.incident.id)
     assert event_log(unseen)[-1].text == "No data was received for too long, so it was closed; its outcome is unknown."
     assert end_text(unseen) == f"closed, outcome unknown; last seen at {case.last:%H:%M:%S}"
     assert duration(unseen) == f"at least {span(case.last - case.incident.since)}"
@@ -218,10 +221,7 @@ def test_names_in_markdown_are_text(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     evil = "[x](javascript:alert(1)) <script>alert(1)</script> | `y` ![z](https://host/)\n# Head"
     incident = case.incident.model_copy(update={"headline": evil, "affected": [evil]})
-    verdict = case.worst.verdict.model_copy(update={"incidents": [incident]})
-    html = (
-        MarkdownIt("commonmark").enable("table").render(markdown_report(evil, [replace(case.worst, verdict=verdict)]))
-    )
+    html = MarkdownIt("commonmark").enable("table").render(markdown_report(evil, [judge(case.worst, incident)]))
     assert not re.search(r"<(a|img|script|code)\b", html)
     assert html.count("<h1>") == 1
     assert "&lt;script&gt;" in html
@@ -236,21 +236,19 @@ def test_suspects_are_from_the_worst_moment_and_the_end_is_known(moments: list[S
     assert "recovering in the last snapshot" in read(report("shop", cut, made_at=MADE))
     (newest,) = [one for one in cut[-1].verdict.incidents if one.id == case.incident.id]
     unseen = newest.model_copy(update={"kind": "telemetry_missing"})
-    silent = [*cut[:-1], replace(cut[-1], verdict=cut[-1].verdict.model_copy(update={"incidents": [unseen]}))]
+    silent = [*cut[:-1], judge(cut[-1], unseen)]
     assert "state unknown: no telemetry in the last snapshot" in read(report("shop", silent, made_at=MADE))
     steps = [step.text for step in event_log(find("shop", silent))]
     assert steps[-1] == "The first suspect sends no telemetry any more, so its state is unknown."
     deviating = [m for m in cut if m.verdict.observed_at <= case.worst.verdict.observed_at]
     assert "still open" in read(report("shop", deviating, made_at=MADE))
-    quiet = replace(moments[-1], verdict=moments[-1].verdict.model_copy(update={"incidents": []}))
-    assert find("shop", [*cut, quiet]).ended == quiet.verdict.observed_at
+    assert find("shop", [*cut, judge(moments[-1])]).ended == moments[-1].verdict.observed_at
 
 
 def test_a_notice_is_called_a_notice(moments: list[ScoredSnapshot]) -> None:
     case = find("shop", moments)
     notice = case.incident.model_copy(update={"severity": "notice"})
-    document = case.worst.verdict.model_copy(update={"incidents": [notice]})
-    page = report("shop", [replace(case.worst, verdict=document)], made_at=MADE)
+    page = report("shop", [judge(case.worst, notice)], made_at=MADE)
     assert '<header class="notice">' in page
     assert "notice in mesh shop" in " ".join(read(page).split())
 
@@ -288,11 +286,6 @@ def test_the_graph_has_the_services_of_the_incident_by_distance(moments: list[Sc
     assert set(case.incident.affected) <= drawn
     assert len(re.findall('class="hop"', graph(case))) == len(case.hops)
     assert graph(case, 1).count("<circle") == len(found), "one of each column"
-
-
-def _gives_numbers(incident: IncidentDocument, moment: ScoredSnapshot) -> bool:
-    """Return whether the reasons of an incident can have their numbers from this moment."""
-    return incident.since <= moment.verdict.observed_at <= (incident.suspects_at or incident.since)
 
 
 def test_the_picture_for_messages_needs_nothing_else(moments: list[ScoredSnapshot]) -> None:
@@ -385,7 +378,7 @@ def with_second_incident(moments: list[ScoredSnapshot]) -> list[ScoredSnapshot]:
         second = [
             one.model_copy(update={"id": "second", "severity": "minor", "headline": "the second"}) for one in first
         ]
-        return replace(moment, verdict=moment.verdict.model_copy(update={"incidents": [*first, *second]}))
+        return judge(moment, *first, *second)
 
     return [add(moment) for moment in moments]
 
@@ -463,7 +456,7 @@ def test_a_report_says_what_to_do(moments: list[ScoredSnapshot]) -> None:
 def test_the_team_of_an_incident_is_at_the_top(moments: list[ScoredSnapshot]) -> None:
     def own(moment: ScoredSnapshot) -> ScoredSnapshot:
         owned = [one.model_copy(update={"team": "<store>", "contact": "#store"}) for one in moment.verdict.incidents]
-        return replace(moment, verdict=moment.verdict.model_copy(update={"incidents": owned}))
+        return judge(moment, *owned)
 
     owned = [own(moment) for moment in moments]
     assert "<dt>team</dt><dd>&lt;store&gt;, #store</dd>" in report("shop", owned, made_at=MADE)
@@ -473,16 +466,23 @@ def test_the_team_of_an_incident_is_at_the_top(moments: list[ScoredSnapshot]) ->
 
 def test_the_colours_are_those_of_the_page() -> None:
     style = (Path(web.__file__).parent / "static" / "style.css").read_text(encoding="utf-8")
-    for colours, selector in ((LIGHT, ":root"), (DARK, r':root\[data-theme="dark"\]')):
+    blocks = re.findall(r":root {(.*?)}", (TEMPLATES / "report.css").read_text(encoding="utf-8"), re.DOTALL)
+    for own, selector in zip(blocks, (":root", r':root\[data-theme="dark"\]'), strict=True):
         (block,) = re.findall(rf"^{selector} {{(.*?)^}}", style, re.DOTALL | re.MULTILINE)
         page = dict(re.findall(r"--([\w-]+): (.*?);", block))
+        colours = dict(re.findall(r"--([\w-]+): (.*?)(?:;|\s*$)", own))
+        assert len(colours) == 20
         assert colours == {name: page[name] for name in colours}
 
 
-def test_the_shapes_of_severities_are_those_of_the_page() -> None:
+def test_the_shapes_of_severities_are_those_of_the_page(moments: list[ScoredSnapshot]) -> None:
+    case = find("shop", moments)
     icons = (Path(web.__file__).parent / "static" / "icons.js").read_text(encoding="utf-8")
     (octagon,) = re.findall(r'const OCTAGON = "(.*?)"', icons)
-    for severity, shape in SHAPES.items():
+    for severity in Severity:
+        incident = case.incident.model_copy(update={"severity": severity.value})
+        html = report("shop", [judge(case.worst, incident)], made_at=MADE)
+        (shape,) = re.findall(r'<svg class="icon".*?</svg>', html, re.DOTALL)
         (page,) = re.findall(rf"^  {severity}: [`'](.*?)[`'],$", icons.replace("${OCTAGON}", octagon), re.MULTILINE)
         outline = re.search(r' d="(.*?)"| r="(.*?)"', page)
         assert outline is not None

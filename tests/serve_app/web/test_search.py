@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from model.snapshot import MeshSnapshot
 from serve_app.web.documents import ServicesDocument
-from serve_app.web.search import find_services
+from serve_app.web.queries import find_services
 from tests.builders import AT, mesh_of
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from serve_app.drawing.svg import LABEL_WIDTH, Scale, instants
+from serve_app.web.report.svg import LABEL_WIDTH, Scale, instants
 
 START = datetime(2026, 3, 1, 22, 3, 15, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from serve_app.drawing.html import readable_html
+from model.names import readable
 
 Floats = NDArray[np.float64]
 NICE = [timedelta(minutes=m) for m in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)] + [
@@ -40,7 +40,6 @@ class Scale:
         return pixels
 
     def one(self, value: float) -> float:
-        """Return the pixel of one value."""
         return float(self.at(np.array([value]))[0])
 
     def ticks(self, most: int = 5) -> list[float]:
@@ -55,6 +54,11 @@ class Scale:
         return [i * step for i in range(math.ceil(self.low / step), math.floor(self.high / step + 1e-9) + 1)]
 
 
+def readable_html(text: str) -> str:
+    """Return a text for SVG and HTML, with original names instead of ids."""
+    return escape(readable(text))
+
+
 def tag(name: str, *content: str, **attributes: object) -> str:
     """Return an element; ``class_`` becomes class, underscores become hyphens, numbers have one decimal."""
     attributes_text = "".join(
@@ -64,7 +68,6 @@ def tag(name: str, *content: str, **attributes: object) -> str:
 
 
 def words(text: str, x: float, y: float, class_: str = "", anchor: str = "start") -> str:
-    """Return a line of text."""
     return tag("text", readable_html(text), x=x, y=y, class_=class_ or "label", text_anchor=anchor)
 
 
@@ -74,7 +77,6 @@ def hint(text: str) -> str:
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> str:
-    """Return a straight line."""
     return tag("path", d=f"M{_plain(x1)} {_plain(y1)}L{_plain(x2)} {_plain(y2)}", class_=class_)
 
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from serve_app.drawing import raster
-from serve_app.drawing.raster import render_png
+from serve_app.alerts import raster
+from serve_app.alerts.raster import render_png
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 90 60"><text x="4" y="30">shop/cart</text></svg>'
 
