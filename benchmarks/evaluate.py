@@ -9,12 +9,11 @@ parts in ``detection.jsonl``, and keeps the others, such as the rows of contende
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from benchmarks.rows import Row, read, replace
 from benchmarks.workers import report_steps, start_workers
 from lab.comparison.lines import missing_work, score
 from lab.comparison.parts import RecordingTask, evaluate_task, group_parts, recording_tasks
@@ -46,20 +45,14 @@ def main() -> None:
         tasks = recording_tasks(jobs, arguments.verdicts)
         found = group_parts(tasks, workers.each("evaluation", _evaluate, tasks, [1] * len(tasks)))
     path = arguments.results / "detection.jsonl"
-    known = _read(path)
+    known = read(path)
     update_rows(path, [row for part in found for row in rows(part, known)])
 
 
-def update_rows(path: Path, measured: Sequence[dict[str, Any]]) -> None:
+def update_rows(path: Path, measured: Sequence[Row]) -> None:
     """Replace the rows of the parts and detectors that were measured, and keep all others."""
-    replaced = {(row["part"], row["detector"]) for row in measured}
-    kept = [row for row in _read(path) if (row["part"], row["detector"]) not in replaced]
-    path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *measured)))
+    kept = replace(path, measured, lambda row: (row["part"], row["detector"]))
     print(f"{path}: {len(measured)} rows replaced or added, {len(kept)} kept")
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _jobs(chosen: Sequence[str], sizes: Sequence[str], datasets: Sequence[str] | None) -> list[Job]:
