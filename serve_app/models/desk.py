@@ -17,7 +17,7 @@ from serve_app.models.comparison import compare
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import ALL_MESHES, limit_to, promote, roll_back, start_canary
 from serve_app.models.served import EVERY_MESH, ServedModels
-from serve_app.models.trials import read_trial
+from serve_app.models.shadow import read_trial
 from serve_app.settings import Settings
 from serve_app.settings.model import ModelsSettings
 from serve_app.stores.state_store import StateStore
