@@ -151,7 +151,6 @@ def move(case: Case, dtype: torch.dtype, device: torch.device) -> list[Any]:
 
 
 def call_op(case: Case, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The results of an op."""
     found = getattr(kernels, case.op)(*arguments)
     return found if isinstance(found, tuple) else (found,)
 
@@ -224,12 +223,10 @@ def peak_mib(device: torch.device) -> float | None:
 
 
 def first_line(error: Exception) -> str:
-    """Kind and first line of an error."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def conditions() -> Row:
-    """What the figures depend on."""
     return {
         "gpu": torch.cuda.get_device_name(),
         "driver": driver(),
@@ -242,7 +239,6 @@ def conditions() -> Row:
 
 
 def driver() -> str | None:
-    """Version of the NVIDIA driver."""
     try:
         asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]

@@ -35,6 +35,7 @@ from torch._inductor import aoti_compile_and_package, aoti_load_package
 from torch_geometric.nn import GATv2Conv
 
 import kernels
+from benchmarks.bench_pipeline import SIDE, fastest_product, multiply_adds
 from benchmarks.rows import Row, command_line, commit, emit
 from kernels.reference import project_and_attend
 from lab.simulator.mesh.topology import MeshSpec
@@ -46,9 +47,6 @@ from serve_app.pipeline import Mesh, Options, prepare
 FEATURES, HEADS, CHANNELS, TIMES = 128, 4, 32, 16
 SLOPE = 0.2
 SIZES = ["60x180", "500x3000", "2000x20000", "10000x100000"]
-SIDE = 512
-# Multiply-adds of the shipped network.
-PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800
 LARGEST_ERROR = 1e-5  # against float64, for values of order 1
 # By default glibc returns large blocks to the kernel after each op, which makes plain torch several times slower.
 TUNED = {
@@ -156,14 +154,7 @@ def network(nodes: int, edges: int) -> tuple[Callable[[], object], float]:
     task = prepare(checkpoint, Mesh(), snapshot, Options()).whole
     graph = batch_tasks([task], torch.device("cpu"))
     attended = (len(graph.callers.indices) + len(graph.callees.indices)) / 2
-    multiply_adds = nodes * PER_SERVICE + graph.edge_index.shape[1] * PER_CALL + attended * PER_ATTENDED_CALL
-    return lambda: checkpoint.network(graph), multiply_adds
-
-
-def fastest_product() -> Callable[[], Tensor]:
-    """A product of 512 x 512 matrices with oneDNN, the fastest there is on a CPU."""
-    x, weight = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
-    return lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return lambda: checkpoint.network(graph), multiply_adds(nodes, graph.edge_index.shape[1], attended)
 
 
 def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
@@ -182,11 +173,11 @@ def rows(nodes: int, edges: int, repeat: int) -> Iterator[Row]:
     """Measure inference, and forward with backward, for one size."""
     calls = contenders(nodes, edges)
     with torch.inference_mode():
-        whole, multiply_adds = network(nodes, edges)
+        whole, work = network(nodes, edges)
         inference = medians(calls, repeat)
         # In turns of their own: after another contender's pass, the first rows are not in the cache.
         alone = medians({"network": whole}, repeat) | medians({"product": fastest_product()}, repeat)
-        alone["peak_share"] = round(multiply_adds / SIDE**3 * alone["product_ms"] / alone["network_ms"], 3)
+        alone["peak_share"] = round(work / SIDE**3 * alone["product_ms"] / alone["network_ms"], 3)
     passes = {name: partial(_forward_and_backward, calls[name]) for name in ("layer", "pyg")}
     training = medians(passes, max(5, repeat // 5))
     yield {"pass": "inference", "nodes": nodes, "edges": edges, **inference, **ratios(inference), **alone}
@@ -204,7 +195,6 @@ def _forward_and_backward(forward: Callable[[], Tensor]) -> None:
 
 
 def conditions() -> Row:
-    """Return the conditions that times depend on."""
     return {
         "backend": kernels.backend(),
         "device": "cpu",

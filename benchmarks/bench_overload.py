@@ -167,7 +167,6 @@ def serve_load(clients: int, body: Body, settle: float, seconds: float) -> Figur
 
 
 def summary(services: int, form: str, clients: int, rounds: Sequence[Figures], seconds: float) -> Row:
-    """The line of one level."""
     accepted, rejected, hops = (
         [duration for one in rounds for duration in getattr(one, name)] for name in ("accepted", "rejected", "hops")
     )

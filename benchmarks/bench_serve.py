@@ -164,7 +164,6 @@ def measure(fronts: Fronts, settings: Settings, size: tuple[int, float], count: 
 
 
 def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
-    """Median and 99th percentile."""
     return {f"{name}_p{p}_ms": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
 
 

@@ -140,7 +140,6 @@ def _free_port() -> int:
 
 
 def _push(url: str) -> None:
-    """Send snapshots of one mesh."""
     simulator = Simulator(MeshSpec(services=SERVICES, seed=1), snapshots=SNAPSHOTS)
     with Client(url, timeout_seconds=START_SECONDS, patience_seconds=START_SECONDS) as client:
         for snapshot in simulator.snapshots():

@@ -20,7 +20,6 @@ NOT_MEASURED: Row = {"value": None, "low": None}
 
 
 def rows(name: str) -> list[Row]:
-    """Lines of one result file."""
     return read(_file(name))
 
 

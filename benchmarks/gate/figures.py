@@ -93,7 +93,6 @@ def read(path: Path = RESULTS) -> dict[str, Recorded]:
 
 
 def write(figures: Mapping[str, Recorded], path: Path = RESULTS) -> None:
-    """Write the figures, in their order."""
     entries = {figure: one.to_json() for figure, one in figures.items()}
     path.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
