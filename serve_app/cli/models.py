@@ -12,12 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from serve_app.cli.console import bars, print_note, reporter, spinner
-from serve_app.cli.options import Assignments, ConfigFile, of_service, read_settings
+from serve_app.cli.options import Assignments, ConfigFile, blame, of_service, read_settings
 from serve_app.errors import BadSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from serve_app.api.client import Client
     from serve_app.api.schemas.models import (
         ComparisonOfModels,
@@ -125,9 +123,11 @@ def add(
             "it for a file that you trust",
             param_hint="--sha256",
         )
-    wanted = _checked(check_sha256, sha256, "--sha256") if sha256 is not None else ""
-    wanted = wanted or (beside.sha256 if beside is not None else "")
-    content = read_checked(_checked(check_source, source, "SOURCE"), wanted)
+    with blame("--sha256"):
+        wanted = check_sha256(sha256 or (beside.sha256 if beside else ""))
+    with blame("SOURCE"):
+        check_source(source)
+    content = read_checked(source, wanted)
     card = describe(
         load_content(content, read_settings(config, settings).model.network),
         content,
@@ -157,8 +157,10 @@ def fetch(
     from serve_app.models.download import check_sha256, check_source, read_checked
     from serve_app.models.registry import load_content
 
-    wanted = _checked(check_sha256, sha256, "--sha256")
-    _checked(check_source, source, "SOURCE")
+    with blame("--sha256"):
+        wanted = check_sha256(sha256)
+    with blame("SOURCE"):
+        check_source(source)
     if not target.parent.is_dir():
         raise typer.BadParameter(
             f"expected a folder that exists, got {target.parent}; create it first", param_hint="FILE"
@@ -410,7 +412,6 @@ def _interval(figure: "IntervalDocument") -> str:
 
 
 def _print_rollout(rollout: "RolloutDocument") -> None:
-    """Print which models are in use now."""
     trial = rollout.trial
     if trial is None:
         typer.echo(f"all meshes use {_name(rollout.active)}")
@@ -460,13 +461,6 @@ def _read_card(path: Path) -> "ModelCard | None":
     from serve_app.models.card import decode_card
 
     return decode_card(path.read_bytes(), str(path)) if path.is_file() else None
-
-
-def _checked(check: "Callable[[str], str]", text: str, option: str) -> str:
-    try:
-        return check(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _row(card: "ModelCard", rollout: "RolloutDocument | None") -> tuple[str, ...]:

@@ -50,7 +50,6 @@ class ModelDesk:
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
 
     def in_use(self, meshes: Meshes = None) -> ModelDocument:
-        """The weights in use."""
         digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
         visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes, mesh)}
