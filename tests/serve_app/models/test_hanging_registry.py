@@ -14,7 +14,6 @@ import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
-from model.mesh_weights import load_weights
 from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring import scorer
@@ -26,17 +25,16 @@ from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.errors import RegistryGone
-from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import change_rollout
-from serve_app.models.served import ServedModel, ServedModels, open_models
+from serve_app.models.served import ServedModel, ServedModels
 from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.state_store import StateStore
-from tests.builders import add_model, allow_deployments
+from tests.builders import add_model, allow_deployments, models_of
 from tests.serve_app.deployments.scoring.test_scoring_replicas import Method
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
@@ -102,14 +100,6 @@ async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     allow_deployments(monkeypatch)
     yield
     gc.collect()
-
-
-def models_of(store: StateStore, registry: Registry) -> ServedModels:
-    """The models of a session that has just started."""
-    settings = Settings(models={"registry": registry.place})
-    models = open_models(settings, load_weights(None, {}), store, PrometheusInstruments())
-    models.follow()
-    return models
 
 
 async def digest_of(models: ServedModels) -> str:

@@ -5,7 +5,6 @@ import hashlib
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,15 +21,7 @@ from serve_app.models.rollout import ALL_MESHES, pins_of
 from serve_app.models.served import ServedModels, open_models
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
-from tests.builders import add_model, served_models
-
-
-def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedModels:
-    chosen = Settings(models={"registry": registry.place}, **settings)
-    weights = load_weights(chosen.model.weights, chosen.weights_by_mesh)
-    models = open_models(chosen, weights, store, PrometheusInstruments())
-    models.follow()
-    return models
+from tests.builders import add_model, models_of, served_models
 
 
 def digest_of(models: ServedModels, mesh: str = "shop") -> str:
