@@ -21,7 +21,7 @@ from lab.comparison.plan import PARTS, SHARED, SIMULATED, Job, shared_jobs, simu
 from lab.comparison.rows import rows
 from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
 from lab.evaluation.run import Sheet
-from serve_app.cli.console import stderr_console
+from serve_app.cli.console import print_note
 
 VERDICTS, RESULTS = Path("out/evaluate/verdicts"), Path("benchmarks/results")
 
@@ -59,7 +59,7 @@ def _jobs(chosen: Sequence[str], sizes: Sequence[str], datasets: Sequence[str] |
     """Return the jobs, the longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size))]
     if "shared" in chosen and not SHARED.is_dir():
-        stderr_console().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
+        print_note(f"skipped: no recordings in {SHARED} (they are not part of the project)")
     elif "shared" in chosen:
         jobs += [job for job in shared_jobs() if datasets is None or job.recordings[0].parent.name in datasets]
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))
