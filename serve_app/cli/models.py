@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         ComparisonOfModels,
         IntervalDocument,
         ModelCard,
-        ModelPin,
         RolloutDocument,
     )
     from serve_app.models.registry import Registry
@@ -412,22 +411,20 @@ def _interval(figure: "IntervalDocument") -> str:
 
 
 def _print_rollout(rollout: "RolloutDocument") -> None:
+    from serve_app.models.rollout import model_name
+
     trial = rollout.trial
     if trial is None:
-        typer.echo(f"all meshes use {_name(rollout.active)}")
+        typer.echo(f"all meshes use {model_name(rollout.active)}")
     elif trial.share >= 1:
-        typer.echo(f"all meshes use {_name(trial.candidate)}; {_name(trial.baseline)} runs beside it")
+        typer.echo(f"all meshes use {model_name(trial.candidate)}; {model_name(trial.baseline)} runs beside it")
     else:
         typer.echo(
-            f"{trial.share:.0%} of the meshes use {_name(trial.candidate)}, the others {_name(trial.baseline)}; each "
-            "runs beside the other"
+            f"{trial.share:.0%} of the meshes use {model_name(trial.candidate)}, the others "
+            f"{model_name(trial.baseline)}; each runs beside the other"
         )
     for mesh, pin in sorted(rollout.meshes.items()):
-        typer.echo(f"mesh {mesh} uses {_name(pin)}")
-
-
-def _name(pin: "ModelPin | None") -> str:
-    return "the weights of the settings" if pin is None else pin.version
+        typer.echo(f"mesh {mesh} uses {model_name(pin)}")
 
 
 def _use(version: str, rollout: "RolloutDocument") -> str:
