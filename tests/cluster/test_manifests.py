@@ -244,24 +244,19 @@ def test_groups_are_spread_over_nodes_within_each_cluster(manifests: Manifests) 
             assert one["matchLabelKeys"] == ["ray.io/cluster"]
 
 
-def replica_bounds(settings: Settings) -> dict[str, dict[str, int]]:
-    """The fewest and the most replicas of each deployment that scales."""
-    front, scorer = settings.serve, settings.scorer
-    return {
-        "Ingress": {"min": front.ingress_replicas, "max": front.max_ingress_replicas or 0},
-        "MeshSession": {"min": front.session_replicas, "max": front.max_session_replicas or 0},
-        "MetaModel": {"min": scorer.meta_replicas, "max": scorer.max_meta_replicas or 0},
-        "Scorer": {"min": scorer.num_replicas, "max": scorer.max_replicas or 0},
-    }
-
-
 @pytest.mark.parametrize("bound", ["min", "max"])
 def test_the_claims_of_all_replicas_fit_the_pods(
     ray_service: Manifests, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(ray_service, monkeypatch)
     (application,) = ray_service.serve_config["applications"]
-    replicas = replica_bounds(settings)
+    front, scorer = settings.serve, settings.scorer
+    replicas = {
+        "Ingress": {"min": front.ingress_replicas, "max": front.max_ingress_replicas or 0},
+        "MeshSession": {"min": front.session_replicas, "max": front.max_session_replicas or 0},
+        "MetaModel": {"min": scorer.meta_replicas, "max": scorer.max_meta_replicas or 0},
+        "Scorer": {"min": scorer.num_replicas, "max": scorer.max_replicas or 0},
+    }
     claims = {"CPU": LIGHT_CPUS * (settings.collector.replicas + 1), "GPU": 0.0}  # 1: the notifier
     groups = {group["groupName"]: group for group in ray_service.cluster["workerGroupSpecs"]}
     for one in application["deployments"]:
@@ -273,30 +268,9 @@ def test_the_claims_of_all_replicas_fit_the_pods(
     assert ray_service.cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
     if settings.scorer.place == "replicas":
         (of_scorer,) = [one["ray_actor_options"] for one in application["deployments"] if one["name"] == "Scorer"]
-        assert of_scorer == {"num_cpus": settings.scorer.num_cpus, "num_gpus": settings.scorer.num_gpus}
+        assert of_scorer == {"num_cpus": scorer.num_cpus, "num_gpus": scorer.num_gpus}
     for resource, claim in claims.items():
         assert claim <= sum(group[f"{bound}Replicas"] * ray_resources(group)[resource] for group in groups.values())
-
-
-def test_every_node_can_be_drained_one_after_the_other(ray_service: Manifests, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Serve may fill one pod after the other, so a new pod, which comes last, gets what the limits of the others leave.
-    It is ready only beside a replica: without one, the next eviction is refused by the disruption budget."""
-    settings = settings_of(ray_service, monkeypatch)
-    (application,) = ray_service.serve_config["applications"]
-    for group in ray_service.cluster["workerGroupSpecs"]:
-        pods_of_group, offered = group["minReplicas"], ray_resources(group)
-        is_gpu = group["groupName"] == "gpu"
-        used = {"CPU": 0.0 if is_gpu else LIGHT_CPUS * (settings.collector.replicas + 1), "GPU": 0.0}
-        placed = [one for one in application["deployments"] if (one["name"] == "Scorer") is is_gpu]
-        assert placed
-        for one in placed:
-            count, most = replica_bounds(settings)[one["name"]]["min"], one["max_replicas_per_node"]
-            assert count > most * (pods_of_group - 1), "the last pod gets a replica, and a drain leaves others"
-            assert pods_of_group == 1 or most * pods_of_group - count <= 1, "pods differ by one replica at most"
-            used["CPU"] += most * one["ray_actor_options"]["num_cpus"]
-            used["GPU"] += most * one["ray_actor_options"].get("num_gpus", 0)
-        assert all(used[resource] <= offered[resource] for resource in used), "only the limits decide"
-        assert not is_gpu or offered["CPU"] == 0, "nothing else runs beside scorers"
 
 
 def test_pods_of_ray_have_probes_that_bear_a_slow_answer(ray_service: Manifests) -> None:
