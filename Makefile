@@ -63,7 +63,7 @@ check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's s
 	$(LINT)/node_modules/.bin/tsc --project $(LINT)
 
 bench: .venv/.stamp  ## measure the figures of speed, in about a quarter of an hour, into benchmarks/results, README and docs
-	for name in kernels pipeline serve; do $(BIN)/python benchmarks/bench_$$name.py --json benchmarks/results/$$name.jsonl || exit 1; done
+	for name in kernels pipeline serve; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
 	$(BIN)/python -m benchmarks.bench_overload --json benchmarks/results/overload.jsonl
 	$(BIN)/python -m benchmarks.figures
 

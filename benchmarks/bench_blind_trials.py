@@ -9,15 +9,13 @@ twelfths of the answers are right, or if an alert follows a planned change.
 All trials with one seed take half a minute on a free core.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from benchmarks.blind_trials.score import Marked, score_trial
 from benchmarks.blind_trials.trials import BEGIN, LASTS, TRIALS
+from benchmarks.rows import command_line, write
 from benchmarks.workers import start_workers
 
 MIN_RIGHT = 11 / 12  # of the services and of the next steps
@@ -25,11 +23,10 @@ BENIGN = ("scale-out", "deploy")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--trials", nargs="+", choices=tuple(TRIALS), default=list(TRIALS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--wrong", action="store_true", help="print what was said where it is wrong")
     arguments = parser.parse_args()
     chosen = [(name, seed) for name in arguments.trials for seed in arguments.seeds]
@@ -40,7 +37,7 @@ def main() -> int:
         if not (one.is_found and one.is_service and one.is_action):
             print(f"{one.trial}, seed {one.seed}: {one.said}")
     if arguments.json:
-        arguments.json.write_text("".join(json.dumps({"benchmark": "blind_trials"} | asdict(m)) + "\n" for m in marked))
+        write([{"benchmark": "blind_trials"} | asdict(one) for one in marked], arguments.json)
     return 0 if is_good(marked) else 1
 
 

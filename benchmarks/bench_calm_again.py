@@ -16,23 +16,20 @@ decision  on all verdicts of the cases above: alerts open above the threshold, n
 All cases with one seed take a minute on a free core.
 """
 
-import argparse
-import json
 import sys
-from pathlib import Path
 
 from benchmarks.calm_again.cases import SCENARIOS, Case, cases
 from benchmarks.calm_again.judge import Line
 from benchmarks.calm_again.score import score_case
+from benchmarks.rows import Row, command_line, write
 from benchmarks.workers import start_workers
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--cases", nargs="+", choices=tuple(SCENARIOS), default=list(SCENARIOS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[5])
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     chosen = [case for seed in arguments.seeds for case in cases(seed) if case.name in arguments.cases]
     with start_workers(arguments.processes) as workers:
@@ -43,11 +40,11 @@ def main() -> int:
     faults = sum(not line.holds for _, line in lines)
     print(f"{faults} of {len(lines)} lines are FAULT")
     if arguments.json:
-        arguments.json.write_text("".join(json.dumps(_row(*one)) + "\n" for one in lines))
+        write([_row(*one) for one in lines], arguments.json)
     return 1 if faults else 0
 
 
-def _row(case: Case, line: Line) -> dict[str, object]:
+def _row(case: Case, line: Line) -> Row:
     return {
         "benchmark": "calm_again",
         "seed": case.seed,

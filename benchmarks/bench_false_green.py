@@ -21,31 +21,28 @@ quiet        meshes without faults: alerts and notices within the promise
 All groups with two seeds take ten minutes on a free core.
 """
 
-import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.false_green.cases import GROUPS, Case, Size, cases
 from benchmarks.false_green.judge import summarize
 from benchmarks.false_green.score import score_case
+from benchmarks.rows import Row, command_line, read, replace, write
 from benchmarks.workers import start_workers
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--groups", nargs="+", choices=tuple(GROUPS), default=list(GROUPS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[31, 32], help="seeds of the meshes")
     parser.add_argument("--services", type=int, default=60, help="services of a mesh, unless its group sets them")
     parser.add_argument("--cases", type=int, help="at most this many cases of each group, spread evenly")
     parser.add_argument("--days", type=float, default=14.0, help="length of the runs of the group days")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="file for the results; its rows of other groups are kept")
     arguments = parser.parse_args()
     size = Size(tuple(arguments.seeds), arguments.services, arguments.days)
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     is_good = True
     with start_workers(arguments.processes) as workers:
         for group in arguments.groups:
@@ -62,14 +59,10 @@ def main() -> int:
     return 0 if is_good else 1
 
 
-def update_groups(path: Path, measured: Sequence[dict[str, Any]]) -> None:
+def update_groups(path: Path, measured: Sequence[Row]) -> None:
     """Replace the rows of the groups that were measured, in the order of all groups."""
-    before = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    replaced = {row["group"] for row in measured}
-    rows = [*(row for row in before if row["group"] not in replaced), *measured]
-    order = list(GROUPS)
-    rows.sort(key=lambda row: order.index(row["group"]))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    replace(path, measured, lambda row: row["group"])
+    write(sorted(read(path), key=lambda row: list(GROUPS).index(row["group"])), path)
 
 
 def spread(found: Sequence[Case], most: int | None) -> Sequence[Case]:

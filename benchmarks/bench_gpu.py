@@ -17,30 +17,30 @@ Times end when the work on the GPU has ended. Limitation: one process uses the G
 it.
 """
 
-import argparse
-import json
+import statistics
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import kernels
-from benchmarks.gpu.meshes import random_task
-from benchmarks.gpu.timing import milliseconds, summary
+from benchmarks.rows import Row, command_line, commit, emit
 from kernels.gpu import check_gpu
 from kernels.selfcheck import Case, random_cases
 from model.checkpoint import load
-from model.network.contract import MeshGraph, MeshNetwork
-from model.scoring.score import batch_tasks, score
+from model.network.contract import EDGE_INPUTS, NODE_INPUTS, MeshGraph, MeshNetwork
+from model.scoring.score import PartitionTask, batch_tasks, score
 
 SIZES = ("100x400", "500x3000", "2000x20000", "10000x100000")
 BATCHED = "500x3000"
 BATCHES = (1, 2, 4, 8, 16, 32)
-Row = dict[str, Any]
+NEIGHBOURS = 6  # most callers and most callees that a service attends to, as in the shipped network
+WARM_UP = 3  # calls before those that are timed
 
 
 class Run:
@@ -66,6 +66,63 @@ def parse(size: str) -> tuple[int, int]:
     """Services and calls of ``500x3000``."""
     services, calls = size.split("x")
     return int(services), int(calls)
+
+
+def random_task(services: int, calls: int, seed: int = 0) -> PartitionTask:
+    """A mesh in one part: calls between random services, some services called by many."""
+    rng = np.random.default_rng(seed)
+    weight = rng.permutation((np.arange(services) + 1.0) ** -0.6)
+    callee = rng.choice(services, calls, p=weight / weight.sum())
+    caller = rng.integers(0, services, calls)
+    return PartitionTask(
+        nodes=rng.standard_normal((services, NODE_INPUTS), np.float32),
+        edges=rng.standard_normal((calls, EDGE_INPUTS), np.float32),
+        edge_index=np.stack([caller, callee]).astype(np.int32),
+        attended_callers=first_of_each(callee, NEIGHBOURS),
+        attended_callees=first_of_each(caller, NEIGHBOURS),
+        core=services,
+        owned=calls,
+        boundary=np.zeros(0, np.int64),
+    )
+
+
+def first_of_each(keys: np.ndarray, most: int) -> np.ndarray:
+    """Which entries are among the first ``most`` of their key."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(keys[order]) != 0])
+    lengths = np.diff(np.r_[starts, len(keys)])
+    rank = np.arange(len(keys)) - np.repeat(starts, lengths)
+    chosen = np.zeros(len(keys), bool)
+    chosen[order] = rank < most
+    return chosen
+
+
+def wait() -> None:
+    """Wait for the work that was given to the GPU; does nothing without one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def milliseconds(call: Callable[[], object], repeat: int, seconds: float) -> list[float]:
+    """Durations of at most ``repeat`` calls, ms. At least three are timed, and none begins after ``seconds``."""
+    for _ in range(WARM_UP):
+        call()
+    wait()
+    taken: list[float] = []
+    ends = time.perf_counter() + seconds
+    while len(taken) < min(repeat, 3) or (len(taken) < repeat and time.perf_counter() < ends):
+        begin = time.perf_counter()
+        call()
+        wait()
+        taken.append(1e3 * (time.perf_counter() - begin))
+    return taken
+
+
+def summary(taken: list[float], name: str = "") -> dict[str, float]:
+    """Median and 99th percentile, ms, under ``<name>p50_ms`` and ``<name>p99_ms``."""
+    ordered = sorted(taken)
+    last = ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
+    return {f"{name}p50_ms": round(statistics.median(ordered), 3), f"{name}p99_ms": round(last, 3)}
 
 
 def ops(run: Run) -> Iterator[Row]:
@@ -94,7 +151,6 @@ def move(case: Case, dtype: torch.dtype, device: torch.device) -> list[Any]:
 
 
 def call_op(case: Case, arguments: Sequence[Any]) -> tuple[Tensor, ...]:
-    """The results of an op."""
     found = getattr(kernels, case.op)(*arguments)
     return found if isinstance(found, tuple) else (found,)
 
@@ -167,15 +223,10 @@ def peak_mib(device: torch.device) -> float | None:
 
 
 def first_line(error: Exception) -> str:
-    """Kind and first line of an error."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def conditions() -> Row:
-    """What the figures depend on."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
     return {
         "gpu": torch.cuda.get_device_name(),
         "driver": driver(),
@@ -183,12 +234,11 @@ def conditions() -> Row:
         "cuda": torch.version.cuda,
         "kernels": kernels.backend("cuda"),
         "kernels_reason": kernels.backend_reason("cuda"),
-        "commit": commit.stdout.strip() or None,
+        "commit": commit(),
     }
 
 
 def driver() -> str | None:
-    """Version of the NVIDIA driver."""
     try:
         asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]
@@ -196,38 +246,29 @@ def driver() -> str | None:
         return None
 
 
-def measure(run: Run, sections: Sequence[str], emit: Callable[[Row], None]) -> None:
+def measure(run: Run, sections: Sequence[str]) -> Iterator[Row]:
     """Run sections; an error ends its section only."""
     for name in sections:
         try:
             for row in SECTIONS[name](run):
-                emit({"section": name, **row})
+                yield {"section": name, **row}
         except Exception as error:
-            emit({"section": name, "error": first_line(error)})
+            yield {"section": name, "error": first_line(error)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), metavar="NxE")
     parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
     parser.add_argument("--repeat", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=2.0, help="after which a row is complete with fewer calls")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     obstacle = check_gpu()
     if obstacle is not None:
         raise SystemExit(f"bench_gpu: nothing was measured, since no GPU can be used here: {obstacle}")
     about = conditions()
-    print(json.dumps({"benchmark": "gpu", "conditions": about}), flush=True)
-    rows: list[Row] = []
-
-    def emit(row: Row) -> None:
-        rows.append({"benchmark": "gpu", **row, **about})
-        print(json.dumps({"benchmark": "gpu", **row}), flush=True)
-        if options.json:  # after each row, so that a run that is stopped leaves what it has
-            options.json.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-
-    measure(Run(torch.device("cuda"), options.repeat, options.seconds, options.sizes), options.sections, emit)
+    run = Run(torch.device("cuda"), options.repeat, options.seconds, options.sizes)
+    rows = emit(({"benchmark": "gpu", **row, **about} for row in measure(run, options.sections)), options.json)
     failed = sum("error" in row for row in rows)
     print(f"bench_gpu: {len(rows)} rows on {about['gpu']}, {failed} of them errors", flush=True)
 

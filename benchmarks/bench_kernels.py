@@ -1,6 +1,6 @@
 """Time of the ``tagae::`` ops, compared with PyTorch Geometric's GATv2Conv, eager and compiled, in the same run.
 
-    python benchmarks/bench_kernels.py [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51]
+    python -m benchmarks.bench_kernels [--sizes 500x3000 2000x20000] [--threads 1] [--repeat 51]
 
 One JSON line per size and pass. All contenders are one layer with the same weights: two projections of 128 features,
 then attention of 4 heads of 32 channels over edges with 16 temporal features. ``layer_ms`` is the op
@@ -18,19 +18,15 @@ load on the machine affects both. Times are medians in milliseconds. In-degrees 
 Limitation: the contenders share the allocator and the caches, because they alternate in one process.
 """
 
-import argparse
 import copy
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 import torch_geometric
@@ -39,6 +35,8 @@ from torch._inductor import aoti_compile_and_package, aoti_load_package
 from torch_geometric.nn import GATv2Conv
 
 import kernels
+from benchmarks.bench_pipeline import SIDE, fastest_product, multiply_adds
+from benchmarks.rows import Row, command_line, commit, emit
 from kernels.reference import project_and_attend
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -49,9 +47,6 @@ from serve_app.pipeline import Mesh, Options, prepare
 FEATURES, HEADS, CHANNELS, TIMES = 128, 4, 32, 16
 SLOPE = 0.2
 SIZES = ["60x180", "500x3000", "2000x20000", "10000x100000"]
-SIDE = 512
-# Multiply-adds of the shipped network.
-PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800
 LARGEST_ERROR = 1e-5  # against float64, for values of order 1
 # By default glibc returns large blocks to the kernel after each op, which makes plain torch several times slower.
 TUNED = {
@@ -159,14 +154,7 @@ def network(nodes: int, edges: int) -> tuple[Callable[[], object], float]:
     task = prepare(checkpoint, Mesh(), snapshot, Options()).whole
     graph = batch_tasks([task], torch.device("cpu"))
     attended = (len(graph.callers.indices) + len(graph.callees.indices)) / 2
-    multiply_adds = nodes * PER_SERVICE + graph.edge_index.shape[1] * PER_CALL + attended * PER_ATTENDED_CALL
-    return lambda: checkpoint.network(graph), multiply_adds
-
-
-def fastest_product() -> Callable[[], Tensor]:
-    """A product of 512 x 512 matrices with oneDNN, the fastest there is on a CPU."""
-    x, weight = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
-    return lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return lambda: checkpoint.network(graph), multiply_adds(nodes, graph.edge_index.shape[1], attended)
 
 
 def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, float]:
@@ -181,21 +169,19 @@ def medians(calls: Mapping[str, Callable[[], object]], repeat: int) -> dict[str,
     return {f"{name}_ms": round(statistics.median(taken), 3) for name, taken in times.items()}
 
 
-def rows(nodes: int, edges: int, repeat: int) -> list[dict[str, object]]:
+def rows(nodes: int, edges: int, repeat: int) -> Iterator[Row]:
     """Measure inference, and forward with backward, for one size."""
     calls = contenders(nodes, edges)
     with torch.inference_mode():
-        whole, multiply_adds = network(nodes, edges)
+        whole, work = network(nodes, edges)
         inference = medians(calls, repeat)
         # In turns of their own: after another contender's pass, the first rows are not in the cache.
         alone = medians({"network": whole}, repeat) | medians({"product": fastest_product()}, repeat)
-        alone["peak_share"] = round(multiply_adds / SIDE**3 * alone["product_ms"] / alone["network_ms"], 3)
+        alone["peak_share"] = round(work / SIDE**3 * alone["product_ms"] / alone["network_ms"], 3)
     passes = {name: partial(_forward_and_backward, calls[name]) for name in ("layer", "pyg")}
     training = medians(passes, max(5, repeat // 5))
-    return [
-        {"pass": "inference", "nodes": nodes, "edges": edges, **inference, **ratios(inference), **alone},
-        {"pass": "forward and backward", "nodes": nodes, "edges": edges, **training, **ratios(training)},
-    ]
+    yield {"pass": "inference", "nodes": nodes, "edges": edges, **inference, **ratios(inference), **alone}
+    yield {"pass": "forward and backward", "nodes": nodes, "edges": edges, **training, **ratios(training)}
 
 
 def ratios(taken: Mapping[str, float]) -> dict[str, float]:
@@ -208,39 +194,29 @@ def _forward_and_backward(forward: Callable[[], Tensor]) -> None:
     torch.autograd.backward(forward().square().sum())
 
 
-def conditions() -> dict[str, object]:
-    """Return the conditions that times depend on."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
+def conditions() -> Row:
     return {
         "backend": kernels.backend(),
         "device": "cpu",
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "pyg": torch_geometric.__version__,
-        "commit": commit.stdout.strip() or None,
+        "commit": commit(),
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="NxE")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=51)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not TUNED.items() <= os.environ.items():
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | TUNED)  # glibc reads them at the start
+        os.execve(sys.executable, sys.orig_argv, os.environ | TUNED)  # glibc reads them at the start
     torch.set_num_threads(options.threads)
-    lines = []
-    for size in options.sizes:
-        nodes, edges = map(int, size.split("x"))
-        for row in rows(nodes, edges, options.repeat):
-            lines.append(json.dumps({"benchmark": "kernels", **row, **conditions()}))
-            print(lines[-1], flush=True)
-    if options.json:
-        options.json.write_text("\n".join(lines) + "\n")
+    sizes = [tuple(map(int, size.split("x"))) for size in options.sizes]
+    found = (row for nodes, edges in sizes for row in rows(nodes, edges, options.repeat))
+    emit(({"benchmark": "kernels", **row, **conditions()} for row in found), options.json)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """Memory of a session and size of its store over a long life of one mesh.
 
-    python benchmarks/bench_memory.py [--snapshots 10000] [--services 60] [--json FILE]
+    python -m benchmarks.bench_memory [--snapshots 10000] [--services 60] [--json FILE]
 
 Each snapshot is packed, unpacked and pushed with the steps of a session, into a local store and a cache.
 Prints a JSON line every 100 snapshots: resident memory of the process, the cache's own count, the store's files, and
 the CPU time of reading the mesh from the store, µs.
 """
 
-import argparse
-import json
 import os
 import tempfile
 import time
@@ -19,6 +17,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from benchmarks.rows import command_line, emit
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
@@ -61,19 +60,14 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--snapshots", type=int, default=10_000)
     parser.add_argument("--services", type=int, default=60)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     about = {"benchmark": "memory", "services": arguments.services, "cores": os.cpu_count()}
-    rows = []
     with tempfile.TemporaryDirectory() as directory:
-        for row in measure(Path(directory), arguments.services, arguments.snapshots, reads=True):
-            rows.append(row)
-            print(json.dumps(about | row), flush=True)
-    if arguments.json:
-        arguments.json.write_text("".join(json.dumps(about | row) + "\n" for row in rows))
+        rows = measure(Path(directory), arguments.services, arguments.snapshots, reads=True)
+        emit((about | row for row in rows), arguments.json)
 
 
 if __name__ == "__main__":

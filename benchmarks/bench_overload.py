@@ -12,23 +12,21 @@ figures are of all rounds together.
 Asserted: no 504, no connection error, no status but 200 and 429.
 """
 
-import argparse
 import asyncio
-import json
 import struct
 import tempfile
 import time
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
+from benchmarks.rows import Row, command_line, emit
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.api.codec import encode_snapshot
@@ -168,8 +166,7 @@ def serve_load(clients: int, body: Body, settle: float, seconds: float) -> Figur
     return figures
 
 
-def summary(services: int, form: str, clients: int, rounds: Sequence[Figures], seconds: float) -> dict[str, Any]:
-    """The line of one level."""
+def summary(services: int, form: str, clients: int, rounds: Sequence[Figures], seconds: float) -> Row:
     accepted, rejected, hops = (
         [duration for one in rounds for duration in getattr(one, name)] for name in ("accepted", "rejected", "hops")
     )
@@ -193,17 +190,19 @@ def summary(services: int, form: str, clients: int, rounds: Sequence[Figures], s
 
 
 def main() -> None:
-    """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--services", type=int, nargs="+", default=[60, 500])
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--settle", type=float, default=8)
-    parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    lines: list[dict[str, Any]] = []
+    emit(measure(chosen), chosen.json)
+
+
+def measure(chosen: Namespace) -> Iterator[Row]:
+    """Yield the line of each level."""
     for services, form in product(chosen.services, chosen.formats):
         body = Body.of(services, form)
         rounds: dict[int, list[Figures]] = {n: [] for n in (chosen.clients if form == "json" else [ARROW_CLIENTS])}
@@ -213,10 +212,7 @@ def main() -> None:
                 accepted = len(figures[-1].accepted)
                 print(f"{services} services, {form}, {clients} clients: {accepted} accepted", flush=True)
         for clients, figures in rounds.items():
-            lines.append(summary(services, form, clients, figures, chosen.seconds))
-            print(json.dumps(lines[-1]), flush=True)
-    if chosen.json:
-        chosen.json.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            yield summary(services, form, clients, figures, chosen.seconds)
 
 
 def _percentile(seconds: list[float], q: float) -> float | None:

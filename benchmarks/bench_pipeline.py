@@ -1,7 +1,7 @@
 """Time from snapshot to verdict in one process, by stage, for the sizes in the README.
 
-    python benchmarks/bench_pipeline.py [--snapshots 200] [--threads 2] [--device cpu] [--json FILE]
-    python benchmarks/bench_pipeline.py --against FOLDER [--rounds 5] [--json FILE]
+    python -m benchmarks.bench_pipeline [--snapshots 200] [--threads 2] [--device cpu] [--json FILE]
+    python -m benchmarks.bench_pipeline --against FOLDER [--rounds 5] [--json FILE]
 
 Correctness first: every verdict is finite, and a partitioned mesh gets the same scores as the whole one. Results are
 medians and 99th percentiles over consecutive snapshots of one simulated mesh, after 20 of warm-up. Prints JSON lines.
@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.rows import Row, command_line, emit
 from kernels import backend, load_cuda
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -45,7 +46,7 @@ STAGES = ("lay", "score", "weigh", "combine", "total")
 WARM_UP = 20
 COMPARED, KNOWN, MEASURED = ((60, 3.0), (500, 6.0), (2000, 10.0)), 70, 40  # sizes, and snapshots
 SIDE = 512
-PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800  # multiply-adds, as in bench_kernels.py
+PER_SERVICE, PER_CALL, PER_ATTENDED_CALL = 105_600, 2_700, 3_800  # multiply-adds of the shipped network
 
 
 class TimedRunner(LocalRunner):
@@ -74,7 +75,7 @@ class TimedRunner(LocalRunner):
         self.seconds[stage] += time.perf_counter() - started
 
 
-def times(services: int, calls: float, snapshots: int, device: torch.device) -> dict[str, object]:
+def times(services: int, calls: float, snapshots: int, device: torch.device) -> Row:
     """Return one row: milliseconds by stage for one size."""
     checkpoint, options, mesh = load(device=device), Options(), Mesh()
     simulator = Simulator(MeshSpec(services=services, calls_per_service=calls, seed=1), snapshots=snapshots + WARM_UP)
@@ -87,7 +88,7 @@ def times(services: int, calls: float, snapshots: int, device: torch.device) -> 
         assert np.isfinite([verdict.mesh_score, verdict.probability]).all(), verdict
         rows.append(list(runner.seconds.values()))
     taken = np.array(rows[WARM_UP:]) * 1e3
-    row: dict[str, object] = {
+    row: Row = {
         "benchmark": "pipeline",
         "services": services,
         "calls": snapshot.num_edges,
@@ -121,37 +122,49 @@ def cpu_times() -> list[dict[str, float]]:
             mesh = run_now(run_stages(runner, mesh, snapshot, Options())).mesh
             taken.append(1e3 * (time.process_time() - started))
         attended = (mesh.state.attended_callers.sum() + mesh.state.attended_callees.sum()) / 2
-        multiply_adds = services * PER_SERVICE + snapshot.num_edges * PER_CALL + attended * PER_ATTENDED_CALL
+        work = multiply_adds(services, snapshot.num_edges, float(attended))
         rows.append(
             {
                 "services": services,
                 "calls": snapshot.num_edges,
                 "cpu_ms": median(taken[KNOWN:]),
-                "floor_ms": float(multiply_adds) / SIDE**3 * product_time(),
+                "floor_ms": work / SIDE**3 * product_time(),
             }
         )
     return rows
 
 
+def multiply_adds(services: int, calls: int, attended: float) -> float:
+    """Return the multiply-adds of a pass of the network; ``attended``: calls that services attend to."""
+    return services * PER_SERVICE + calls * PER_CALL + attended * PER_ATTENDED_CALL
+
+
+def fastest_product() -> Callable[[], torch.Tensor]:
+    """Return a product of 512 x 512 matrices with oneDNN, the fastest there is on a CPU."""
+    x, weight = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    return lambda: torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+
 def product_time() -> float:
-    """Return the median time of the fastest product of two matrices, ms."""
-    x, weight, taken = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE), []
+    """Return its median time, ms."""
+    product, taken = fastest_product(), []
     for _ in range(50):
         started = time.process_time()
-        torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+        product()
         taken.append(1e3 * (time.process_time() - started))
     return median(taken)
 
 
-def compare(other: Path, rounds: int) -> list[dict[str, object]]:
+def compare(other: Path, rounds: int) -> list[Row]:
     """Return one row per size: the CPU time of a snapshot with another checkout and with this one, and their ratio."""
     here, found = Path(__file__).resolve().parents[1], []
     for _ in range(rounds):
         for folder in (other.resolve(), here):
-            environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+            # This benchmark, with the packages of the folder.
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(folder), str(here))), "OMP_NUM_THREADS": "1"}
             command = [sys.executable, __file__, "--cpu-times"]
             found.append(json.loads(subprocess.check_output(command, env=environment, cwd=folder, text=True)))
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for i, size in enumerate(found[0]):
         before, after = ([one[i]["cpu_ms"] for one in found[which::2]] for which in (0, 1))
         floor = median(one[i]["floor_ms"] for one in found)
@@ -173,7 +186,7 @@ def compare(other: Path, rounds: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--snapshots", type=int, default=200)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu")
@@ -182,14 +195,13 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu-times", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.cpu_times:
         torch.set_num_threads(1)
         print(json.dumps(cpu_times()))
         return
     if arguments.against:
-        write([json.dumps(row) for row in compare(arguments.against, arguments.rounds)], arguments.json)
+        emit(compare(arguments.against, arguments.rounds), arguments.json)
         return
     torch.set_num_threads(arguments.threads)
     device = torch.device(arguments.device)
@@ -206,18 +218,8 @@ def main() -> None:
         "python": platform.python_version(),
         "load_before": round(os.getloadavg()[0], 2),
     }
-    lines = []
-    for services, calls in SIZES:
-        count = arguments.snapshots // FEWER if services >= LARGE else arguments.snapshots
-        lines.append(json.dumps(times(services, calls, count, device) | about))
-    write(lines, arguments.json)
-
-
-def write(lines: list[str], path: Path | None) -> None:
-    """Print the lines, and write them to a file if one is named."""
-    print("\n".join(lines))
-    if path:
-        path.write_text("\n".join(lines) + "\n")
+    counts = [(*size, arguments.snapshots // (FEWER if size[0] >= LARGE else 1)) for size in SIZES]
+    emit((times(*one, device) | about for one in counts), arguments.json)
 
 
 if __name__ == "__main__":

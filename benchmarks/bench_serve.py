@@ -1,6 +1,6 @@
 """Time from POST to verdict over HTTP and Ray Serve, compared with an empty application.
 
-    python benchmarks/bench_serve.py [--snapshots 200] [--threads 1] [--modes default throughput] [--minutes 20]
+    python -m benchmarks.bench_serve [--snapshots 200] [--threads 1] [--modes default throughput] [--minutes 20]
         [--json FILE]
 
 One client on loopback sends each size as JSON and as Arrow, in both modes of Serve: ``default`` through its proxy, and
@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -41,6 +40,7 @@ import torch
 from fastapi import FastAPI, Request
 from ray import serve
 
+from benchmarks.rows import Row, command_line, emit
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
@@ -123,9 +123,7 @@ class Fronts:
     noop: httpx.Client
 
 
-def measure(
-    fronts: Fronts, settings: Settings, size: tuple[int, float], count: int, wire: str, label: str
-) -> dict[str, Any]:
+def measure(fronts: Fronts, settings: Settings, size: tuple[int, float], count: int, wire: str, label: str) -> Row:
     """Return the row of a size and a format."""
     services, calls = size
     count = count // FEWER if services >= LARGE else count
@@ -166,7 +164,6 @@ def measure(
 
 
 def summary(name: str, taken: Sequence[float]) -> dict[str, float]:
-    """Median and 99th percentile."""
     return {f"{name}_p{p}_ms": round(float(np.percentile(taken, p)), 2) for p in (50, 99)}
 
 
@@ -208,7 +205,7 @@ def status(url: str, method: str, path: str) -> int:
         return 0
 
 
-def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[Row]:
     """Measure one mode in this process. Yield each row when it has been measured."""
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
@@ -232,7 +229,7 @@ def run_mode(mode: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any
             stop()
 
 
-def describe(health: dict[str, Any], threads: int) -> dict[str, Any]:
+def describe(health: dict[str, Any], threads: int) -> Row:
     """Return what each row says about the machine and the versions."""
     return {
         "device": health["device"],
@@ -279,11 +276,11 @@ def is_free(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def run_in_child(command: Sequence[str], mode: str, minutes: float) -> tuple[list[str], str | None]:
+def run_in_child(command: Sequence[str], mode: str, minutes: float) -> tuple[list[Row], str | None]:
     """Measure a mode in a process of its own.
 
     Returns:
-        The lines that it printed, and what went wrong, if anything did. After its time it is stopped with all its
+        The rows that it printed, and what went wrong, if anything did. After its time it is stopped with all its
         processes.
     """
     child = subprocess.Popen(command, env=environment(mode), stdout=subprocess.PIPE, text=True)
@@ -300,7 +297,7 @@ def run_in_child(command: Sequence[str], mode: str, minutes: float) -> tuple[lis
     else:
         if child.returncode:
             problem = f"mode {mode}: expected exit status 0, got {child.returncode}; its error is above"
-    return [line for line in printed.splitlines() if line.startswith("{")], problem
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")], problem
 
 
 def kill_tree(child: subprocess.Popen[str]) -> None:
@@ -315,7 +312,7 @@ def kill_tree(child: subprocess.Popen[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--snapshots", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--sizes", type=int, nargs="*", default=[n for n, _ in SIZES], help="numbers of services")
@@ -323,24 +320,16 @@ def main() -> None:
     parser.add_argument("--modes", nargs="*", choices=MODES, default=MODES)
     parser.add_argument("--here", action="store_true", help="run one mode in this process")
     parser.add_argument("--minutes", type=float, default=20.0, help="time limit of a mode")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     if arguments.here:
-        for row in run_mode(arguments.modes[0], arguments):
-            print(json.dumps(row), flush=True)
+        emit(run_mode(arguments.modes[0], arguments), None)
         return
     chosen = ["--snapshots", arguments.snapshots, "--threads", arguments.threads, "--sizes", *arguments.sizes]
     chosen += ["--formats", *arguments.formats]
-    lines, failed = list[str](), list[str]()
-    for mode in arguments.modes:
-        command = [sys.executable, __file__, *map(str, chosen), "--here", "--modes", mode]
-        measured, problem = run_in_child(command, mode, arguments.minutes)
-        lines += measured
-        failed += [problem] if problem else []
-    print("\n".join(lines))
-    if arguments.json:
-        arguments.json.write_text("\n".join(lines) + "\n")
-    if failed:
+    program = [sys.executable, "-m", "benchmarks.bench_serve", *map(str, chosen), "--here"]
+    found = [run_in_child([*program, "--modes", mode], mode, arguments.minutes) for mode in arguments.modes]
+    emit((row for rows, _ in found for row in rows), arguments.json)
+    if failed := [problem for _, problem in found if problem]:
         sys.exit("\n".join(failed))
 
 

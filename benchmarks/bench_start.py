@@ -9,8 +9,6 @@ does, so compare the ratio, or the CPU time of all processes until then. The ser
 Prints JSON lines: each start, then the processes at rest with their median PSS and private memory (USS), bytes.
 """
 
-import argparse
-import json
 import os
 import signal
 import socket
@@ -23,11 +21,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import httpx
 import psutil
 
+from benchmarks.rows import Row, command_line, emit
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.api.client import Client
@@ -104,7 +102,7 @@ def memory(process: psutil.Process) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def measure(rounds: int, against: Path | None) -> Iterator[dict[str, Any]]:
+def measure(rounds: int, against: Path | None) -> Iterator[Row]:
     """Yield a row for each start, and one for each role of a process at rest."""
     contenders = {OURS: ROOT, **({AGAINST: against} if against else {}), BARE: ROOT}
     sizes: dict[str, list[dict[str, list[tuple[int, int]]]]] = {name: [] for name in contenders}
@@ -142,7 +140,6 @@ def _free_port() -> int:
 
 
 def _push(url: str) -> None:
-    """Send snapshots of one mesh."""
     simulator = Simulator(MeshSpec(services=SERVICES, seed=1), snapshots=SNAPSHOTS)
     with Client(url, timeout_seconds=START_SECONDS, patience_seconds=START_SECONDS) as client:
         for snapshot in simulator.snapshots():
@@ -163,18 +160,12 @@ def _role(process: psutil.Process, parent: psutil.Process) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--against", type=Path, help="another checkout of this repository, with its kernels")
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     about = {"benchmark": "start", "cores": os.cpu_count(), "services": SERVICES}
-    rows = []
-    for row in measure(arguments.rounds, arguments.against):
-        rows.append(about | row)
-        print(json.dumps(rows[-1]), flush=True)
-    if arguments.json:
-        arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    emit((about | row for row in measure(arguments.rounds, arguments.against)), arguments.json)
 
 
 if __name__ == "__main__":

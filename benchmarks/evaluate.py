@@ -9,12 +9,11 @@ parts in ``detection.jsonl``, and keeps the others, such as the rows of contende
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from benchmarks.rows import Row, read, replace
 from benchmarks.workers import report_steps, start_workers
 from lab.comparison.lines import missing_work, score
 from lab.comparison.parts import RecordingTask, evaluate_task, group_parts, recording_tasks
@@ -22,7 +21,7 @@ from lab.comparison.plan import PARTS, SHARED, SIMULATED, Job, shared_jobs, simu
 from lab.comparison.rows import rows
 from lab.comparison.simulated import FOLDER, JUDGED, WARM_UP, Run, record, runs
 from lab.evaluation.run import Sheet
-from serve_app.cli.console import stderr_console
+from serve_app.cli.console import print_note
 
 VERDICTS, RESULTS = Path("out/evaluate/verdicts"), Path("benchmarks/results")
 
@@ -46,27 +45,21 @@ def main() -> None:
         tasks = recording_tasks(jobs, arguments.verdicts)
         found = group_parts(tasks, workers.each("evaluation", _evaluate, tasks, [1] * len(tasks)))
     path = arguments.results / "detection.jsonl"
-    known = _read(path)
+    known = read(path)
     update_rows(path, [row for part in found for row in rows(part, known)])
 
 
-def update_rows(path: Path, measured: Sequence[dict[str, Any]]) -> None:
+def update_rows(path: Path, measured: Sequence[Row]) -> None:
     """Replace the rows of the parts and detectors that were measured, and keep all others."""
-    replaced = {(row["part"], row["detector"]) for row in measured}
-    kept = [row for row in _read(path) if (row["part"], row["detector"]) not in replaced]
-    path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *measured)))
+    kept = replace(path, measured, lambda row: (row["part"], row["detector"]))
     print(f"{path}: {len(measured)} rows replaced or added, {len(kept)} kept")
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _jobs(chosen: Sequence[str], sizes: Sequence[str], datasets: Sequence[str] | None) -> list[Job]:
     """Return the jobs, the longest first."""
     jobs = [job for size in sizes for job in simulated_jobs(int(size))]
     if "shared" in chosen and not SHARED.is_dir():
-        stderr_console().print(f"skipped: no recordings in {SHARED} (they are not part of the project)")
+        print_note(f"skipped: no recordings in {SHARED} (they are not part of the project)")
     elif "shared" in chosen:
         jobs += [job for job in shared_jobs() if datasets is None or job.recordings[0].parent.name in datasets]
     return sorted(jobs, key=lambda job: -job.snapshots() * (1 if job.part == "shared" else int(job.part)))

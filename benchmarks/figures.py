@@ -3,27 +3,24 @@
 python -m benchmarks.figures
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from benchmarks.rows import Row, read
 from lab.comparison.cases import EVEN, ODD
 from lab.comparison.digest import SHORT, detector_digest
 from lab.comparison.plan import LOUD, OURS
 
-Row = dict[str, Any]
 Found = Mapping[tuple[str, str, str], Row]  # by part, measure and detector
 ROOT = Path(__file__).resolve().parents[1]
 NOT_MEASURED: Row = {"value": None, "low": None}
 
 
 def rows(name: str) -> list[Row]:
-    """Lines of one result file."""
-    return [json.loads(line) for line in _file(name).read_text().splitlines()]
+    return read(_file(name))
 
 
 def _file(name: str) -> Path:
@@ -104,7 +101,7 @@ def floors() -> str:
     )
     return (
         "One thread, medians of alternating processes "
-        f"(`python benchmarks/bench_pipeline.py --against FOLDER`, {rows('floors')[0]['rounds']} rounds, with a "
+        f"(`python -m benchmarks.bench_pipeline --against FOLDER`, {rows('floors')[0]['rounds']} rounds, with a "
         "checkout of the version before in the folder). A floor is the time of the network's multiply-adds at the "
         f"speed of the fastest product of matrices in the same run:\n\n{found}"
     )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from model.checkpoint import Checkpoint, load
 from model.incidents.open_incident import OpenIncident
-from model.mesh_weights import Weights
+from model.mesh_weights import Weights, load_weights
 from model.snapshot import EDGE_METRICS, NODE_METRICS, MeshSnapshot
 from model.verdict import Incident, Reason, Severity, Status, Verdict
 from serve_app.api.schemas.models import ModelPin
@@ -23,9 +23,10 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.models.card import describe
 from serve_app.models.loader import open_loader
 from serve_app.models.registry import Registry
-from serve_app.models.served import ServedModels
+from serve_app.models.served import ServedModels, open_models
 from serve_app.pipeline import Mesh, Options, advance
 from serve_app.settings import Settings
+from serve_app.stores.state_store import StateStore
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
 START = datetime(2026, 1, 1, tzinfo=UTC)  # time of the first snapshot
@@ -111,6 +112,15 @@ def served_models(settings: Settings, weights: Weights) -> ServedModels:
     """The models of a session without a registry."""
     instruments = PrometheusInstruments()
     return ServedModels(settings, weights, open_loader(settings, torch.device("cpu"), instruments), instruments)
+
+
+def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedModels:
+    """The models of a session with a registry that has just started."""
+    chosen = Settings(models={"registry": registry.place}, **settings)
+    weights = load_weights(chosen.model.weights, chosen.weights_by_mesh)
+    models = open_models(chosen, weights, store, PrometheusInstruments())
+    models.follow()
+    return models
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:

@@ -163,6 +163,8 @@ PRIVATE_PARTS = {
 UNSAFE = {"eval", "exec", "torch.load", "torch.save"}
 UNSAFE_MODULES = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "dbm"}  # code in a string
 
+LAYERS = {"serve_app": SERVE_APP, "serve_app.deployments": DEPLOYMENTS, "lab": LAB}
+
 Found = Iterator[tuple[int, str]]  # line, name
 
 
@@ -172,16 +174,22 @@ def parse(path: Path) -> ast.Module:
 
 
 def imports(tree: ast.AST) -> Found:
+    """Line and dotted name of each import: ``a.b`` for ``from a import b``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
+            yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.lineno, (node.module or ".").split(".")[0]
+            yield from ((node.lineno, f"{node.module or ''}.{alias.name}") for alias in node.names)
+
+
+def packages(tree: ast.AST) -> Found:
+    """Line and package of each import."""
+    yield from ((at, what.split(".")[0]) for at, what in imports(tree))
 
 
 def imports_up_or_sideways(name: str, tree: ast.Module) -> Found:
     allowed, late = FLOORS[name.split("/")[0]], lines_of_late_imports(tree)
-    for at, what in imports(tree):
+    for at, what in packages(tree):
         is_late = at in late and any(name.startswith(folder) and what == floor for folder, floor in LATE)
         if what in (*FLOORS, *ABOVE, "") and what not in allowed and not is_late:
             yield at, what
@@ -193,95 +201,58 @@ def lines_of_late_imports(tree: ast.Module) -> set[int]:
     return {at for function in functions for at, _ in imports(function)}
 
 
-def imports_up_or_sideways_in_serve_app(name: str, tree: ast.Module) -> Found:
-    yield from imports_against("serve_app", SERVE_APP, name, tree)
-
-
-def imports_up_or_sideways_in_deployments(name: str, tree: ast.Module) -> Found:
-    yield from imports_against("serve_app.deployments", DEPLOYMENTS, name, tree)
-
-
-def imports_up_or_sideways_in_lab(name: str, tree: ast.Module) -> Found:
-    yield from imports_against("lab", LAB, name, tree)
-
-
-def imports_against(package: str, floors: tuple[tuple[str, ...], ...], name: str, tree: ast.Module) -> Found:
+def imports_up_or_sideways_in_a_package(name: str, tree: ast.Module) -> Found:
     """Imports of a file in a package from the same floor of the package, or from a higher one."""
-    folder = package.replace(".", "/")
-    if not name.startswith(f"{folder}/") or name == f"{folder}/__init__.py":
-        return
-    floor = {room: i for i, rooms in enumerate(floors) for room in rooms}
-    room = name.removeprefix(f"{folder}/").split("/")[0].removesuffix(".py")
-    for node in ast.walk(tree):
-        modules: list[str] = []
-        line = getattr(node, "lineno", 0)
-        if isinstance(node, ast.ImportFrom) and node.module:
-            whole = node.module == package
-            modules = [f"{package}.{alias.name}" for alias in node.names] if whole else [node.module]
-        elif isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        for module in modules:
-            other = module.removeprefix(f"{package}.").split(".")[0]
-            if module.startswith(f"{package}.") and other != room and floor[other] >= floor[room]:
-                yield line, module
+    for package, floors in LAYERS.items():
+        folder = package.replace(".", "/")
+        if not name.startswith(f"{folder}/") or name == f"{folder}/__init__.py":
+            continue
+        floor = {room: i for i, rooms in enumerate(floors) for room in rooms}
+        room = name.removeprefix(f"{folder}/").split("/")[0].removesuffix(".py")
+        for at, what in imports(tree):
+            other = what.removeprefix(f"{package}.").split(".")[0]
+            if what.startswith(f"{package}.") and other != room and floor[other] >= floor[room]:
+                yield at, what
 
 
 def imports_out_of_room(name: str, tree: ast.Module) -> Found:
-    yield from ((at, what) for at, what in imports(tree) if what in ROOMS and not name.startswith(ROOMS[what]))
+    yield from ((at, what) for at, what in packages(tree) if what in ROOMS and not name.startswith(ROOMS[what]))
 
 
 def imports_of_a_plugin(name: str, tree: ast.Module) -> Found:
     """Imports of what only the table of plugins may name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and name not in MAY_IMPORT_PLUGINS:
-            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in PLUGINS)
+    found = ((at, what.split(".")[-1]) for at, what in imports(tree) if name not in MAY_IMPORT_PLUGINS)
+    yield from ((at, what) for at, what in found if what in PLUGINS)
 
 
 def imports_past_a_door(name: str, tree: ast.Module) -> Found:
     """Imports of what a room of the deployments has for itself."""
-    modules: list[tuple[int, str]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            modules += [
-                (node.lineno, module) for module in (node.module, *(f"{node.module}.{a.name}" for a in node.names))
-            ]
-        elif isinstance(node, ast.Import):
-            modules += [(node.lineno, alias.name) for alias in node.names]
-    for line, module in modules:
-        if found := re.match(r"serve_app\.deployments\.(\w+)\.(\w+)", module):
+    for at, what in imports(tree):
+        if found := re.match(r"serve_app\.deployments\.(\w+)\.(\w+)", what):
             room, door = found.groups()
             if room in DOORS and not name.startswith(f"serve_app/deployments/{room}/") and door not in DOORS[room]:
-                yield line, module
+                yield at, what
 
 
 def names_of_what_ray_keeps_to_itself(name: str, tree: ast.Module) -> Found:
     """Such as ``ray._private``, except for the listed parts."""
+    found = list(imports(tree))
     for node in ast.walk(tree):
-        inside: list[str] = []
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ray":
-            inside = [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Import):
-            inside = [alias.name for alias in node.names]
-        elif isinstance(node, ast.Attribute):
-            inside = [ast.unparse(node)]
+        if isinstance(node, ast.Attribute):
+            found.append((node.lineno, ast.unparse(node)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            inside = [node.value]
-        for path in inside:
-            is_private = re.match(r"(ray|serve)(\.\w+)*\._\w|_private\b", path)
-            if is_private and path not in PRIVATE_PARTS.get(name, ()):
-                yield getattr(node, "lineno", 0), path
+            found.append((node.lineno, node.value))
+    for at, what in found:
+        if re.match(r"(ray|serve)(\.\w+)*\._\w|_private\b", what) and what not in PRIVATE_PARTS.get(name, ()):
+            yield at, what
 
 
 def imports_of_pyg_at_module_level(name: str, tree: ast.Module) -> Found:
     if name.startswith("lab/datasets/"):  # is for users of the library
         return
-    late = lines_of_late_imports(tree) | {
-        at
-        for f in tree.body
-        if isinstance(f, ast.If) and "TYPE_CHECKING" in ast.unparse(f.test)
-        for at, _ in imports(f)
-    }
-    yield from ((at, what) for at, what in imports(tree) if what == "torch_geometric" and at not in late)
+    for_types = (one for one in tree.body if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test))
+    late = lines_of_late_imports(tree) | {at for one in for_types for at, _ in imports(one)}
+    yield from ((at, what) for at, what in packages(tree) if what == "torch_geometric" and at not in late)
 
 
 def reads_of_the_environment(name: str, tree: ast.Module) -> Found:
@@ -293,7 +264,7 @@ def reads_of_the_environment(name: str, tree: ast.Module) -> Found:
 def unsafe_calls(name: str, tree: ast.Module) -> Found:
     calls = ((node.lineno, ast.unparse(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call))
     yield from ((at, what) for at, what in calls if what in UNSAFE)
-    yield from ((at, what) for at, what in imports(tree) if what in UNSAFE_MODULES)
+    yield from ((at, what) for at, what in packages(tree) if what in UNSAFE_MODULES)
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
             yield node.value.lineno, "allow_pickle"
@@ -309,9 +280,7 @@ def names_that_say_nothing(name: str, tree: ast.Module) -> Found:
 
 RULES = [
     imports_up_or_sideways,
-    imports_up_or_sideways_in_serve_app,
-    imports_up_or_sideways_in_deployments,
-    imports_up_or_sideways_in_lab,
+    imports_up_or_sideways_in_a_package,
     imports_out_of_room,
     imports_of_a_plugin,
     imports_past_a_door,
@@ -354,18 +323,18 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         (imports_up_or_sideways, "serve_app/cli/x.py", "from lab.demo.run import demonstrate"),
         (imports_up_or_sideways, "serve_app/cli/x.py", "if TYPE_CHECKING:\n    from lab.demo.run import demonstrate"),
         (imports_up_or_sideways, "lab/x.py", "from benchmarks.figures import tables"),
-        (imports_up_or_sideways_in_lab, "lab/simulator/x.py", "from lab.training.meshes import FIRST_SEED"),
-        (imports_up_or_sideways_in_lab, "lab/demo/x.py", "def f():\n    from lab import comparison"),
-        (imports_up_or_sideways_in_serve_app, "serve_app/api/x.py", "from serve_app.settings import Settings"),
-        (imports_up_or_sideways_in_serve_app, "serve_app/alerts/x.py", "def f():\n    from serve_app import web"),
-        (imports_up_or_sideways_in_serve_app, "serve_app/metrics.py", "import serve_app.net.http"),
+        (imports_up_or_sideways_in_a_package, "lab/simulator/x.py", "from lab.training.meshes import FIRST_SEED"),
+        (imports_up_or_sideways_in_a_package, "lab/demo/x.py", "def f():\n    from lab import comparison"),
+        (imports_up_or_sideways_in_a_package, "serve_app/api/x.py", "from serve_app.settings import Settings"),
+        (imports_up_or_sideways_in_a_package, "serve_app/alerts/x.py", "def f():\n    from serve_app import web"),
+        (imports_up_or_sideways_in_a_package, "serve_app/metrics.py", "import serve_app.net.http"),
         (
-            imports_up_or_sideways_in_deployments,
+            imports_up_or_sideways_in_a_package,
             "serve_app/deployments/http/x.py",
             "from serve_app.deployments import gate",
         ),
         (
-            imports_up_or_sideways_in_deployments,
+            imports_up_or_sideways_in_a_package,
             "serve_app/deployments/outcomes.py",
             "import serve_app.deployments.scoring.meta",
         ),

@@ -151,28 +151,24 @@ def count_words(text: str) -> int:
     return sum(any(letter.isalnum() for letter in word) for word in text.split())
 
 
+def find_banned(text: str) -> Iterator[tuple[int, str]]:
+    """Where each banned phrase of a text begins, and what to write instead."""
+    for found in ANY_BANNED.finditer(text):
+        context = " ".join(text[max(0, found.start() - 60) : found.end() + 60].split())
+        instead = list(BANNED.values())[(found.lastindex or 1) - 1]
+        yield found.start(), f'"{found[0]}" in: {context}\n    write instead: {instead}'
+
+
 def find_problems(name: str, markdown: str) -> Iterator[str]:
     """What is wrong in a file, as ``file:line``, the sentence, and what to do."""
     for paragraph in read_paragraphs(markdown):
         place = f"{name}:{paragraph.line}"
-        if not paragraph.is_row:
-            words = count_words(paragraph.text)
-            if words > MOST_WORDS_IN_A_PARAGRAPH:
-                yield (
-                    f"{place}: {words} words in a paragraph, at most {MOST_WORDS_IN_A_PARAGRAPH}; "
-                    f"split it: {paragraph.text[:80]}..."
-                )
-            for sentence in paragraph.sentences():
-                words = count_words(sentence)
-                if words > MOST_WORDS_IN_A_SENTENCE:
-                    yield (
-                        f"{place}: {words} words in a sentence, at most {MOST_WORDS_IN_A_SENTENCE}; "
-                        f"split it: {sentence}"
-                    )
-        for sentence in paragraph.sentences():
-            for phrase, instead in BANNED.items():
-                if found := re.search(rf"\b(?:{phrase})\b", sentence, re.IGNORECASE):
-                    yield f'{place}: "{found[0]}" in: {sentence}\n    write instead: {instead}'
+        limits = [] if paragraph.is_row else [(paragraph.text, MOST_WORDS_IN_A_PARAGRAPH, "paragraph")]
+        limits += [(one, MOST_WORDS_IN_A_SENTENCE, "sentence") for one in paragraph.sentences() if limits]
+        for text, most, what in limits:
+            if (words := count_words(text)) > most:
+                yield f"{place}: {words} words in a {what}, at most {most}; split it: {text}"
+        yield from (f"{place}: {problem}" for _, problem in find_banned(paragraph.text))
 
 
 def find_code_texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -257,11 +253,9 @@ def find_banned_in_code(folder: Path) -> Iterator[str]:
             continue  # generated code; this file, which lists the phrases
         name = path.relative_to(ROOT).as_posix()
         for line, text in find_texts(path):
-            for found in ANY_BANNED.finditer(text):
-                at = line + text.count("\n", 0, found.start())
-                context = " ".join(text[max(0, found.start() - 60) : found.end() + 60].split())
-                instead = list(BANNED.values())[(found.lastindex or 1) - 1]
-                yield f'{name}:{at}: "{found[0]}" in: {context}\n    write instead: {instead}'
+            for at, problem in find_banned(text):
+                place = line + text.count("\n", 0, at)
+                yield f"{name}:{place}: {problem}"
 
 
 def find_files() -> dict[str, Path]:

@@ -14,18 +14,17 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.alerts.delivery import receivers
 from serve_app.api.codec import encode_snapshot
-from serve_app.cli import app
 from serve_app.errors import BadSettings
 from serve_app.plugins import RECEIVERS, SOURCES, STORES, Plugin, PluginTable
 from serve_app.settings import Settings, StoreSettings, load
 from serve_app.stores.opening import open_store
 from serve_app.stores.plugin import StorePlugin
 from tests.serve_app.alerts.alerting import NOW, accept, eventually, incident, start_notifier, verdict
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.running import eventually as comes_true
 from tests.serve_app.running import record_simulation, start_service
 from tests.serve_app.stores.content import contents
@@ -112,13 +111,9 @@ def test_meshes_are_copied_to_another_kind_of_store(tmp_path: Path) -> None:
     with closing(open_store(StoreSettings(path=tmp_path / "local"))) as store:
         store.replace("shop", b"state", revision=0)
     folder = f"store.options.folder={tmp_path / 'state'}"
-    there = CliRunner().invoke(
-        app, ["store", "copy", "--from", str(tmp_path / "local"), "--to", "files", "--set", folder]
-    )
+    there = tagae("store", "copy", "--from", tmp_path / "local", "--to", "files", "--set", folder)
     assert there.exit_code == 0, there.stderr
-    back = CliRunner().invoke(
-        app, ["store", "copy", "--from", "files", "--to", str(tmp_path / "back"), "--set", folder]
-    )
+    back = tagae("store", "copy", "--from", "files", "--to", tmp_path / "back", "--set", folder)
     assert back.exit_code == 0, back.stderr
     with (
         closing(open_store(StoreSettings(path=tmp_path / "local"))) as first,

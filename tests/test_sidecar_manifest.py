@@ -1,16 +1,15 @@
 """deploy/sidecar against the schema of pods, our settings, and the sidecar's use of them."""
 
-import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
-import jsonschema
 import pytest
 import yaml
 
 from serve_app.settings import PLAIN_NAMES, Settings, load
-from tests.cluster.schemas import needs_crd, ray_services, strict
+from tests.cluster.dockerfile import STAGES
+from tests.cluster.schemas import check
+from tests.cluster.test_pod_security import check_restricted
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = {
@@ -34,21 +33,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return load()
 
 
-def check(template: dict[str, Any]) -> None:
-    """Validate against the pod template in KubeRay's definition, which is the one of Kubernetes."""
-    place = ray_services()["v1"]
-    for step in ("spec", "rayClusterConfig", "headGroupSpec", "template"):
-        place = place["properties"][step]
-    schema = strict(place)
-    schema["properties"]["metadata"] = {"type": "object"}  # rules of the API server itself
-    jsonschema.validate(json.loads(json.dumps(template)), schema)
-
-
-@needs_crd
-def test_the_pod_fits_the_schema_of_kubernetes() -> None:
-    check(TEMPLATE)
-    with pytest.raises(jsonschema.ValidationError, match="fsGrup"):
-        check({"spec": {**POD, "securityContext": {"fsGrup": 1000}}})
+def test_the_documents_fit_the_schemas_of_kubernetes() -> None:
+    for document in DOCUMENTS.values():
+        check(document)
 
 
 def test_it_is_a_native_sidecar_that_does_not_delay_the_start() -> None:
@@ -93,16 +80,16 @@ def test_the_environment_variables_are_known(settings: Settings) -> None:
     assert len(settings.collected) == 1, "gRPC is about this one"
 
 
-def test_it_may_only_write_its_volumes() -> None:
-    assert POD["securityContext"]["runAsNonRoot"] is True
-    assert POD["securityContext"]["fsGroup"]
-    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+def test_its_pod_is_restricted_and_has_a_share_of_the_node() -> None:
+    check_restricted(TEMPLATE)
     assert POD["automountServiceAccountToken"] is False
-    for container in (SIDECAR, WORKLOAD):
-        allowed = container["securityContext"]
-        assert (allowed["readOnlyRootFilesystem"], allowed["allowPrivilegeEscalation"]) == (True, False)
-        assert allowed["capabilities"] == {"drop": ["ALL"]}
     assert {"cpu", "memory"} <= SIDECAR["resources"]["requests"].keys()
+
+
+def test_it_uses_a_built_image() -> None:
+    images = [one["image"].partition(":")[2] for one in (SIDECAR, WORKLOAD) if one["image"].startswith("tagae:")]
+    assert images
+    assert set(images) <= STAGES.keys()
 
 
 def test_only_the_pod_reaches_the_verdicts_and_only_monitoring_the_metrics() -> None:

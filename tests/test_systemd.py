@@ -67,30 +67,21 @@ def test_it_ends_within_fifteen_seconds_with_all_its_processes() -> None:
     assert SERVICE["Type"] == "exec"  # it does not notify systemd, so Type=notify would never be ready
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("NoNewPrivileges", "yes"),
-        ("ProtectSystem", "strict"),
-        ("ProtectHome", "yes"),
-        ("PrivateTmp", "yes"),
-        ("PrivateDevices", "yes"),
-        ("ProtectKernelTunables", "yes"),
-        ("ProtectKernelModules", "yes"),
-        ("ProtectControlGroups", "yes"),
-        ("RestrictNamespaces", "yes"),
-        ("RestrictSUIDSGID", "yes"),
-        ("LockPersonality", "yes"),
-        ("CapabilityBoundingSet", ""),
-        ("SystemCallFilter", "@system-service"),
-        ("SystemCallArchitectures", "native"),
-        ("RestrictAddressFamilies", "AF_UNIX AF_INET AF_INET6 AF_NETLINK"),
-        ("UMask", "0077"),
-        ("DynamicUser", "yes"),
-    ],
-)
-def test_it_has_few_permissions(key: str, value: str) -> None:
-    assert SERVICE[key] == value
+PERMISSIONS = {
+    **dict.fromkeys(("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables"), "yes"),
+    **dict.fromkeys(("ProtectKernelModules", "ProtectControlGroups", "RestrictNamespaces", "LockPersonality"), "yes"),
+    **dict.fromkeys(("RestrictSUIDSGID", "DynamicUser"), "yes"),
+    "ProtectSystem": "strict",
+    "CapabilityBoundingSet": "",
+    "SystemCallFilter": "@system-service",
+    "SystemCallArchitectures": "native",
+    "RestrictAddressFamilies": "AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "UMask": "0077",
+}
+
+
+def test_it_has_few_permissions() -> None:
+    assert {key: SERVICE.get(key) for key in PERMISSIONS} == PERMISSIONS
 
 
 def test_permissions_that_torch_and_ray_need_are_allowed() -> None:

@@ -105,7 +105,6 @@ class Night:
         return self._plan[1]
 
     def __call__(self, position: int, world: World) -> None:
-        """Change the world at a position."""
         for at, name, ms in self.steps:
             if position >= at:
                 world.own_ms[name] += ms
@@ -115,7 +114,6 @@ class Night:
 
 
 def harm(fault: NightFault, world: World) -> None:
-    """Change a world by a fault."""
     if fault.kind == "fail":
         world.fail[fault.service] = 0.3
         return

@@ -76,7 +76,6 @@ class Line:
 
 
 def judge(case: Case, marks: Marks) -> tuple[Line, ...]:
-    """The lines of a case."""
     return {"residue": _residue, "step": _step, "swing": _swing, "network": _cause, "cpu": _cause, "night": _night}[
         case.name
     ](case, marks)

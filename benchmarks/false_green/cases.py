@@ -297,7 +297,6 @@ def harmful_services(mesh: MeshPhysics, slower: float, *, of_own_time: bool) -> 
 
 
 def callers(mesh: MeshPhysics, name: str) -> frozenset[str]:
-    """Services that call a service."""
     topology = mesh.topology
     rows = (topology.destination == topology.node_ids.index(name)) & ~topology.latent_calls
     return frozenset(topology.node_ids[i] for i in topology.source[rows])
@@ -509,5 +508,4 @@ GROUPS: dict[str, Group] = {
 
 
 def cases(group: str, size: Size) -> Sequence[Case]:
-    """The cases of a group."""
     return GROUPS[group].make(size)

@@ -25,10 +25,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.gate.comparison import compare, has_fallen, table
-from benchmarks.gate.measured import Measured, join
+from benchmarks.gate.figures import (
+    RESULTS,
+    Measured,
+    Recorded,
+    compare,
+    has_fallen,
+    join,
+    read,
+    record,
+    record_noise,
+    table,
+    write,
+)
 from benchmarks.gate.pieces import SIMULATED, TITLES, Piece, missing, pieces, run_piece
-from benchmarks.gate.recorded import RESULTS, Recorded, read, record, record_noise, write
 from benchmarks.workers import Workers, start_workers
 from lab.comparison.digest import SHORT, detector_digest
 from serve_app.cli.console import print_note

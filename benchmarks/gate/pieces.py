@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.calm_again.cases import cases as calm_cases
-from benchmarks.gate.measured import Measured
-from benchmarks.gate.other_simulator import OTHER_SIMULATOR
+from benchmarks.gate.figures import Measured
 from benchmarks.gate.recordings import (
     AUTOSCALED,
     BOUTIQUE,
     OTHER_HOURS,
+    OTHER_SIMULATOR,
     SHOP,
     measure_calm,
     measure_other,

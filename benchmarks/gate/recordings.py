@@ -3,14 +3,19 @@
 The rules of `make evaluate` judge them. Verdict lines are kept below ``out/gate`` until the detector changes.
 """
 
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from benchmarks.gate.measured import Measured
-from benchmarks.gate.other_simulator import other_recording
+from benchmarks.gate.figures import Measured
 from benchmarks.workers import report_steps
 from lab.comparison.cases import EVEN
 from lab.comparison.lines import missing_work, score, verdict_path
@@ -30,6 +35,7 @@ VERDICTS = FOLDER / "verdicts"
 BOUTIQUE, SHOP = SHARED / "nezha-onlineboutique/2022-08-22", SHARED / "rcaeval-sockshop/re1"
 AUTOSCALED = SHARED / "scalereval-sockshop/autoscaled"
 FRONT_END, HARM_SECONDS, AFTER_HARM = "sockshop/front-end", 1.0, timedelta(minutes=3)
+OTHER_SIMULATOR = Path("../shared/other_mesh/generate.py")  # by other people; it shares no code with ours
 OTHER_SERVICES, OTHER_HOURS = 300, 4
 OTHER_OPTIONS = f"--services {OTHER_SERVICES} --hours {OTHER_HOURS} --churn high --incidents 24".split()
 OTHER_FOLDER = FOLDER / f"other-{OTHER_SERVICES}-{OTHER_HOURS}h"
@@ -81,6 +87,40 @@ def measure_other(part: str, seed: int) -> list[Measured]:
         Measured(f"{part}: recall", found.overall.recall.value or 0.0, True, join="mean"),
         Measured(f"{part}: false alerts per hour", found.false_pages_an_hour.value or 0.0, join="mean"),
     ]
+
+
+def other_recording(seed: int, options: Sequence[str], folder: Path) -> Path:
+    """Run the other simulator unless its recording exists, and write its labels in our columns.
+
+    Returns:
+        The folder of the recording.
+
+    Raises:
+        subprocess.CalledProcessError: the other simulator failed; its message is on stderr.
+    """
+    path = folder / str(seed)
+    if not (path / "converted").exists():
+        command = [sys.executable, str(OTHER_SIMULATOR), *options, "--seed", str(seed), "--out", str(path)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        labels = path / "incidents.parquet"
+        nodes = pq.read_table(path / "nodes.parquet", columns=["service", "namespace"])
+        pq.write_table(
+            _our_labels(pq.read_table(labels), nodes.group_by(["service", "namespace"]).aggregate([])), labels
+        )
+        (path / "converted").touch()
+    return path
+
+
+def _our_labels(labels: pa.Table, nodes: pa.Table) -> pa.Table:
+    """Return the labels with lists of node ids in place of JSON texts with names; each name exists once in a mesh."""
+    if not labels.num_rows:  # the other simulator then writes no columns
+        return labels
+    ids = {row["service"]: f"{row['namespace']}/{row['service']}" for row in nodes.to_pylist()}
+    for ours, theirs in {"candidates": "root_cause_candidates", "affected": "affected_services"}.items():
+        named = [json.loads(text or "[]") for text in labels.column(theirs).to_pylist()]
+        column = pa.array([[ids[name] for name in names if name in ids] for names in named], pa.list_(pa.string()))
+        labels = labels.drop_columns([theirs]).append_column(ours, column)
+    return labels
 
 
 def slow_times(recording: Path) -> Ints:

@@ -8,7 +8,7 @@ from benchmarks.calm_again.judge import MOVED, Line
 from benchmarks.calm_again.score import score_case as score_calm_case
 from benchmarks.false_green.cases import Case, Expectation, Form, Size, cases, mesh_of
 from benchmarks.false_green.score import score_case
-from benchmarks.gate.measured import Join, Measured
+from benchmarks.gate.figures import Join, Measured
 from lab.simulator.events.churn import plan_churn
 from lab.simulator.mesh.topology import MeshSpec
 

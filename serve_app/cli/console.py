@@ -138,7 +138,6 @@ class Steps:
         return time.monotonic() - self._began
 
     def __call__(self, words: str) -> None:
-        """Print a step."""
         print_state(f"{self.seconds:4.0f} s", words, "cyan")
 
 
@@ -173,7 +172,6 @@ class Tally:
         self._highest: VerdictDocument | None = None  # of the verdicts with a threshold
 
     def add(self, verdict: VerdictDocument) -> None:
-        """Count one verdict."""
         self.statuses[verdict.status] += 1
         if verdict.threshold and (self._highest is None or verdict.mesh_score > self._highest.mesh_score):
             self._highest = verdict
@@ -185,7 +183,6 @@ class Tally:
                 self.incidents[incident.id] = incident
 
     def show(self, shown: int = 20) -> None:
-        """Print the summary on stderr."""
         console = stderr_console()
         counts = ", ".join(f"[{STATUS_STYLE.get(s, '')}]{n} {s}[/]" for s, n in self.statuses.most_common())
         console.print(f"{self.statuses.total()} snapshots: {counts or 'nothing to score'}")

@@ -172,7 +172,7 @@ def _telemetry(config: ConfigFile, settings: Assignments, mesh: str | None, url:
     chosen = read_settings(config, settings)
     name, selected = mesh_of_settings(chosen, url, mesh)
     at = datetime.now(UTC) - timedelta(seconds=chosen.collector.behind_seconds)
-    return check_telemetry(selected, chosen.collector, at, name, chosen.mesh(name).entry_points)
+    return check_telemetry(selected, chosen.collector, at, name)
 
 
 def _drift(url: str, mesh: str | None, token_file: Path | None, ca_file: Path | None) -> "list[Finding]":

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from serve_app.cli.console import progress, stderr_console
+from serve_app.cli.console import print_note, progress
 from serve_app.cli.options import Assignments, ConfigFile, read_settings
 
 
@@ -60,4 +60,4 @@ def evaluate(
     if as_json is not None:
         as_json.parent.mkdir(parents=True, exist_ok=True)
         as_json.write_text(text + "\n", encoding="utf-8")
-        stderr_console().print(f"wrote {as_json}")
+        print_note(f"wrote {as_json}")

@@ -48,7 +48,7 @@ def export(
         raise typer.BadParameter(
             f"expected a name that ends in .onnx or .pt2, or --format, got {output.name}", param_hint="FILE"
         )
-    model = read_settings(config, settings, weights=("model.weights", weights)).model
+    model = read_settings(config, settings, {"model.weights": weights}).model
     checkpoint = load(model.weights or SHIPPED, network=model.network)
     write, open_file = FORMATS[kind]
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,7 @@
 """``tagae incidents``: lists the incidents of a mesh that a running service keeps, shows one, and accepts one as
 normal."""
 
-import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
@@ -10,14 +9,11 @@ import typer
 from rich.console import Console
 
 from serve_app.cli.console import print_incident, print_note, what_to_do
-from serve_app.cli.options import MeshName, mesh_of_service, of_service, parse_time
+from serve_app.cli.options import UNITS, MeshName, mesh_of_service, of_service, parse_span, parse_time
 
 if TYPE_CHECKING:
     from serve_app.api.client import Client
     from serve_app.api.schemas.incidents import ArchivedIncidentDocument
-
-_AGO = re.compile(r"(\d{1,5})([dh])", re.ASCII)
-_HOURS = {"d": 24, "h": 1}
 
 app = typer.Typer(no_args_is_help=True, help="List the incidents of a mesh, show one, and accept one as normal.")
 
@@ -123,12 +119,11 @@ def accept(
 
 def _parse(text: str, newest: datetime | None, option: str) -> datetime:
     """A time, or a time before the newest snapshot."""
-    ago = _AGO.fullmatch(text)
-    if ago is None:
+    if text[-1:] not in UNITS:
         return parse_time(text)
     if newest is None:
         raise typer.BadParameter("expected a time, since the mesh has no snapshot yet", param_hint=option)
-    return newest - timedelta(hours=int(ago[1]) * _HOURS[ago[2]])
+    return newest - parse_span(text)
 
 
 def _show(
@@ -142,23 +137,15 @@ def _show(
         return
     console = Console(highlight=False)
     for incident in found:
-        facts = [f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, incident.kind.replace("_", " ")]
-        facts += [f"team {incident.team}"] if incident.team else []
+        facts = _facts(incident, f"team {incident.team}" if incident.team else "")
         step = what_to_do(incident) if incident.until is None else ""
         print_incident(console, incident, facts, step, _course(incident))
     print_note(f"{len(found)} of {of}")
 
 
 def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None:
-    """Print what is known about an incident on stdout."""
     from model.names import list_first, readable
 
-    facts = (
-        f"{incident.since:%Y-%m-%d %H:%M} UTC",
-        incident.severity,
-        incident.kind.replace("_", " "),
-        f"mesh {mesh}",
-    )
     suspects = [
         f"{rank}. {one.service} ({one.score:.0%})" + "".join(f"; {reason.text}" for reason in one.reasons[:3])
         for rank, one in enumerate(incident.suspects[:5], 1)
@@ -174,7 +161,13 @@ def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None
         incident.seen_before and incident.seen_before.text,
         page,
     )
+    facts = _facts(incident, f"mesh {mesh}")
     print_incident(Console(highlight=False), incident, facts, *(note for note in notes if note))
+
+
+def _facts(incident: "ArchivedIncidentDocument", more: str) -> list[str]:
+    kind = incident.kind.replace("_", " ")
+    return [f"{incident.since:%Y-%m-%d %H:%M} UTC", incident.severity, kind, *([more] if more else [])]
 
 
 def _course(incident: "ArchivedIncidentDocument") -> str:
@@ -184,11 +177,6 @@ def _course(incident: "ArchivedIncidentDocument") -> str:
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
     if incident.replayed:
         alert = "replayed, no notification was sent"
-    return "; ".join(
-        filter(None, ((f"lasted {incident.lasted}" if incident.lasted else "open"), alert, _feedback(incident)))
-    )
-
-
-def _feedback(incident: "ArchivedIncidentDocument") -> str:
     given = incident.feedback or incident.accepted
-    return given.text if given else ""
+    lasted = f"lasted {incident.lasted}" if incident.lasted else "open"
+    return "; ".join(filter(None, (lasted, alert, given.text if given else "")))

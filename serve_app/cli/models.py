@@ -12,18 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from serve_app.cli.console import bars, print_note, reporter, spinner
-from serve_app.cli.options import Assignments, ConfigFile, of_service, read_settings
+from serve_app.cli.options import Assignments, ConfigFile, blame, of_service, read_settings
 from serve_app.errors import BadSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from serve_app.api.client import Client
     from serve_app.api.schemas.models import (
         ComparisonOfModels,
         IntervalDocument,
         ModelCard,
-        ModelPin,
         RolloutDocument,
     )
     from serve_app.models.registry import Registry
@@ -125,9 +122,11 @@ def add(
             "it for a file that you trust",
             param_hint="--sha256",
         )
-    wanted = _checked(check_sha256, sha256, "--sha256") if sha256 is not None else ""
-    wanted = wanted or (beside.sha256 if beside is not None else "")
-    content = read_checked(_checked(check_source, source, "SOURCE"), wanted)
+    with blame("--sha256"):
+        wanted = check_sha256(sha256 or (beside.sha256 if beside else ""))
+    with blame("SOURCE"):
+        check_source(source)
+    content = read_checked(source, wanted)
     card = describe(
         load_content(content, read_settings(config, settings).model.network),
         content,
@@ -157,8 +156,10 @@ def fetch(
     from serve_app.models.download import check_sha256, check_source, read_checked
     from serve_app.models.registry import load_content
 
-    wanted = _checked(check_sha256, sha256, "--sha256")
-    _checked(check_source, source, "SOURCE")
+    with blame("--sha256"):
+        wanted = check_sha256(sha256)
+    with blame("SOURCE"):
+        check_source(source)
     if not target.parent.is_dir():
         raise typer.BadParameter(
             f"expected a folder that exists, got {target.parent}; create it first", param_hint="FILE"
@@ -410,23 +411,20 @@ def _interval(figure: "IntervalDocument") -> str:
 
 
 def _print_rollout(rollout: "RolloutDocument") -> None:
-    """Print which models are in use now."""
+    from serve_app.models.rollout import model_name
+
     trial = rollout.trial
     if trial is None:
-        typer.echo(f"all meshes use {_name(rollout.active)}")
+        typer.echo(f"all meshes use {model_name(rollout.active)}")
     elif trial.share >= 1:
-        typer.echo(f"all meshes use {_name(trial.candidate)}; {_name(trial.baseline)} runs beside it")
+        typer.echo(f"all meshes use {model_name(trial.candidate)}; {model_name(trial.baseline)} runs beside it")
     else:
         typer.echo(
-            f"{trial.share:.0%} of the meshes use {_name(trial.candidate)}, the others {_name(trial.baseline)}; each "
-            "runs beside the other"
+            f"{trial.share:.0%} of the meshes use {model_name(trial.candidate)}, the others "
+            f"{model_name(trial.baseline)}; each runs beside the other"
         )
     for mesh, pin in sorted(rollout.meshes.items()):
-        typer.echo(f"mesh {mesh} uses {_name(pin)}")
-
-
-def _name(pin: "ModelPin | None") -> str:
-    return "the weights of the settings" if pin is None else pin.version
+        typer.echo(f"mesh {mesh} uses {model_name(pin)}")
 
 
 def _use(version: str, rollout: "RolloutDocument") -> str:
@@ -460,13 +458,6 @@ def _read_card(path: Path) -> "ModelCard | None":
     from serve_app.models.card import decode_card
 
     return decode_card(path.read_bytes(), str(path)) if path.is_file() else None
-
-
-def _checked(check: "Callable[[str], str]", text: str, option: str) -> str:
-    try:
-        return check(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def _row(card: "ModelCard", rollout: "RolloutDocument | None") -> tuple[str, ...]:

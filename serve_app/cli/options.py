@@ -4,8 +4,10 @@ Tokens come from files, because every user of the machine can read the command l
 """
 
 import inspect
+import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 LOCAL = "http://127.0.0.1:8000"
 PATIENCE_SECONDS = 10.0  # of all attempts of a call together: a person waits
 UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+LONGEST_SPAN = timedelta(days=100_000)
 UNNAMED = "mesh"  # name of a mesh that is not in the settings
 
 ConfigFile = Annotated[
@@ -163,34 +166,45 @@ def parse_span(text: str) -> timedelta:
     Raises:
         BadParameter: it is not a span above 0.
     """
-    number, unit = text[:-1], UNITS.get(text[-1:])
-    if unit is None or not number.isascii() or not number.isdigit() or not int(number):
+    found = re.fullmatch(r"(\d{1,6})([mhd])", text, re.ASCII)
+    span = int(found[1]) * UNITS[found[2]] if found else timedelta()
+    if not timedelta() < span <= LONGEST_SPAN:
         raise typer.BadParameter(f"expected a span such as 24h, 90m or 2d, got {text!r}")
-    return int(number) * unit
+    return span
 
 
-def read_settings(config: Path | None, assignments: list[str] | None, **flags: tuple[str, Any]) -> "Settings":
+@contextmanager
+def blame(option: str | None = None) -> Iterator[None]:
+    """Report a ValueError of the block as a wrong value of an option."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def read_settings(
+    config: Path | None, assignments: list[str] | None, flags: Mapping[str, Any] | None = None
+) -> "Settings":
     """The settings of a command. Arguments and errors as in :func:`overrides` and :func:`serve_app.settings.load`."""
     from serve_app.settings import load
 
-    return load(config, overrides(assignments, **flags))
+    return load(config, overrides(assignments, flags))
 
 
-def overrides(assignments: list[str] | None, **flags: tuple[str, Any]) -> dict[str, Any]:
+def overrides(assignments: list[str] | None, flags: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return nested settings from ``--set NAME=VALUE`` and from flags.
 
     A value is read as TOML (``60``, ``0.5``, ``true``); anything else is text.
 
     Args:
-        flags: dotted name and value; a value of None is left out.
+        flags: values by dotted name; None is left out.
 
     Raises:
         BadSettings: an assignment is not ``NAME=VALUE``.
     """
-    pairs = [_parse(assignment) for assignment in assignments or ()]
-    pairs += [pair for pair in flags.values() if pair[1] is not None]
+    given = (flag for flag in (flags or {}).items() if flag[1] is not None)
     nested: dict[str, Any] = {}
-    for name, value in pairs:
+    for name, value in (*map(_parse, assignments or ()), *given):
         *path, last = name.split(".")
         place = nested
         for part in path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.console import bars, stderr_console
+from serve_app.cli.console import bars, print_note
 from serve_app.cli.options import Assignments, Collected, ConfigFile, PrometheusUrl, mesh_of_settings, read_settings
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def record(
                 asyncio.run(_follow(collecting, recorder, snapshots))
         finally:
             source.close()
-    stderr_console().print(f"{folder}: {recorder.written} snapshots written")
+    print_note(f"{folder}: {recorder.written} snapshots written")
 
 
 async def _follow(collecting: "MeshCollector", recorder: "Recorder", count: int | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve_app.cli.console import Tally, stderr_console
+from serve_app.cli.console import Tally, print_note
 from serve_app.cli.options import Assignments, ConfigFile, parse_time, read_settings
 from serve_app.cli.reading import WarmUps, notes, score_snapshots
 from serve_app.web.formats import ReportFormat, read_zone
@@ -59,7 +59,7 @@ def report(
     from serve_app.web.report.windows import IncidentWindow, worst_window
 
     when, zone = parse_time(at) if at else None, read_zone(timezone)
-    chosen = read_settings(config, settings, weights=("model.weights", weights))
+    chosen = read_settings(config, settings, {"model.weights": weights})
     warmups, source, tally = [open_recording(path) for path in warmup or ()], open_recording(recording), Tally()
 
     def is_selected(window: IncidentWindow) -> bool:
@@ -68,7 +68,7 @@ def report(
 
     window = worst_window(_count(score_snapshots(chosen, "", warmups, source), tally), is_selected)
     for note in notes([*warmups, source]):
-        stderr_console().print(note)
+        print_note(note)
     if window is None:
         choice = " ".join(filter(None, [incident and f"with the id {incident}", at and f"open at {at}"]))
         raise UnknownIncident(
@@ -83,10 +83,10 @@ def report(
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
     where = "stdout" if target == STDOUT else target
-    stderr_console().print(f"wrote incident {window.incident.id} to {where}", soft_wrap=True)
+    print_note(f"wrote incident {window.incident.id} to {where}")
     for other in tally.incidents.values():
         if other.id != window.incident.id:
-            stderr_console().print(f"other incident: {_line(other)}", soft_wrap=True)
+            print_note(f"other incident: {_line(other)}")
 
 
 def _count(moments: "Iterator[ScoredSnapshot]", tally: Tally) -> "Iterator[ScoredSnapshot]":

@@ -137,7 +137,7 @@ def _check_options(
 def _read_settings(config: Path | None, settings: list[str] | None, weights: Path | None) -> "Settings":
     """The settings; ``weights`` also in place of the weights of single meshes."""
 
-    chosen = read_settings(config, settings, weights=("model.weights", weights))
+    chosen = read_settings(config, settings, {"model.weights": weights})
     if weights is None:
         return chosen
     without = {name: one.model_copy(update={"weights": None}) for name, one in chosen.meshes.items()}

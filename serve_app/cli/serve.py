@@ -44,11 +44,11 @@ def serve(
       tagae serve --single --set meshes.shop.prometheus=http://127.0.0.1:9090
     """
     if single:
-        _serve_single(config, overrides(settings, host=("serve.host", host), port=("serve.port", port)))
+        _serve_single(config, overrides(settings, {"serve.host": host, "serve.port": port}))
         return
     # A program that calls this command in its own process would be replaced by the keeper.
     kept = Kept.begin() if context.obj == OWNS_PROCESS else Kept.without_keeper()
-    given = overrides(settings, host=("serve.host", host), port=("serve.port", kept.port or port))
+    given = overrides(settings, {"serve.host": host, "serve.port": kept.port or port})
     leave_other_clusters()  # before Python imports Ray, which reads some of the variables then
     _serve_on_ray(config, given, kept)
 

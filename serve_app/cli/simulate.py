@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from serve_app.cli.console import print_note, progress, spinner, stderr_console
+from serve_app.cli.console import print_note, progress, spinner
+from serve_app.cli.options import blame
 
 BENIGN, LOSSES = "Benign events", "Gaps in the telemetry"
 
@@ -17,7 +18,6 @@ class SimulateCommand(TyperCommand):
     """The command, whose help lists the faults and changes that the simulator has."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
         from lab.simulator.events.faults import CATALOGUE
         from lab.simulator.events.operations import REASONS
 
@@ -95,7 +95,7 @@ def simulate(
         for value in given or ():
             if value not in known:
                 raise typer.BadParameter(f"expected one of {', '.join(known)}, got {value!r}", param_hint=option)
-    try:
+    with blame():
         spec = MeshSpec(
             services,
             namespaces,
@@ -104,8 +104,6 @@ def simulate(
             seed=seed,
             silences_per_hour=silences_per_hour,
         )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
     kinds = [kind for kind in KINDS if faults and (not fault or kind in fault)]
     with spinner("planning faults and changes"):
         injected, changes = plan_scenario(
@@ -138,7 +136,7 @@ def simulate(
         for row in incidents(injected, spec, simulator.mesh, comparison.effects()):
             columns = {name: row.pop(name) for name in LabelledIncident.__dataclass_fields__ if name in row}
             writer.add_incident(LabelledIncident(**columns, details=row))
-    stderr_console().print(
+    print_note(
         f"{folder}: {services} services, {simulator.calls.shape[1]} calls, {snapshots} snapshots, "
         f"faults: {len(injected)}, benign changes: {len(changes)}, silences: {len(silences)}"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from serve_app.cli.console import print_note, progress
-from serve_app.cli.options import Assignments, ConfigFile, read_settings
+from serve_app.cli.options import Assignments, ConfigFile, blame, read_settings
 
 if TYPE_CHECKING:
     from serve_app.settings import StoreSettings
@@ -105,12 +105,9 @@ def _settings_of(place: str, config: Path | None, settings: list[str] | None, ot
 
     kind, name = ("redis", "url") if "://" in place else ("local", "path")
     if other is None:
-        flags = {"kind": ("store.kind", kind), "place": (f"store.{name}", place)}
-        return read_settings(config, settings, **flags).store
-    loaded = read_settings(config, settings, kind=("store.kind", other)).store
+        return read_settings(config, settings, {"store.kind": kind, f"store.{name}": place}).store
+    loaded = read_settings(config, settings, {"store.kind": other}).store
     if place == other:
         return loaded
-    try:
+    with blame():
         return StoreSettings.model_validate({**loaded.model_dump(exclude={"options"}), "kind": kind, name: place})
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error

@@ -35,12 +35,12 @@ def create(
       tagae token create --name shop-ci --scope write --mesh shop --expires 2027-01-01 tokens.toml > shop-ci.token
     """
     from serve_app.access.editing import create as add
-    from serve_app.cli.console import stderr_console
+    from serve_app.cli.console import print_note
     from serve_app.cli.options import parse_time
 
     token = add(file, name, scope, mesh or (), parse_time(expires) if expires else None)
     typer.echo(token)
-    stderr_console().print(f"added {name} to {file}; save the token: it cannot be shown again", soft_wrap=True)
+    print_note(f"added {name} to {file}; save the token: it cannot be shown again")
 
 
 @app.command("list")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from serve_app.cli.console import bars, reporter, stderr_console
+from serve_app.cli.console import bars, print_note, reporter
+from serve_app.cli.options import blame
 
 
 def train(
@@ -63,10 +64,8 @@ def train(
     output.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     plan = TrainingMeshes(meshes, snapshots, seed)
-    try:
+    with blame("--recording"):
         runs = [*simulated_runs(plan), *recorded_runs(recording or ())]
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--recording") from None
     options = TrainingOptions(seed=seed, steps=steps, meta_steps=meta_steps)
     made = {
         "seed": str(seed),
@@ -85,7 +84,7 @@ def train(
         "culprit_first": report.culprit_first,
     }
     card = write_card(output, parent=parent, figures=figures, network=network)
-    stderr_console().print(
+    print_note(
         f"wrote {output}, version {card.version}, trained in {time.monotonic() - began:.0f} s\n"
         f"false alerts per day on normal training traffic: budget {report.pages_promised_per_day:.1f}, observed "
         f"{report.pages_observed_per_day:.1f}; culprit ranked first in {report.culprit_first:.0%} of faulty snapshots"

@@ -1,7 +1,7 @@
 """Checks which metrics the Prometheus of a mesh has, and what missing ones cost."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -123,15 +123,11 @@ class TelemetryReport:
 
 
 def check_telemetry(
-    mesh: MeshSettings,
-    collector: CollectorSettings,
-    at: datetime,
-    name: str = "NAME",
-    entry_points: Collection[str] = (),
+    mesh: MeshSettings, collector: CollectorSettings, at: datetime, name: str = "NAME"
 ) -> TelemetryReport:
-    """Poll once, as the collector does; the settings have ``name`` and ``entry_points``."""
+    """Poll once, as the collector does; ``name``: of the mesh in the settings."""
     if mesh.other_source is not None:
-        return _check_other_source(mesh, collector, at, entry_points)
+        return _check_other_source(mesh, collector, at)
     with closing(MeshSource(mesh, collector)) as source:
         poll = source.poll(at)
         if poll.behind_seconds > collector.behind_seconds:  # data arrive late, and the collector follows
@@ -148,12 +144,10 @@ def check_telemetry(
         *_snapshot(poll, kinds, mesh),
         *arrival_findings(poll.arrival, poll.pods, name, address),
     )
-    return TelemetryReport(findings, draw_picture(poll.snapshot, entry_points) if poll.snapshot else None)
+    return TelemetryReport(findings, draw_picture(poll.snapshot, mesh.entry_points) if poll.snapshot else None)
 
 
-def _check_other_source(
-    mesh: MeshSettings, collector: CollectorSettings, at: datetime, entry_points: Collection[str]
-) -> TelemetryReport:
+def _check_other_source(mesh: MeshSettings, collector: CollectorSettings, at: datetime) -> TelemetryReport:
     """Poll the source of another package once."""
     with closing(open_source(mesh, collector)) as source:
         poll = source.poll(at)
@@ -162,7 +156,7 @@ def _check_other_source(
         return TelemetryReport((Finding(f"source {mesh.other_source}", "problem", poll.why, remedy),), None)
     found = f"{poll.snapshot.num_nodes} services, {poll.snapshot.num_edges} calls"
     finding = Finding(f"source {mesh.other_source}", "ok", found)
-    return TelemetryReport((finding,), draw_picture(poll.snapshot, entry_points))
+    return TelemetryReport((finding,), draw_picture(poll.snapshot, mesh.entry_points))
 
 
 def _findings(poll: Poll, signals: frozenset[str] | None) -> Iterator[Finding]:

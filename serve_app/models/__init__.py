@@ -7,7 +7,6 @@ loader                weights in the memory of one process, for snapshots, which
 served                the models of one session
 comparison            figures of two models, with intervals
 recorded_comparison   the same over recordings
-trials                what the store keeps of a trial
-shadow                scores with the other model of a trial
+shadow                scores with the other model of a trial, and what the store keeps of it
 desk                  what people ask and change, and the limits that end a trial
 """

@@ -17,7 +17,7 @@ from serve_app.models.comparison import compare
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import ALL_MESHES, limit_to, promote, roll_back, start_canary
 from serve_app.models.served import EVERY_MESH, ServedModels
-from serve_app.models.trials import read_trial
+from serve_app.models.shadow import read_trial
 from serve_app.settings import Settings
 from serve_app.settings.model import ModelsSettings
 from serve_app.stores.state_store import StateStore
@@ -50,7 +50,6 @@ class ModelDesk:
         return ModelsDocument(models=cards, rollout=rollout, pinned=pinned)
 
     def in_use(self, meshes: Meshes = None) -> ModelDocument:
-        """The weights in use."""
         digests = {mesh: one.digest for mesh, one in self._models.weights.by_mesh.items()}
         own = {mesh: pin.version for mesh, pin in self._models.rollout.meshes.items()} | digests
         visible = {mesh: digest for mesh, digest in own.items() if _is_among(meshes, mesh)}

@@ -57,8 +57,8 @@ def start_canary(rollout: RolloutDocument, pin: ModelPin, share: float, by: str 
     trial = rollout.trial
     if trial is not None and trial.candidate != pin:
         raise UnfitModel(
-            f"model {pin.version}: expected no other trial, got one of {_name(trial.candidate)}; promote it or roll "
-            "it back first"
+            f"model {pin.version}: expected no other trial, got one of {model_name(trial.candidate)}; promote it or "
+            "roll it back first"
         )
     if trial is None and pin == rollout.active:
         raise UnfitModel(f"model {pin.version}: expected another model than the one in use, got the same")
@@ -81,8 +81,8 @@ def promote(rollout: RolloutDocument, pin: ModelPin, by: str = "", *, mesh: str 
     trial = rollout.trial
     if trial is not None and trial.candidate != pin:
         raise UnfitModel(
-            f"model {pin.version}: expected the candidate of the trial, {_name(trial.candidate)}, got another one; "
-            "roll it back first"
+            f"model {pin.version}: expected the candidate of the trial, {model_name(trial.candidate)}, got another "
+            "one; roll it back first"
         )
     if pin == rollout.active and trial is None:
         return rollout
@@ -158,7 +158,8 @@ def _with_event(rollout: RolloutDocument, event: RolloutEvent, **changes: object
     return rollout.model_copy(update={**changes, "history": [*rollout.history, event][-MAX_EVENTS:]})
 
 
-def _name(pin: Pin) -> str:
+def model_name(pin: Pin) -> str:
+    """The version of a model, for people."""
     return "the weights of the settings" if pin is None else pin.version
 
 

@@ -112,11 +112,6 @@ class ServedModels:
         return RolloutDocument() if self._store is None else read_rollout(self._store)[1]
 
     @property
-    def has_registry(self) -> bool:
-        """Whether models can change."""
-        return self._store is not None
-
-    @property
     def has_trial(self) -> bool:
         """Whether a candidate is tried."""
         return self._rollout is not None and self._rollout.trial is not None
@@ -170,7 +165,7 @@ class ServedModels:
             await self.follow_once()
         pin, _ = pins_of(self.rollout, mesh)
         try:
-            return self._default if pin is None else await self._load(pin)
+            return await self.load(pin)
         except NOT_LOADED:  # the log has it
             return self._fallback()
 
@@ -193,16 +188,13 @@ class ServedModels:
         """The version of a pin; None: of the weights of the settings."""
         return self.weights.default.digest if pin is None else pin.version
 
-    async def other(self, mesh: str) -> ServedModel | None:
-        """The other model of a mesh's trial, which scores the same snapshots; None: there is none.
+    async def load(self, pin: ModelPin | None) -> ServedModel:
+        """The model of a pin; None: the weights of the settings.
 
         Raises:
             UnknownModel, RegistryGone, IncompatibleWeights: it cannot be loaded, or not soon.
         """
-        roles = self.roles(mesh)
-        if roles is None:
-            return None
-        return self._default if roles.beside is None else await self._load(roles.beside)
+        return self._default if pin is None else ServedModel(await self._loader.load(pin), pin)
 
     def follow(self, seconds: float | None = None) -> bool:
         """Read the rollout, and follow it if it changed. Its weights are loaded first, if that is possible soon. Call
@@ -296,9 +288,6 @@ class ServedModels:
     def _in_memory(self, pin: ModelPin) -> ServedModel | None:
         checkpoint = self._loader.get(pin.version)
         return None if checkpoint is None else ServedModel(checkpoint, pin)
-
-    async def _load(self, pin: ModelPin) -> ServedModel:
-        return ServedModel(await self._loader.load(pin), pin)
 
     def _fallback(self) -> ServedModel:
         """The model of all meshes if it is in memory, else the one before, else the weights of the settings."""

@@ -18,7 +18,6 @@ from serve_app.errors import Overloaded, RegistryGone, ServeError, StoreConflict
 from serve_app.metrics import SHADOWED, Instruments
 from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, add_failure, add_snapshot, attempts, outcome_of
 from serve_app.models.served import Roles, ServedModel, ServedModels
-from serve_app.models.trials import delete_trial, read_trial, write_trial
 from serve_app.pipeline import Options, PreparedSnapshot
 from serve_app.stores.state_store import StateStore
 
@@ -139,8 +138,8 @@ class Shadow:
         """
         self._waiting.pop(mesh, None)
         self._trials.pop(mesh, None)
-        if self._models.has_registry:  # without one, a store need not have documents
-            await asyncio.to_thread(delete_trial, self._store, mesh)
+        if self._models.registry is not None:  # without one, a store need not have documents
+            await asyncio.to_thread(_delete_trial, self._store, mesh)
 
     def forget_all(self) -> None:
         """Forget all meshes, when a trial is over."""
@@ -165,17 +164,13 @@ class Shadow:
         if roles is None:
             return LEFT_OUT
         trial = await self._trial(judged.mesh, roles, judged)
-        if (
-            judged.verdict.model_digest != roles.active
-        ):  # the models changed while it waited, or one could not be loaded
+        if judged.verdict.model_digest != roles.active:  # models changed while it waited, or one could not be loaded
             if not self._models.is_broken(roles.active):
                 return LEFT_OUT
             await self._count_failure(judged.mesh, trial, of_candidate=roles.is_candidate)
             return FAILED
         try:
-            other = await self._models.other(judged.mesh)
-            if other is None or other.checkpoint.digest != roles.other:  # they changed meanwhile
-                return LEFT_OUT
+            other = await self._models.load(roles.beside)
             memory = judged.prepared.mesh.state.memory
             memory = memory if trial.memory is None else combine(trial.memory, memory)
             verdict, trial.memory = await self._judge(judged, other, memory)
@@ -228,10 +223,35 @@ class Shadow:
         is_due = last is not None and last != trial.stored and attempts(last) in STORED_SIZES
         if (trial.revision and not is_due) or self._trials.get(mesh) is not trial:
             return
-        trial.revision = await asyncio.to_thread(write_trial, self._store, trial.document, trial.revision)
+        content = trial.document.model_dump_json().encode()
+        trial.revision = await asyncio.to_thread(
+            self._store.write_document, _document_name(mesh), content, revision=trial.revision
+        )
         trial.stored = last
         if self._trials.get(mesh) is not trial:  # the mesh was deleted meanwhile
-            await asyncio.to_thread(delete_trial, self._store, mesh)
+            await asyncio.to_thread(_delete_trial, self._store, mesh)
+
+
+def read_trial(store: StateStore, mesh: str) -> tuple[int, MeshTrialDocument | None]:
+    """The revision and the trial of a mesh that the store has; 0 and None if there is none. One of another version
+    counts as none."""
+    found = store.read_document(_document_name(mesh))
+    if found is None:
+        return 0, None
+    try:
+        return found.revision, MeshTrialDocument.model_validate_json(found.content)
+    except ValueError:
+        return found.revision, None
+
+
+def _delete_trial(store: StateStore, mesh: str) -> None:
+    found = store.read_document(_document_name(mesh))
+    if found is not None:
+        store.write_document(_document_name(mesh), b"", revision=found.revision)
+
+
+def _document_name(mesh: str) -> str:
+    return f"trial/{mesh}"
 
 
 def _empty_block(trial: _MeshTrial, began: datetime) -> BlockDocument:

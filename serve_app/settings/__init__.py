@@ -4,10 +4,9 @@ from serve_app.settings.alerting import AlertSettings, NotifySettings
 from serve_app.settings.collector import CollectorSettings
 from serve_app.settings.limits import LimitSettings
 from serve_app.settings.links import LinkSettings
-from serve_app.settings.loading import Origin, load, sources
-from serve_app.settings.meshes import MeshSettings, ServiceSettings
+from serve_app.settings.loading import load, sources
+from serve_app.settings.meshes import MeshSettings
 from serve_app.settings.model import ModelSettings
-from serve_app.settings.scorer import ScorerSettings
 from serve_app.settings.serve import ServeSettings
 from serve_app.settings.settings import PLAIN_NAMES, Settings
 from serve_app.settings.source import GenericSettings
@@ -23,10 +22,7 @@ __all__ = [
     "MeshSettings",
     "ModelSettings",
     "NotifySettings",
-    "Origin",
-    "ScorerSettings",
     "ServeSettings",
-    "ServiceSettings",
     "Settings",
     "StoreSettings",
     "load",

@@ -10,9 +10,16 @@ import pytest
 import torch
 
 from benchmarks import bench_gpu
-from benchmarks.bench_gpu import Run, measure, ops
-from benchmarks.gpu.meshes import NEIGHBOURS, first_of_each, random_task
-from benchmarks.gpu.timing import milliseconds, summary
+from benchmarks.bench_gpu import (
+    NEIGHBOURS,
+    Run,
+    first_of_each,
+    measure,
+    milliseconds,
+    ops,
+    random_task,
+    summary,
+)
 from model.checkpoint import load
 from model.scoring.score import score
 
@@ -71,11 +78,10 @@ def test_each_op_is_compared_with_float64_in_values_and_gradients() -> None:
 
 
 def test_sections_run_and_an_error_ends_one_of_them_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows: list[bench_gpu.Row] = []
     monkeypatch.setattr(bench_gpu, "BATCHED", "20x60")
     monkeypatch.setattr(bench_gpu, "BATCHES", (1, 2))
     monkeypatch.setitem(bench_gpu.SECTIONS, "ops", lambda run: iter([1 // 0]))
-    measure(Run(CPU, 2, 0.0, ["30x90"]), ["ops", "passes", "batches"], rows.append)
+    rows = list(measure(Run(CPU, 2, 0.0, ["30x90"]), ["ops", "passes", "batches"]))
     assert rows[0] == {"section": "ops", "error": "ZeroDivisionError: integer division or modulo by zero"}
     assert [row["section"] for row in rows[1:]] == ["passes", "batches", "batches"]
     assert [row["meshes"] for row in rows[2:]] == [1, 2]

@@ -10,21 +10,21 @@ SECONDS = 2.0 * TIME_FACTOR
 
 
 def test_a_mode_that_is_stopped_keeps_its_rows() -> None:
-    lines, problem = run_in_child(ENDLESS, "default", minutes=SECONDS / 60)
-    assert lines == ["{}"]
+    rows, problem = run_in_child(ENDLESS, "default", minutes=SECONDS / 60)
+    assert rows == [{}]
     assert problem is not None
     assert "got those above" in problem
 
 
 def test_a_mode_that_fails_keeps_its_rows() -> None:
-    lines, problem = run_in_child([sys.executable, "-c", "print('{}'); raise SystemExit(3)"], "default", minutes=10)
-    assert lines == ["{}"]
+    rows, problem = run_in_child([sys.executable, "-c", "print('{}'); raise SystemExit(3)"], "default", minutes=10)
+    assert rows == [{}]
     assert problem is not None
     assert "got 3" in problem
 
 
 def test_a_mode_that_ends_has_no_problem() -> None:
     assert run_in_child([sys.executable, "-c", "print('{}'); print('of a library')"], "default", minutes=10) == (
-        ["{}"],
+        [{}],
         None,
     )

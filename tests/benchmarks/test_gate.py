@@ -10,10 +10,22 @@ import pytest
 
 from benchmarks.gate import __main__ as gate
 from benchmarks.gate import pieces as module
-from benchmarks.gate.comparison import Result, compare, has_fallen, table
-from benchmarks.gate.measured import Measured, join
+from benchmarks.gate.figures import (
+    RESULTS,
+    Measured,
+    Recorded,
+    Result,
+    compare,
+    has_fallen,
+    join,
+    noise_of,
+    read,
+    record,
+    record_noise,
+    table,
+    write,
+)
 from benchmarks.gate.pieces import SIMULATED, TITLES, missing, pieces
-from benchmarks.gate.recorded import RESULTS, Recorded, noise_of, read, record, record_noise, write
 from benchmarks.gate.recordings import harmed_times
 from lab.comparison.digest import DECISIVE, ROOT, compute_digest, decisive_files, detector_digest
 from serve_app.settings import AlertSettings

@@ -16,13 +16,6 @@ needs_crd = pytest.mark.skipif(not CRD.exists(), reason="KubeRay's definitions a
 VERSIONS = tuple(f"1.{minor}" for minor in range(30, 37))  # of Kubernetes: from the oldest one that the chart allows
 
 
-@cache
-def ray_services() -> dict[str, Any]:
-    """KubeRay's schema of RayServices by version. The file is large, and the C loader ten times as fast."""
-    definition = yaml.CSafeLoader(CRD.read_text(encoding="utf-8")).get_single_data()
-    return {version["name"]: version["schema"]["openAPIV3Schema"] for version in definition["spec"]["versions"]}
-
-
 def strict(schema: Any) -> Any:
     """Kubernetes' structural schema as a JSON schema that refuses unknown keys."""
     if isinstance(schema, list):
@@ -38,10 +31,15 @@ def strict(schema: Any) -> Any:
 
 
 @cache
-def _ray_service_validator(version: str) -> Any:
-    schema: dict[str, Any] = strict(ray_services()[version])
-    schema["properties"]["metadata"] = {"type": "object"}  # rules of the API server itself
-    return jsonschema.Draft202012Validator(schema)
+def _ray_service_validators() -> dict[str, Any]:
+    """Validators of RayServices by version. The file is large, and the C loader ten times as fast."""
+    definition = yaml.CSafeLoader(CRD.read_text(encoding="utf-8")).get_single_data()
+    found = {}
+    for version in definition["spec"]["versions"]:
+        schema: dict[str, Any] = strict(version["schema"]["openAPIV3Schema"])
+        schema["properties"]["metadata"] = {"type": "object"}  # rules of the API server itself
+        found[version["name"]] = jsonschema.Draft202012Validator(schema)
+    return found
 
 
 def check(document: dict[str, Any]) -> None:
@@ -51,7 +49,7 @@ def check(document: dict[str, Any]) -> None:
         jsonschema.ValidationError: it does not fit.
     """
     if document["kind"] == "RayService":
-        _ray_service_validator(document["apiVersion"].split("/")[1]).validate(document)
+        _ray_service_validators()[document["apiVersion"].split("/")[1]].validate(document)
         return
     for version in VERSIONS:
         kubernetes_validate.validate(document, version, strict=True)

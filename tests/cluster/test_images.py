@@ -131,17 +131,6 @@ def test_the_image_for_cpus_refuses_a_torch_with_cuda(tmp_path: Path) -> None:
     assert "expected torch without CUDA in this image, got 2.13.0; give --build-arg TORCH_INDEX_URL" in refused.stderr
 
 
-def test_the_sidecar_uses_a_built_image_and_its_user() -> None:
-    (uid,) = re.findall(r"useradd .*--uid (\d+) ray", DOCKERFILE)
-    (template,) = pods(SIDECAR)
-    spec = template["spec"]
-    containers = [*spec["initContainers"], *spec["containers"]]
-    ours = [one["image"].partition(":")[2] for one in containers if one["image"].startswith("tagae:")]
-    assert ours
-    assert set(ours) <= STAGES.keys()
-    assert spec["securityContext"]["runAsUser"] == spec["securityContext"]["fsGroup"] == int(uid)
-
-
 def test_images_and_the_sidecar_run_existing_commands() -> None:
     (port,) = set(re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE))
     (folder,) = set(re.findall(r"install -d -o ray -g ray (\S+)", DOCKERFILE))

@@ -19,20 +19,24 @@ def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [*spec.get("initContainers", ()), *spec["containers"]]
 
 
-def test_pods_are_restricted(manifests: Manifests) -> None:
+def check_restricted(template: dict[str, Any]) -> None:
     (uid,) = re.findall(r"useradd .*--uid (\d+) ray", DOCKERFILE)
+    spec = template["spec"]
+    context = spec["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert context["runAsUser"] == context["fsGroup"] == int(uid)
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    for volume in spec["volumes"]:
+        assert volume.keys() - {"name"} <= VOLUMES
+    for container in containers(spec):
+        assert container["securityContext"] == LOCKED
+        assert not any("hostPort" in port for port in container.get("ports", ()))
+
+
+def test_pods_are_restricted(manifests: Manifests) -> None:
     for template in pods(manifests.documents):
-        spec = template["spec"]
-        context = spec["securityContext"]
-        assert context["runAsNonRoot"] is True
-        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert context["runAsUser"] == context["fsGroup"] == int(uid)
-        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
-        for volume in spec["volumes"]:
-            assert volume.keys() - {"name"} <= VOLUMES
-        for container in containers(spec):
-            assert container["securityContext"] == LOCKED
-            assert not any("hostPort" in port for port in container.get("ports", ()))
+        check_restricted(template)
 
 
 def test_what_the_image_writes_is_a_volume_with_a_limit(manifests: Manifests) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 pytest.importorskip("torch_geometric", reason="the pyg extra is not installed")
 
@@ -16,9 +16,9 @@ from lab.export.files import FORMATS
 from model.checkpoint import SHIPPED, Checkpoint, load
 from model.errors import IncompatibleWeights
 from serve_app.api.codec import snapshot_document
-from serve_app.cli import app
 from serve_app.models.registry import Registry
 from serve_app.recordings.reader import RecordingReader
+from tests.serve_app.cli.command import tagae as run
 from tests.serve_app.running import start_service
 from tests.site_pages import ROOT
 from tests.timing import PATIENCE_SECONDS
@@ -32,7 +32,7 @@ class TestGATv2Network(NetworkContract):
 
 
 def tagae(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    result = run(*arguments)
     assert result.exit_code == 0, result.stderr
     return result
 
@@ -57,13 +57,13 @@ def test_its_checkpoint_is_loaded_only_under_its_name(trained: Path) -> None:
     assert isinstance(load(trained, network=NAME).network, GATv2Network)
     with pytest.raises(IncompatibleWeights, match=r"set model\.network"):
         load(trained)
-    refused = CliRunner().invoke(app, ["score", str(ROOT), "--weights", str(trained)])
+    refused = run("score", ROOT, "--weights", trained)
     assert refused.exit_code == 1
 
 
 @pytest.mark.slow
 def test_the_registry_has_it_under_its_name(trained: Path, tmp_path: Path) -> None:
-    refused = CliRunner().invoke(app, ["models", "add", str(trained), "--registry", str(tmp_path)])
+    refused = run("models", "add", trained, "--registry", tmp_path)
     assert refused.exit_code == 1
     version = tagae("models", "add", trained, "--registry", tmp_path, "--set", ALLOWED).stdout.strip()
     registry = Registry(str(tmp_path), NAME)

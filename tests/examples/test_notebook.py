@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from serve_app.cli import app
+from tests.serve_app.cli.command import tagae
 from tests.site_pages import ROOT
 from tests.timing import PATIENCE_SECONDS
 
@@ -48,7 +47,7 @@ def test_it_is_a_notebook_with_the_outputs_of_one_run() -> None:
 def test_its_cells_run_and_print_what_it_shows(tmp_path: Path) -> None:
     (command,) = re.findall(r"^tagae (.+)$", source(NOTEBOOK["cells"][0]), re.MULTILINE)
     words = [str(tmp_path / word) if word == "out/try" else word for word in command.split()]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    assert tagae(*words).exit_code == 0
     code = "\n".join(source(cell) for cell in CODE)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(tmp_path)}
     done = subprocess.run(

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from serve_app.cli import app
 from serve_app.recordings.writer import RecordingWriter
+from tests.serve_app.cli.command import tagae
 from tests.site_pages import ROOT
 from tests.timing import PATIENCE_SECONDS
 
@@ -40,7 +39,7 @@ def exported(slow_service: str, tmp_path_factory: pytest.TempPathFactory) -> Pat
         for snapshot in simulator.snapshots():
             writer.write(snapshot)
     model = folder / "tagae.onnx"
-    result = CliRunner().invoke(app, ["export", str(model), "--sample", str(folder / "shop")])
+    result = tagae("export", model, "--sample", folder / "shop")
     assert result.exit_code == 0, result.stderr
     return model
 

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from serve_app.cli import app
 from tests.cluster.rendering import CHART, HELM, KUBECTL
 from tests.cluster.schemas import ROOT
+from tests.serve_app.cli.command import tagae
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
 
 HERE = Path(__file__).parent
@@ -101,8 +100,7 @@ def namespace(folder: Path) -> Iterator[Access]:
     kubectl("create", "namespace", NAMESPACE)
     try:
         kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-        words = ["token", "create", "--name", "test", "--scope", "admin", str(folder / "tokens.toml")]
-        made = CliRunner().invoke(app, words)
+        made = tagae("token", "create", "--name", "test", "--scope", "admin", folder / "tokens.toml")
         assert made.exit_code == 0, made.output
         kubectl("create", "secret", "generic", "tagae-tokens", f"--from-file={folder / 'tokens.toml'}")
         kubectl("create", "secret", "generic", "tagae-redis", f"--from-literal=password={secrets.token_hex(32)}")
@@ -115,8 +113,8 @@ def namespace(folder: Path) -> Iterator[Access]:
 
 def record(folder: Path, services: int, snapshots: int) -> Path:
     """Simulate a mesh without faults into a folder."""
-    words = ["simulate", str(folder), "--services", str(services), "--snapshots", str(snapshots)]
-    made = CliRunner().invoke(app, [*words, "--seed", "5", "--no-faults"])
+    words = ["simulate", folder, "--services", services, "--snapshots", snapshots]
+    made = tagae(*words, "--seed", 5, "--no-faults")
     assert made.exit_code == 0, made.output
     return folder
 

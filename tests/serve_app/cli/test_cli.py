@@ -337,8 +337,7 @@ def test_config_show_names_the_wrong_setting() -> None:
 def test_assignments_are_read_as_toml() -> None:
     nested = overrides(
         ["model.window_size=60", "scorer.device=cpu", "alert.false_pages_per_day = 0.5"],
-        port=("serve.port", 0),
-        host=("serve.host", None),
+        {"serve.port": 0, "serve.host": None},
     )
     assert nested == {
         "model": {"window_size": 60},

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import kernels.gpu
 import kernels.gpu_files
-from serve_app.cli import app
+from serve_app.collect.base import Finding
+from serve_app.doctor.connections import check_provider
 from serve_app.errors import BadSettings
-from serve_app.settings import StoreSettings
+from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
 from tests.live.redis import RedisProgram
+from tests.serve_app.access.oidc.provider_standin import CLIENT, SECRET, run_provider
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.collect.prometheus.standin import start_server
 from tests.serve_app.fake_gpu import FakeGpu, gpu
 from tests.serve_app.observability.trace_collector import run_trace_collector
@@ -26,7 +28,7 @@ __all__ = ["gpu"]  # the fixture
 
 def doctor(*options: str) -> tuple[int, dict[str, dict[str, Any]]]:
     """Return exit code, and the findings by subject."""
-    result = CliRunner().invoke(app, ["doctor", "--json", *options])
+    result = tagae("doctor", "--json", *options)
     return result.exit_code, {finding["subject"]: finding for finding in json.loads(result.stdout)}
 
 
@@ -129,7 +131,9 @@ def test_a_running_service_on_the_port_is_no_warning(tmp_path: Path, answer: byt
 
 def test_it_ends_with_a_verdict_and_the_one_thing_to_do_first(tmp_path: Path) -> None:
     def last_lines(*options: str) -> list[str]:
-        result = CliRunner().invoke(app, ["doctor", *options], env={"COLUMNS": "300"})
+        result = tagae("doctor", *options, columns=300)
+        assert "weights" in result.stdout
+        assert "torch" in result.stdout
         return [line.strip() for line in result.stdout.splitlines()[-2:]]
 
     store = ("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
@@ -176,7 +180,39 @@ def test_the_doctor_asks_the_collector_of_traces(tmp_path: Path) -> None:
     assert (code, found["traces"]["outcome"]) == (1, "problem")
 
 
-def test_the_table_reads_like_a_list() -> None:
-    result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "120"})
-    assert "weights" in result.stdout
-    assert "torch" in result.stdout
+def find_provider(tmp_path: Path, issuer: str, secret: str = SECRET, **notify: Any) -> list[Finding]:
+    file = tmp_path / "secret"
+    file.write_text(secret)
+    oidc = {
+        "issuer": issuer,
+        "client_id": CLIENT,
+        "client_secret_file": file,
+        "groups": {"sre": {"scopes": ["read"]}},
+    }
+    return list(check_provider(Settings(serve={"oidc": oidc}, notify=notify)))
+
+
+def test_the_addresses_to_register_are_named(tmp_path: Path) -> None:
+    with run_provider() as provider:
+        found, address = find_provider(tmp_path, provider.url, external_url="https://mesh.example/tagae")
+    assert (found.outcome, address.outcome) == ("ok", "ok")
+    assert "keys: 1" in found.found
+    assert "https://mesh.example/tagae/login/callback" in address.found
+
+
+def test_each_mistake_is_a_problem(tmp_path: Path) -> None:
+    url = {"external_url": "https://mesh.example"}
+    with run_provider() as provider:
+        (missing,) = find_provider(tmp_path, provider.url)
+        (short,) = find_provider(tmp_path, provider.url, secret="short", **url)
+        (other,) = find_provider(tmp_path, provider.url + "/", **url)
+    (gone,) = find_provider(tmp_path, provider.url, **url)
+    assert {one.outcome for one in (missing, short, other, gone)} == {"problem"}
+    assert "notify.external_url" in missing.found
+    assert "at least 24" in short.found
+    assert "expected the issuer" in other.found
+    assert "unreachable" in gone.found
+
+
+def test_without_a_provider_there_is_nothing_to_check() -> None:
+    assert list(check_provider(Settings())) == []

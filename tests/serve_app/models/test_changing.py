@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
@@ -16,11 +15,11 @@ from model.checkpoint import SHIPPED, load
 from serve_app.api.client import Client
 from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.models import ModelPin, TrialDocument
-from serve_app.cli import app
 from serve_app.errors import UnfitModel, UnknownModel
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import uses_candidate
 from tests.builders import add_model
+from tests.serve_app.cli.command import tagae
 from tests.serve_app.running import eventually, problem, start_service
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -142,7 +141,7 @@ def test_models_change_under_load_without_an_error_a_gap_or_a_double(
 
 def test_the_command_line_changes_models(url: str, candidate: ModelPin) -> None:
     def models(*arguments: str) -> str:
-        done = CliRunner().invoke(app, ["models", *arguments, "--url", url], env={"COLUMNS": "1000"})
+        done = tagae("models", *arguments, "--url", url)
         assert done.exit_code == 0, done.output
         return done.output
 

@@ -14,7 +14,6 @@ import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from model.checkpoint import load
-from model.mesh_weights import load_weights
 from serve_app.api.codec import pack_snapshot
 from serve_app.api.schemas.models import ModelPin
 from serve_app.deployments.scoring import scorer
@@ -26,17 +25,16 @@ from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.errors import RegistryGone
-from serve_app.exporter import PrometheusInstruments
 from serve_app.models import loader
 from serve_app.models import rollout as changes
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import change_rollout
-from serve_app.models.served import ServedModel, ServedModels, open_models
+from serve_app.models.served import ServedModel, ServedModels
 from serve_app.pipeline import Mesh, Options, run_stages
 from serve_app.runtime.deadline import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.state_store import StateStore
-from tests.builders import add_model, allow_deployments
+from tests.builders import add_model, allow_deployments, models_of
 from tests.serve_app.deployments.scoring.test_scoring_replicas import Method
 from tests.serve_app.running import record_simulation
 from tests.timing import PATIENCE_SECONDS
@@ -104,14 +102,6 @@ async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     gc.collect()
 
 
-def models_of(store: StateStore, registry: Registry) -> ServedModels:
-    """The models of a session that has just started."""
-    settings = Settings(models={"registry": registry.place})
-    models = open_models(settings, load_weights(None, {}), store, PrometheusInstruments())
-    models.follow()
-    return models
-
-
 async def digest_of(models: ServedModels) -> str:
     return (await models.of("shop")).checkpoint.digest
 
@@ -168,13 +158,20 @@ async def test_a_change_is_refused_if_the_registry_does_not_answer_in_time(
         await models.pin(pin.version, None)
 
 
-async def test_a_load_that_takes_long_is_logged_once(
-    store: StateStore, registry: Registry, pin: ModelPin, hang: Hang, caplog: pytest.LogCaptureFixture
+async def test_one_snapshot_waits_for_a_load_that_takes_long_and_the_log_has_it_once(
+    store: StateStore,
+    registry: Registry,
+    pin: ModelPin,
+    hang: Hang,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    change_rollout(store, lambda rollout: changes.promote(rollout, pin))
-    hang.begin()
     models = models_of(store, registry)
-    assert {await digest_of(models) for _ in range(5)} == {DEFAULT}
+    models._rollout = changes.promote(models.rollout, pin)  # as if its weights had been dropped from memory since
+    hang.begin()
+    assert await digest_of(models) == DEFAULT
+    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 1e9)
+    assert {await digest_of(models) for _ in range(5)} == {DEFAULT}, "the next snapshots do not wait at all"
     (message,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert message.startswith(f"model {pin.version}: not loaded, and other weights are in use: ")
     assert "within 0.01 s, got none yet; the load continues" in message

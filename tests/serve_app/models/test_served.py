@@ -3,10 +3,8 @@
 import asyncio
 import hashlib
 import logging
-import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,15 +21,7 @@ from serve_app.models.rollout import ALL_MESHES, pins_of
 from serve_app.models.served import ServedModels, open_models
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
-from tests.builders import add_model, served_models
-
-
-def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedModels:
-    chosen = Settings(models={"registry": registry.place}, **settings)
-    weights = load_weights(chosen.model.weights, chosen.weights_by_mesh)
-    models = open_models(chosen, weights, store, PrometheusInstruments())
-    models.follow()
-    return models
+from tests.builders import add_model, models_of, served_models
 
 
 def digest_of(models: ServedModels, mesh: str = "shop") -> str:
@@ -76,13 +66,14 @@ def test_a_new_session_uses_what_the_store_says(store: StateStore, registry: Reg
 def test_each_mesh_of_a_trial_has_two_models(store: StateStore, registry: Registry, other_weights: Path) -> None:
     pin = add_model(registry, other_weights)
     models = models_of(store, registry)
-    assert asyncio.run(models.other("shop")) is None
+    assert models.roles("shop") is None
     rollout = models.change(lambda rollout: changes.start_canary(rollout, pin, 0.5))
     for mesh in (f"mesh-{i}" for i in range(20)):
         used, other = pins_of(rollout, mesh)
-        found = asyncio.run(models.other(mesh))
-        assert found is not None
-        assert (digest_of(models, mesh), found.checkpoint.digest) == (
+        roles = models.roles(mesh)
+        assert roles is not None
+        beside = asyncio.run(models.load(roles.beside))
+        assert (digest_of(models, mesh), beside.checkpoint.digest) == (
             (pin.version, load().digest) if used == pin else (load().digest, pin.version)
         )
         assert (used is None) != (other is None)
@@ -102,7 +93,7 @@ def test_meshes_with_a_file_in_the_settings_stay_as_they_are(
     pinned = models_of(store, registry, model={"weights": weights})
     assert digest_of(pinned) == load(weights).digest
     assert pinned.pinned == ["*"]
-    assert asyncio.run(pinned.other("shop")) is None
+    assert pinned.roles("shop") is None
     with pytest.raises(UnfitModel, match=r"got a file in model\.weights"):
         asyncio.run(pinned.pin(pin.version, None))
 
@@ -140,34 +131,6 @@ def test_a_model_that_cannot_be_loaded_is_replaced_and_tried_again_later(
     assert digest_of(models) == load().digest, "not again so soon"
     monkeypatch.setattr(loader, "RETRY_SECONDS", 0.0)
     assert digest_of(models) == pin.version
-
-
-async def test_a_snapshot_does_not_wait_for_a_registry_that_hangs(
-    store: StateStore, registry: Registry, other_weights: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pin = add_model(registry, other_weights)
-    models = models_of(store, registry)
-    hangs, goes_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def read(version: str, sha256: str) -> object:
-        loop.call_soon_threadsafe(hangs.set)
-        goes_on.wait()
-        return load(other_weights)
-
-    rollout = changes.promote(models.rollout, pin)
-    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 0.01)
-    monkeypatch.setattr(models._loader, "_read", lambda pin: read(pin.version, pin.sha256))
-    models._rollout = rollout  # as if the weights had been dropped from memory since
-    first = await models.of("shop")
-    assert first.checkpoint.digest == load().digest
-    await hangs.wait()
-    monkeypatch.setattr(loader, "LONGEST_LOAD_SECONDS", 1e9)
-    assert (await models.of("shop")).checkpoint.digest == load().digest, "the next snapshots do not wait at all"
-    under_way = models._loader._loads[pin.version]
-    goes_on.set()
-    await asyncio.wrap_future(under_way)
-    assert (await models.of("shop")).checkpoint.digest == pin.version
 
 
 async def test_before_the_rollout_is_known_no_snapshot_is_scored(registry: Registry) -> None:

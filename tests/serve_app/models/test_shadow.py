@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +28,7 @@ from serve_app.models.comparison import SNAPSHOTS_OF_A_BLOCK, outcome_of
 from serve_app.models.recorded_comparison import compare_over_recordings
 from serve_app.models.registry import WEIGHTS, Registry
 from serve_app.models.served import ServedModel, ServedModels, open_models
-from serve_app.models.shadow import MAX_WAITING, JudgedSnapshot, Shadow
-from serve_app.models.trials import read_trial
+from serve_app.models.shadow import MAX_WAITING, JudgedSnapshot, Shadow, read_trial
 from serve_app.pipeline import LocalRunner, Mesh, Options, advance_in_detail, commit, judge, with_memory
 from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings, StoreSettings
@@ -100,12 +99,27 @@ class Session:
                 await self.shadow.work()
         return advanced.verdict
 
-    def trial(self, mesh: str) -> MeshTrialDocument:
+    async def push_all(self, snapshots: Sequence[MeshSnapshot]) -> None:
+        for snapshot in snapshots:
+            await self.push("shop", snapshot)
+
+    def try_out(self, pin: ModelPin, share: float = 0.0) -> None:
+        self.models.change(lambda rollout: changes.start_canary(rollout, pin, share))
+
+    def fail_beside(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have the other model fail with an error."""
+
+        async def fail(*_: object) -> None:
+            raise RuntimeError("shapes do not match")
+
+        monkeypatch.setattr(self.shadow, "_judge", fail)
+
+    def trial(self, mesh: str = "shop") -> MeshTrialDocument:
         return self.shadow._trials[mesh].document
 
 
 def sum_of_blocks(session: Session) -> int:
-    return sum(block.snapshots for block in session.trial("shop").blocks)
+    return sum(block.snapshots for block in session.trial().blocks)
 
 
 @pytest.fixture
@@ -144,12 +158,10 @@ def record_slow_moments(count: int) -> list[MeshSnapshot]:
 
 async def test_an_equal_model_makes_the_same_verdicts_in_the_shadow(session: Session, twin: ModelPin) -> None:
     snapshots = record_simulation(SPEC, 60, fault_from=40)
-    for snapshot in snapshots[:20]:
-        await session.push("shop", snapshot)
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
-    for snapshot in snapshots[20:]:
-        await session.push("shop", snapshot)
-    found = session.trial("shop")
+    await session.push_all(snapshots[:20])
+    session.try_out(twin)
+    await session.push_all(snapshots[20:])
+    found = session.trial()
     assert (found.candidate, found.baseline) == (twin.version, load().digest)
     assert len(session.shadowed) == 40
     for ours, theirs in zip(session.verdicts[20:], session.shadowed, strict=True):
@@ -168,14 +180,12 @@ async def test_after_a_promotion_the_roles_change_and_the_comparison_continues(
     session: Session, twin: ModelPin
 ) -> None:
     snapshots = record_simulation(SPEC, 45)
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
-    for snapshot in snapshots[:25]:
-        await session.push("shop", snapshot)
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
-    for snapshot in snapshots[25:]:
-        await session.push("shop", snapshot)
+    session.try_out(twin)
+    await session.push_all(snapshots[:25])
+    session.try_out(twin, 1.0)
+    await session.push_all(snapshots[25:])
     assert session.verdicts[-1].model_digest == twin.version
-    found = session.trial("shop")
+    found = session.trial()
     assert found.candidate == twin.version
     assert {block.share for block in found.blocks} == {0.0, 1.0}, "first in the shadow, then in use"
 
@@ -185,17 +195,14 @@ async def test_another_session_continues_the_trial_of_a_mesh(
 ) -> None:
     full = WARM_UP + SNAPSHOTS_OF_A_BLOCK  # the first block is full, and stored
     snapshots = record_simulation(SPEC, full + 20)
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
-    for snapshot in snapshots[:full]:
-        await session.push("shop", snapshot)
+    session.try_out(twin)
+    await session.push_all(snapshots[:full])
     second = Session(session.store, registry)
     second.meshes = dict(session.meshes)
-    for snapshot in snapshots[full : full + 10]:
-        await second.push("shop", snapshot)
+    await second.push_all(snapshots[full : full + 10])
     assert sum_of_blocks(second) == SNAPSHOTS_OF_A_BLOCK + 10
     session.meshes = dict(second.meshes)
-    for snapshot in snapshots[full + 10 :]:
-        await session.push("shop", snapshot)
+    await session.push_all(snapshots[full + 10 :])
     assert session.counts.shadowed == {"scored": full + 9, "failed": 1}, "its document was out of date once"
     assert sum_of_blocks(session) == SNAPSHOTS_OF_A_BLOCK + 10, "what the second had not stored is lost, but its first"
 
@@ -210,25 +217,23 @@ async def test_a_trial_is_stored_with_the_first_and_the_last_snapshot_of_a_block
         written.append(name)
         return write(name, content, revision=revision)
 
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    session.try_out(twin)
     monkeypatch.setattr(session.store, "write_document", count)
-    for snapshot in record_simulation(SPEC, WARM_UP + 2 * SNAPSHOTS_OF_A_BLOCK + 5):
-        await session.push("shop", snapshot)
+    await session.push_all(record_simulation(SPEC, WARM_UP + 2 * SNAPSHOTS_OF_A_BLOCK + 5))
     assert written == ["trial/shop"] * (1 + 2 * 2 + 1)
     revision, stored = read_trial(session.store, "shop")
     assert stored is not None
     assert [block.snapshots for block in stored.blocks] == [SNAPSHOTS_OF_A_BLOCK, SNAPSHOTS_OF_A_BLOCK, 1]
-    assert session.trial("shop").blocks[-1].snapshots == 5, "the session of the mesh knows the rest"
+    assert session.trial().blocks[-1].snapshots == 5, "the session of the mesh knows the rest"
     assert revision > 0
 
 
 async def test_a_verdict_of_a_third_model_leaves_the_trial_as_it_is(session: Session, twin: ModelPin) -> None:
     """As when a session could not load the model in use, and used other weights for a while."""
     snapshots = record_simulation(SPEC, 30)
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
-    for snapshot in snapshots[:20]:
-        await session.push("shop", snapshot)
-    before, trial = session.trial("shop"), session.shadow._trials["shop"]
+    session.try_out(twin)
+    await session.push_all(snapshots[:20])
+    before, trial = session.trial(), session.shadow._trials["shop"]
     of = session.models.of
 
     async def third(mesh: str) -> ServedModel:
@@ -236,7 +241,7 @@ async def test_a_verdict_of_a_third_model_leaves_the_trial_as_it_is(session: Ses
 
     session.models.of = third  # type: ignore[method-assign]
     await session.push("shop", snapshots[20])
-    assert session.trial("shop") == before
+    assert session.trial() == before
     session.models.of = of  # type: ignore[method-assign]
     await session.push("shop", snapshots[21])
     assert session.shadow._trials["shop"] is trial, "with what the other model remembers"
@@ -246,56 +251,47 @@ async def test_a_verdict_of_a_third_model_leaves_the_trial_as_it_is(session: Ses
 async def test_a_registry_that_is_away_neither_fails_nor_ends_a_trial(
     session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    session.try_out(twin)
     snapshots = record_simulation(SPEC, 3)
     await session.push("shop", snapshots[0])
-    before, trial = session.trial("shop"), session.shadow._trials["shop"]
+    before, trial = session.trial(), session.shadow._trials["shop"]
 
-    async def away(mesh: str) -> None:
+    async def away(pin: ModelPin | None) -> None:
         raise RegistryGone("the registry is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(session.models, "other", away)
+        patched.setattr(session.models, "load", away)
         await session.push("shop", snapshots[1])
-    assert session.trial("shop") == before
+    assert session.trial() == before
     await session.push("shop", snapshots[2])
     assert session.shadow._trials["shop"] is trial
     assert session.counts.shadowed == {"scored": 2, "left_out": 1}
 
 
-async def break_candidate(session: Session, twin: ModelPin, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the candidate fail: in the shadow with an error or without scores, or in use."""
-    judge = session.judge
-
-    async def fails(judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory) -> Any:
-        verdict, after = await judge(judged, model, memory)
-        if how == "in use" or model.checkpoint.digest != twin.version:
-            return verdict, after
-        if how == "error":
-            raise RuntimeError("shapes do not match")
-        return replace(verdict, status=Status.PARTIAL, coverage=0.5), after
-
-    monkeypatch.setattr(session.shadow, "_judge", fails)
-    if how == "in use":
-        session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
-    else:
-        session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
-
-
 @pytest.mark.parametrize("how", ["error", "partial", "in use"])
 async def test_a_candidate_that_cannot_score_is_rolled_back(
-    session: Session, twin: ModelPin, how: str, monkeypatch: pytest.MonkeyPatch
+    session: Session, twin: ModelPin, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await break_candidate(session, twin, how, monkeypatch)
-    least = MIN_SNAPSHOTS
-    for i, snapshot in enumerate(record_simulation(SPEC, least)):
+    """In the shadow it ends with an error, or scores a part; in use, a snapshot has no verdict."""
+    judge = session.judge
+
+    async def judge_in_part(judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory) -> Any:
+        verdict, after = await judge(judged, model, memory)
+        return replace(verdict, status=Status.PARTIAL, coverage=0.5), after
+
+    if how == "error":
+        session.fail_beside(monkeypatch)
+    elif how == "partial":
+        monkeypatch.setattr(session.shadow, "_judge", judge_in_part)
+    session.try_out(twin, 1.0 if how == "in use" else 0.0)
+    for i, snapshot in enumerate(record_simulation(SPEC, MIN_SNAPSHOTS)):
         await session.desk.check()
         assert session.models.has_trial, f"after {i} snapshots"
         if how == "in use":
             append_once(session.store, "shop")
             await session.shadow.add_failure("shop", twin.version)
         else:
-            await session.push("shop", snapshot)
+            assert (await session.push("shop", snapshot)).model_digest == load().digest
     await session.desk.check()
     event = session.models.rollout.history[-1]
     assert event.action.value == "rollback"
@@ -303,15 +299,18 @@ async def test_a_candidate_that_cannot_score_is_rolled_back(
         "it could not score 100% of the snapshots (95% interval from 100%), at most 5%, with the baseline 0%"
     )
     comparison = session.desk.compare(twin.version)
-    assert (comparison.snapshots, comparison.attempts) == (0, least)
+    assert (comparison.snapshots, comparison.attempts) == (0, MIN_SNAPSHOTS)
     assert comparison.candidate_failed.value == 1.0
+    if how == "error":
+        assert session.counts.shadowed == {"failed": MIN_SNAPSHOTS}
+        assert "mesh shop: not scored in the shadow: shapes do not match" in caplog.text
 
 
 async def test_a_model_on_all_meshes_that_cannot_be_loaded_is_rolled_back(
     session: Session, twin: ModelPin, tmp_path: Path
 ) -> None:
     (tmp_path / "models" / twin.version / WEIGHTS).write_bytes(b"changed")
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
+    session.try_out(twin, 1.0)
     for snapshot in record_simulation(SPEC, MIN_SNAPSHOTS):
         assert (await session.push("shop", snapshot)).model_digest == load().digest, "it keeps the weights before"
     await session.desk.check()
@@ -323,13 +322,9 @@ async def test_a_model_on_all_meshes_that_cannot_be_loaded_is_rolled_back(
 async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
     session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(*_: object) -> None:
-        raise RuntimeError("shapes do not match")
-
-    monkeypatch.setattr(session.shadow, "_judge", fail)
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 1.0))
-    for snapshot in record_simulation(SPEC, 60):
-        await session.push("shop", snapshot)
+    session.fail_beside(monkeypatch)
+    session.try_out(twin, 1.0)
+    await session.push_all(record_simulation(SPEC, 60))
     await session.desk.check()
     assert session.models.has_trial
     assert session.desk.compare(twin.version).baseline_failed.value == 1.0
@@ -337,9 +332,8 @@ async def test_a_baseline_that_fails_is_no_reason_to_go_back_to_it(
 
 async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Session, nervous: ModelPin) -> None:
     snapshots = record_slow_moments(120)
-    for snapshot in snapshots[:20]:
-        await session.push("shop", snapshot)
-    session.models.change(lambda rollout: changes.start_canary(rollout, nervous, 1.0))
+    await session.push_all(snapshots[:20])
+    session.try_out(nervous, 1.0)
     for snapshot in snapshots[20:]:
         await session.push("shop", snapshot)
         await session.desk.check()
@@ -354,15 +348,14 @@ async def test_the_gate_rolls_back_a_model_that_alerts_too_often(session: Sessio
 
 
 async def test_without_a_trial_nothing_is_stored(session: Session) -> None:
-    for snapshot in record_simulation(SPEC, 5):
-        await session.push("shop", snapshot)
+    await session.push_all(record_simulation(SPEC, 5))
     assert read_trial(session.store, "shop") == (0, None)
     assert not session.counts.shadowed
 
 
 async def test_only_the_newest_snapshot_of_a_mesh_waits_and_few_meshes(session: Session, twin: ModelPin) -> None:
     snapshots = record_simulation(SPEC, 3)
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    session.try_out(twin)
     for snapshot in snapshots:
         await session.push("shop", snapshot, work=False)
     for i in range(MAX_WAITING):
@@ -370,7 +363,7 @@ async def test_only_the_newest_snapshot_of_a_mesh_waits_and_few_meshes(session: 
     assert session.counts.shadowed == {"left_out": 3}
     await session.shadow.work()
     assert session.counts.shadowed == {"left_out": 3, "scored": MAX_WAITING}
-    assert session.trial("shop").newest == snapshots[-1].observed_at
+    assert session.trial().newest == snapshots[-1].observed_at
 
 
 async def test_while_the_session_is_busy_the_shadow_rests(
@@ -381,7 +374,7 @@ async def test_while_the_session_is_busy_the_shadow_rests(
     async def rest(seconds: float) -> None:
         rests.append(seconds)
 
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    session.try_out(twin)
     snapshots = record_simulation(SPEC, 2)
     await session.push("shop", snapshots[0])
     monkeypatch.setattr("serve_app.models.shadow.asyncio.sleep", rest)
@@ -391,24 +384,8 @@ async def test_while_the_session_is_busy_the_shadow_rests(
     assert rests[0] > 0
 
 
-async def test_a_failure_in_the_shadow_is_logged_and_changes_no_verdict(
-    session: Session, twin: ModelPin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
-
-    async def fail(*_: object) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(session.shadow, "_judge", fail)
-    snapshots = record_simulation(SPEC, 2)
-    await session.push("shop", snapshots[0])
-    assert session.counts.shadowed == {"failed": 1}
-    assert "mesh shop: not scored in the shadow: out of memory" in caplog.text
-    assert len(session.verdicts) == 1
-
-
 async def test_a_deleted_mesh_has_no_trial(session: Session, twin: ModelPin) -> None:
-    session.models.change(lambda rollout: changes.start_canary(rollout, twin, 0.0))
+    session.try_out(twin)
     await session.push("shop", record_simulation(SPEC, 1)[0])
     await session.shadow.delete("shop")
     assert session.store.read_document("trial/shop") is None

@@ -1,12 +1,14 @@
-"""The summary that `tagae score` prints."""
+"""What commands print: the summary of `tagae score`, and what is waited for."""
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from lab.demo.lines import describe
 from serve_app.api.schemas.verdict import WatchedDocument
-from serve_app.cli.console import Tally, stderr_console
+from serve_app.cli.console import Tally, spinner, stderr_console
 from tests.lab.demo.shows import START, incident, scored_snapshot, verdict
 
 
@@ -92,3 +94,12 @@ def test_without_an_incident_the_watched_services_of_the_last_snapshot_are_liste
     assert "watching" not in " ".join(summary(tally, capsys))
     shown = replace(scored_snapshot(2), verdict=verdict(2, "normal", 1.0).model_copy(update={"watching": [watched]}))
     assert describe(shown).endswith("verdict in 3 ms, watching a/db")
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, ("starting", "0:00:0")), (False, ())])
+def test_a_wait_shows_its_reason_and_the_time_elapsed_on_a_terminal(terminal: bool, shown: tuple[str, ...]) -> None:
+    file = io.StringIO()
+    with spinner("starting", Console(file=file, force_terminal=terminal, width=80)):
+        pass
+    assert [text for text in shown if text not in file.getvalue()] == []
+    assert bool(file.getvalue()) is terminal
