@@ -26,7 +26,6 @@ class OtherSource:
         self._source = source
 
     def poll(self, at: datetime) -> Poll:
-        """Poll the snapshot of one instant."""
         try:
             snapshot = self._source.snapshot_at(at)
             if snapshot is not None and snapshot.observed_at != at:
@@ -37,12 +36,10 @@ class OtherSource:
         return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
 
     def read(self, instants: Instants) -> Iterator[Poll]:
-        """Poll the snapshots of a range of instants."""
         for number in range(instants.count):
             yield self.poll(datetime.fromtimestamp(instants.begin + number * instants.step, UTC))
 
     def close(self) -> None:
-        """Close the source."""
         self._source.close()
 
 

@@ -90,7 +90,6 @@ class EventWatch:
 
     @property
     def state(self) -> WatchState:
-        """The current state."""
         return replace(self._state, kept=len(self._memory))
 
     def find(self, services: frozenset[str], workload_services: WorkloadServices) -> tuple[ClusterEvent, ...]:

@@ -71,7 +71,6 @@ class MeshSource(PrometheusSource):
         )
 
     def poll(self, at: datetime) -> Poll:
-        """Poll the snapshot of one instant."""
         if self.dialect is None:
             return self._detect(at)
         poll = super().poll(at)
@@ -156,7 +155,6 @@ class MeshSource(PrometheusSource):
 
 
 def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
-    """A client of a mesh's Prometheus."""
     return kind(
         mesh.endpoint(mesh.prometheus_url),
         tokens=_token_source(mesh),
@@ -173,7 +171,6 @@ def configured_dialect(mesh: MeshSettings) -> Dialect | None:
 
 
 def generic_dialect(settings: GenericSettings) -> Dialect:
-    """The dialect with the queries of the settings."""
     services, calls = (
         {
             role: Query(

@@ -122,11 +122,9 @@ class PastPeriod:
 
     @property
     def interval_seconds(self) -> float:
-        """Time between two instants, s."""
         return self._instants.step
 
     def __len__(self) -> int:
-        """Number of instants in the period."""
         return self._instants.count
 
     def snapshots(self) -> Iterator[MeshSnapshot]:

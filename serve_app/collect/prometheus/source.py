@@ -87,7 +87,6 @@ class PrometheusSource:
 
     @property
     def plan(self) -> Plan:
-        """How the mesh is polled."""
         return self._surveyor.plan
 
     def switch(self, dialect: Dialect) -> None:
@@ -100,7 +99,6 @@ class PrometheusSource:
         self._surveyor.forget()
 
     def poll(self, at: datetime) -> Poll:
-        """Poll the snapshot of one instant."""
         self._survey(self._surveyor.update, at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
@@ -117,7 +115,6 @@ class PrometheusSource:
         return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
 
     def close(self) -> None:
-        """Cancel running queries and close the connections."""
         self._prometheus.close()
 
     def _survey(self, look: Callable[[Dialect, Dialect, datetime], bool], at: datetime) -> bool:
@@ -238,7 +235,6 @@ class PrometheusSource:
         return name_clusters(query, places) if label and places else query
 
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
-        """PromQL of a query."""
         plan = self.plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
         match = plan.others if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match
