@@ -1,7 +1,7 @@
 """Opens the source of a mesh: its Prometheus, or what another package reads."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from serve_app.collect.base import LiveSource, Poll, SourcePlugin
@@ -36,8 +36,7 @@ class OtherSource:
         return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
 
     def read(self, instants: Instants) -> Iterator[Poll]:
-        for number in range(instants.count):
-            yield self.poll(datetime.fromtimestamp(instants.begin + number * instants.step, UTC))
+        yield from map(self.poll, instants.times())
 
     def close(self) -> None:
         self._source.close()

@@ -252,13 +252,5 @@ def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: 
 
 def _token_source(mesh: MeshSettings) -> TokenSource | None:
     if mesh.oauth2 is not None:
-        return OAuth2Tokens(
-            OAuth2Client(
-                mesh.oauth2.token_url,
-                mesh.oauth2.client_id,
-                mesh.oauth2.client_secret_file,
-                mesh.oauth2.parameters,
-                mesh.oauth2.ca_file,
-            )
-        )
+        return OAuth2Tokens(OAuth2Client(**dict(mesh.oauth2)))  # the same fields
     return GoogleTokens() if mesh.google else None

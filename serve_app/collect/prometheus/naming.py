@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serve_app.collect.prometheus.query import MILLISECONDS, Query, by, escape
+from serve_app.collect.service_labels import SAFE
 from serve_app.settings.roles import Role
 
 SEPARATOR = r"\x1f"  # between joined labels; no name contains it
@@ -16,7 +17,7 @@ NO_NAMESPACE = "default"  # of a service whose labels name none
 CALLEE = ("callee_namespace", "callee")
 CALLER = ("caller_namespace", "caller")
 NO_SEPARATOR = f"[^{SEPARATOR}]"
-POD = "-[2456789bcdfghjklmnpqrstvwxz]"  # Kubernetes generates the ends of pods' names from these characters
+POD = f"-{SAFE}"
 # Of a Deployment or DaemonSet, a StatefulSet, or anything else; the workload is $1$2$3.
 POD_NAME = f"(?:({NO_SEPARATOR}+?)(?:{POD}{{1,10}})?{POD}{{5}}|({NO_SEPARATOR}+?)-[0-9]+|({NO_SEPARATOR}+))"
 

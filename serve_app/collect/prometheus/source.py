@@ -134,7 +134,7 @@ class PrometheusSource:
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self._collector.deadline_seconds
         if len(self._columns) > MAX_LABEL_SETS:
-            self._forget_labels()
+            self._columns = ColumnCache()
         self._read_rules = self._find_rules(at)
         queries, since = self._queries_to_read(), self._since(at)
         texts = {role: self._text(role, query, since) for role, query in queries.items()}
@@ -216,17 +216,12 @@ class PrometheusSource:
             self._begin_rows(keeps_names=False)
             self._cluster.workloads = None
 
-    def _forget_labels(self) -> None:
-        """Drop the caches of label sets, and what refers to them."""
-        self._columns = ColumnCache()
-
     def _begin_rows(self, *, keeps_names: bool) -> None:
         """Read the rows of another dialect, or of other clusters."""
         rows = MeshRows(self._dialect)
         if keeps_names:
             rows.follow(self._rows)
-        self._rows = rows
-        self._forget_labels()
+        self._rows, self._columns = rows, ColumnCache()
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
