@@ -3,11 +3,15 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.http_server import serve_in_thread
 
 Samples = list[tuple[dict[str, str], str]]
@@ -110,6 +114,28 @@ def start_server(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
     server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]
     with serve_in_thread(server):
         yield server
+
+
+@contextmanager
+def start_source(behaviour: Behaviour, collector: CollectorSettings | None = None, **mesh: Any) -> Iterator[MeshSource]:
+    """Run a server with this behaviour, and open the source of a mesh with these settings that reads it."""
+    with start_server(behaviour) as server:
+        settings = MeshSettings.model_validate({"prometheus": url_of(server), **mesh})
+        with closing(MeshSource(settings, collector or CollectorSettings())) as source:
+            yield source
+
+
+@contextmanager
+def start_client(
+    behaviour: Behaviour, path: str = "", client: dict[str, Any] | None = None, **endpoint: Any
+) -> Iterator[Prometheus]:
+    """Run a server with this behaviour, and open a client of it. Its fields and those of its endpoint may be given."""
+    with (
+        start_server(behaviour) as server,
+        closing(Prometheus(Endpoint(url_of(server) + path, **endpoint), **(client or {}))) as prometheus,
+    ):
+        prometheus.asked = server.asked  # type: ignore[attr-defined]
+        yield prometheus
 
 
 def url_of(server: ThreadingHTTPServer) -> str:
