@@ -1,6 +1,7 @@
 """A Prometheus on a free port, with a behaviour that tests choose."""
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -108,9 +109,12 @@ def trickles(seconds: float) -> Behaviour:
 
 
 @contextmanager
-def start_server(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
+def start_server(behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> Iterator[ThreadingHTTPServer]:
     """Run a server with this behaviour on a free port. ``asked`` collects the queries."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # print no refused handshake
     server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]
     with serve_in_thread(server):
         yield server
@@ -129,7 +133,7 @@ def start_source(behaviour: Behaviour, collector: CollectorSettings | None = Non
 def start_client(
     behaviour: Behaviour, path: str = "", client: dict[str, Any] | None = None, **endpoint: Any
 ) -> Iterator[Prometheus]:
-    """Run a server with this behaviour, and open a client of it. Its fields and those of its endpoint may be given."""
+    """Run a server with this behaviour, and open a client of it. ``client`` and ``endpoint``: what differs in both."""
     with (
         start_server(behaviour) as server,
         closing(Prometheus(Endpoint(url_of(server) + path, **endpoint), **(client or {}))) as prometheus,

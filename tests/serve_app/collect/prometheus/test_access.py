@@ -5,7 +5,6 @@ import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,7 +16,6 @@ from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.tokens import TokenSource
 from tests.builders import write_certificate
-from tests.http_server import serve_in_thread
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.standin import Behaviour, Request
 
@@ -285,13 +283,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class QuietServer(ThreadingHTTPServer):
-    """A server that does not print refused handshakes."""
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Do nothing."""
-
-
 @contextmanager
 def start_tls(folder: Path, behaviour: Behaviour) -> Iterator[str]:
     """A server that asks for the client's certificate."""
@@ -299,11 +290,8 @@ def start_tls(folder: Path, behaviour: Behaviour) -> Iterator[str]:
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     context.load_verify_locations(folder / "client.pem")
     context.verify_mode = ssl.CERT_REQUIRED
-    server = QuietServer(("127.0.0.1", 0), Request)
-    server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    with serve_in_thread(server) as url:
-        yield url.replace("http:", "https:")
+    with standin.start_server(behaviour, context) as server:
+        yield standin.url_of(server).replace("http:", "https:")
 
 
 @pytest.mark.parametrize("files", [("client.pem", "client.key"), ("both.pem", None)])
