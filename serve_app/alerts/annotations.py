@@ -35,16 +35,25 @@ def labels(links: Links, mesh: str, incident: IncidentDocument) -> dict[str, str
     return {name: text for name, value in found.items() if (text := truncate(value, LABEL_LENGTH))}
 
 
+def services_of(incident: IncidentDocument) -> tuple[str, ...]:
+    """Suspects, best first, and affected services, each once."""
+    return tuple(dict.fromkeys((*(suspect.service for suspect in incident.suspects), *incident.affected)))
+
+
 def first_service(incident: IncidentDocument) -> str:
     """The first suspect, or the first affected service if there is no suspect; empty if there is neither."""
-    services = [*(suspect.service for suspect in incident.suspects), *incident.affected]
-    return services[0] if services else ""
+    return next(iter(services_of(incident)), "")
 
 
 def annotations(
-    links: Links, mesh: str, incident: IncidentDocument, severity: Severity, verdict: VerdictDocument
+    links: Links,
+    mesh: str,
+    incident: IncidentDocument,
+    severity: Severity,
+    verdict: VerdictDocument,
+    continues: str = "",
 ) -> dict[str, str]:
-    """The current facts about an incident, and links."""
+    """The current facts about an incident, the one that it continues, and links."""
     urls = links.urls(
         incident_subject(mesh, incident.id, first_service(incident), incident.kind, incident.since, verdict.observed_at)
     )
@@ -59,7 +68,8 @@ def annotations(
     if incident.contact:
         found["contact"] = incident.contact
     longest = {"description": DESCRIPTION_LENGTH}
-    return {name: truncate(text, longest.get(name, TEXT_LENGTH)) for name, text in found.items()} | urls
+    texts = {name: truncate(text, longest.get(name, TEXT_LENGTH)) for name, text in found.items()}
+    return texts | urls | ({"continues": continues} if continues else {})
 
 
 def description(mesh: str, incident: IncidentDocument, severity: Severity) -> str:

@@ -70,7 +70,6 @@ class Receivers:
 
 
 def receivers(settings: Settings) -> Receivers:
-    """The receivers of the settings."""
     notify = settings.notify
     events = []
     for one in notify.receivers:

@@ -141,7 +141,6 @@ class EventQueue:
         self._works_since: float | None = None  # monotonic time at which it did so first
 
     def select(self, events: Iterable[IncidentEvent]) -> tuple[IncidentEvent, ...]:
-        """The events that the receiver gets."""
         return tuple(one for one in events if self._notices or one.document["incident"]["severity"] != Severity.NOTICE)
 
     def count_waiting(self) -> int:
@@ -207,11 +206,9 @@ class EventQueue:
         log.error("%s: event %s %s and is not retried: %s", self.name, event.id, what, detail)
 
     async def check(self) -> Reply:
-        """See :meth:`EventReceiver.check`."""
         return await self._receiver.check()
 
     async def close(self) -> None:
-        """Close the connections of the receiver."""
         await self._receiver.close()
 
 

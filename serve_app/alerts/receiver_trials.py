@@ -45,7 +45,6 @@ class ReceiverDesk:
         return tuple((one.text(public=True), one.text()) for one in found)
 
     async def send_test(self, wanted: str | None) -> tuple[ReceiverStatus, ...]:
-        """See :func:`send_test_alert`."""
         return await send_test_alert(self._settings, wanted)
 
 

@@ -30,7 +30,6 @@ class AlertStorage:
 
     @property
     def name(self) -> str:
-        """The store and the name of the document."""
         return f"{self._store.name}, document {NAME}"
 
     def read(self) -> AlertState:

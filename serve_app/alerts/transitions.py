@@ -23,7 +23,15 @@ from typing import NamedTuple
 from model.incidents.mutes import EVERY, matches
 from model.verdict import Severity, Status
 from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
-from serve_app.alerts.annotations import TEXT_LENGTH, annotations, first_service, labels, mark_unseen, truncate
+from serve_app.alerts.annotations import (
+    TEXT_LENGTH,
+    annotations,
+    first_service,
+    labels,
+    mark_unseen,
+    services_of,
+    truncate,
+)
 from serve_app.alerts.event_text import muted_until
 from serve_app.alerts.events import build_event, incident_json
 from serve_app.alerts.links import Links
@@ -95,7 +103,7 @@ def _open(
     severity = Severity(incident.severity)
     alert = Alert(
         labels(links, mesh, incident),
-        _annotations(links, mesh, incident, severity, verdict, continues),
+        annotations(links, mesh, incident, severity, verdict, continues),
         min(incident.since, now),  # the telemetry's clock may be ahead of this one
         url=links.verdict_url(mesh),
     )
@@ -104,7 +112,7 @@ def _open(
         severity,
         now,
         1,
-        _services(incident),
+        services_of(incident),
         alert,
         incident_json(incident),
         cause=first_service(incident),
@@ -124,10 +132,10 @@ def _update(
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one. Its
     event tells another cause, too."""
     severity = max(alerted.severity, Severity(incident.severity), key=_RANK.index)
-    texts = _annotations(links, mesh, incident, severity, verdict, alerted.continues)
+    texts = annotations(links, mesh, incident, severity, verdict, alerted.continues)
     alert = replace(alerted.alert, annotations=texts)
     document = {**incident_json(incident), "severity": severity.value}
-    updated = replace(alerted, services=_services(incident), alert=alert, document=document, clear_since=None)
+    updated = replace(alerted, services=services_of(incident), alert=alert, document=document, clear_since=None)
     if severity is alerted.severity:
         return _follow_cause(updated, first_service(incident), mesh, now, links)
     raised = replace(
@@ -145,14 +153,6 @@ def _update(
         before["previous_cause"] = alerted.cause
     event = build_event("severity_raised", raised, mesh, now, links, **before)
     return _Step(raised, (ended,), (event,))
-
-
-def _annotations(
-    links: Links, mesh: str, incident: IncidentDocument, severity: Severity, verdict: VerdictDocument, continues: str
-) -> dict[str, str]:
-    """The annotations of an alert, with the incident that it continues."""
-    texts = annotations(links, mesh, incident, severity, verdict)
-    return {**texts, "continues": continues} if continues else texts
 
 
 def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime, links: Links) -> _Step:
@@ -253,7 +253,7 @@ def _find_successor(
     known, services = set(known), set(alerted.services)
     least = _RANK.index(min(alerted.severity, Severity.MINOR, key=_RANK.index))
     shared = [
-        (len(services.intersection(_services(incident))), incident)
+        (len(services.intersection(services_of(incident))), incident)
         for incident in listed
         if (alerted.is_muted or incident.id in known or incident.since <= alerted.alert.starts_at)
         and _RANK.index(Severity(incident.severity)) >= least
@@ -272,7 +272,3 @@ def _find_continued(ended: Sequence[EndedIncident], incident: IncidentDocument, 
 def _sees_all(verdict: VerdictDocument) -> bool:
     """Whether an incident that is not listed is over: all was scored, and the mesh is not being learned again."""
     return verdict.status in (Status.NORMAL, Status.ANOMALOUS) and verdict.coverage >= 1 and not verdict.missing_parts
-
-
-def _services(incident: IncidentDocument) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*(suspect.service for suspect in incident.suspects), *incident.affected)))

@@ -86,7 +86,6 @@ class Poll:
 
     @property
     def failures(self) -> dict[Role, "QueryAnswer"]:
-        """The queries that failed."""
         return {role: answer for role, answer in self.answers.items() if answer.failed}
 
 

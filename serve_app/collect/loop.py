@@ -115,7 +115,6 @@ class CollectorState:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
-        """A state that was packed by :meth:`pack`."""
         return msgspec.json.decode(packed, type=cls)
 
     def pack(self) -> bytes:
@@ -127,7 +126,6 @@ class CollectorState:
         return replace(self, polls={**self.polls, outcome: self.polls.get(outcome, 0) + amount})
 
     def update(self, poll: Poll) -> "CollectorState":
-        """The state with the results of one poll."""
         failures = dict(self.failures)
         for answer in poll.failures.values():
             failures[answer.failed] = failures.get(answer.failed, 0) + 1

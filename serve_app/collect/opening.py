@@ -1,7 +1,7 @@
 """Opens the source of a mesh: its Prometheus, or what another package reads."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from serve_app.collect.base import LiveSource, Poll, SourcePlugin
@@ -26,7 +26,6 @@ class OtherSource:
         self._source = source
 
     def poll(self, at: datetime) -> Poll:
-        """Poll the snapshot of one instant."""
         try:
             snapshot = self._source.snapshot_at(at)
             if snapshot is not None and snapshot.observed_at != at:
@@ -37,12 +36,9 @@ class OtherSource:
         return Poll(at, snapshot, {}, why="" if snapshot else "the source has no services at this instant")
 
     def read(self, instants: Instants) -> Iterator[Poll]:
-        """Poll the snapshots of a range of instants."""
-        for number in range(instants.count):
-            yield self.poll(datetime.fromtimestamp(instants.begin + number * instants.step, UTC))
+        yield from map(self.poll, instants.times())
 
     def close(self) -> None:
-        """Close the source."""
         self._source.close()
 
 

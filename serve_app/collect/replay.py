@@ -62,7 +62,7 @@ class Replay:
         first = begin // self.step_seconds * self.step_seconds
         done: float | None = None
         logged = 0  # quarters
-        log.info("mesh %s: its last %s are read from Prometheus", self.mesh, _hours(self.newest() - first))
+        log.info("mesh %s: its last %.1f hours are read from Prometheus", self.mesh, (self.newest() - first) / 3600)
         async with aclosing(self._ranges(first)) as ranges:
             async for polls in ranges:
                 for poll in polls:
@@ -122,7 +122,3 @@ class Replay:
                 return True
         log.warning("mesh %s: its past is left out from %s on", self.mesh, snapshot.observed_at.isoformat())
         return False
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours"

@@ -24,6 +24,7 @@ LATE = "unknown"  # value of labels that are filled after a connection, and stay
 OUTSIDE = "external"  # namespace of everything outside the mesh
 ADDRESSES, HASHES = (OUTSIDE, "addresses"), (OUTSIDE, "hashes")
 NAMELESS = frozenset({ADDRESSES, HASHES})  # many clients or servers in one: as callers, they are no service
+SAFE = "[bcdfghjklmnpqrstvwxz2456789]"  # of these, which spell no words, Kubernetes makes the ends of names
 POD_NAMES = "pods"  # kind of names with the end of a pod's name
 
 _HOST = re.compile(r"(?:.+[.])?([^.:/]+)[.]([^.:/]+)[.]svc(?:[.][^:/]+)?(?::[0-9]+)?")
@@ -31,10 +32,9 @@ _PORT = re.compile(r"\[(?P<six>[^\]]+)\](?::[0-9]+)?|(?P<four>[^:]+):[0-9]+")
 _NUMBERED = re.compile(r"(?:ip-|ec2-)?[0-9]{1,3}(?:-[0-9]{1,3}){3}(?:[.].+)?")  # machines and pods in DNS
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _HASH = re.compile(f"(?=.*[0-9])[0-9a-f]{{12,64}}|{_UUID}")
-_SAFE = "[2456789bcdfghjklmnpqrstvwxz]"  # of these, which spell no words, Kubernetes makes the ends of names
 _POD = re.compile(
-    f"(.+?)-(?:(?:{_SAFE}{{8,10}}|[0-9]{{8,10}})-{_SAFE}{{5}}"
-    f"|(?=[a-z]*[0-9])(?=[0-9]*[a-z]){_SAFE}{{8,10}}|(?=[a-f]*[0-9])[0-9a-f]{{16,64}}|{_UUID})"
+    f"(.+?)-(?:(?:{SAFE}{{8,10}}|[0-9]{{8,10}})-{SAFE}{{5}}"
+    f"|(?=[a-z]*[0-9])(?=[0-9]*[a-z]){SAFE}{{8,10}}|(?=[a-f]*[0-9])[0-9a-f]{{16,64}}|{_UUID})"
 )
 
 

@@ -89,12 +89,6 @@ class LiveMesh:
         """URL of the shop's control."""
         return str(self._control.base_url)
 
-    @property
-    def pids(self) -> dict[str, int]:
-        """Ids of all processes, by role."""
-        sidecars = {f"sidecar {name}": one.pid for name, one in self._programs.items()}
-        return {"shop": self._shop.pid, "prometheus": self._monitor.program.pid, **sidecars}
-
     def load(self, requests_per_second: float, seconds: float, seed: int = 0) -> None:
         """Start sending requests from outside, without waiting for them."""
         self._control.post("/load", content=msgspec.json.encode(Load(requests_per_second, seconds, seed)))

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 import pytest
 
 from model.snapshot import MeshSnapshot
-from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.collect.base import Poll
+from serve_app.collect.prometheus.detect import FoundGap, MeshSource
 from serve_app.collect.service_labels import ADDRESSES
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_lines
@@ -48,6 +49,18 @@ CALLS = {(WEB, CART): Traffic(20, 0.1, 0.1), (CART, LEDGER): Traffic(12, 0.25, 0
 NAMED = {service: f"{service[0]}/{service[1]}" for service in SERVICES}
 
 
+def responses(
+    out: Written, labels: Labels, traffic: Traffic, good: Labels, bad: Labels, *, counter: str = "", histogram: str = ""
+) -> None:
+    """Write the requests that succeed and those that fail, which have other labels: their number, or their durations,
+    or both."""
+    for more, rate in ((good, traffic.successes), (bad, traffic.failures)):
+        if counter:
+            out.counter(counter, {**labels, **more}, rate)
+        if histogram:
+            out.histogram(histogram, {**labels, **more}, rate, traffic.latency)
+
+
 def with_labels(write: Callable[[Written], None], change: Callable[[Labels], Labels]) -> Callable[[Written], None]:
     """The same series with other labels."""
 
@@ -64,28 +77,19 @@ def with_labels(write: Callable[[Written], None], change: Callable[[Labels], Lab
 # Hubble
 
 
-def hubble_end(end: str, service: Service | None) -> Labels:
-    namespace, name = service or ("", "")
-    return {f"{end}_namespace": namespace, f"{end}_workload": name}
-
-
 def hubble_traffic(out: Written, labels: Labels, traffic: Traffic, reporter: str) -> None:
     own = {**labels, "method": "GET", "reporter": reporter}
-    for status, rate in (("200", traffic.successes), ("503", traffic.failures)):
-        out.counter("hubble_http_requests_total", {**own, "protocol": "HTTP/1.1", "status": status}, rate)
+    good, bad = ({"protocol": "HTTP/1.1", "status": status} for status in ("200", "503"))
+    responses(out, own, traffic, good, bad, counter="hubble_http_requests_total")
     out.histogram("hubble_http_request_duration_seconds", own, traffic.rate, traffic.latency)
 
 
-def hubble(
-    out: Written,
-    ends: Callable[[str, Service | None], Labels] = hubble_end,
-    reporters: tuple[str, ...] = ("client", "server"),
-) -> None:
-    for (source, destination), traffic in CALLS.items():
-        for reporter in reporters:
-            hubble_traffic(out, {**ends("source", source), **ends("destination", destination)}, traffic, reporter)
-    for reporter in reporters:
-        hubble_traffic(out, {**ends("source", None), **ends("destination", WEB)}, SERVICES[WEB], reporter)
+def hubble_plain(out: Written) -> None:
+    """httpV2 without a labelsContext."""
+    for reporter in ("client", "server"):
+        for (source, destination), traffic in {**CALLS, (("", ""), WEB): SERVICES[WEB]}.items():
+            ends = {"source_namespace": source[0], "destination_namespace": destination[0]}
+            hubble_traffic(out, ends, traffic, reporter)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -105,17 +109,14 @@ def beyla(out: Written) -> None:
             "job": f"{namespace}/{name}",
         }
 
+    good, bad = ({"http_response_status_code": status} for status in ("200", "500"))
     for service, traffic in SERVICES.items():
-        for status, rate in (("200", traffic.successes), ("500", traffic.failures)):
-            labels = {**own(service), "http_request_method": "GET", "http_response_status_code": status}
-            out.histogram("http_server_request_duration_seconds", labels, rate, traffic.latency)
-    for (source, destination), traffic in CALLS.items():
-        for status, rate in (("200", traffic.successes), ("500", traffic.failures)):
-            labels = {**own(source), "http_response_status_code": status, "server_port": "8080"}
-            labels["server_address"] = (
-                destination[1] if destination[0] == source[0] else f"{destination[1]}.{destination[0]}"
-            )
-            out.histogram("http_client_request_duration_seconds", labels, rate, traffic.latency)
+        labels = {**own(service), "http_request_method": "GET"}
+        responses(out, labels, traffic, good, bad, histogram="http_server_request_duration_seconds")
+    for (source, (namespace, name)), traffic in CALLS.items():
+        host = name if namespace == source[0] else f"{name}.{namespace}"
+        labels = {**own(source), "server_port": "8080", "server_address": host}
+        responses(out, labels, traffic, good, bad, histogram="http_client_request_duration_seconds")
 
 
 def sdk(out: Written) -> None:
@@ -131,17 +132,15 @@ def sdk(out: Written) -> None:
         if service == LEDGER:
             ok, failed = {"rpc_grpc_status_code": "0"}, {"rpc_grpc_status_code": "13"}
             metric = "rpc_server_duration_milliseconds"
-        out.histogram(metric, {**own(service), **ok}, traffic.successes, traffic.latency)
-        out.histogram(metric, {**own(service), **failed}, traffic.failures, traffic.latency)
+        responses(out, own(service), traffic, ok, failed, histogram=metric)
     for (source, destination), traffic in CALLS.items():
         ok, failed = {"http_response_status_code": "200"}, {"http_response_status_code": "502", "error_type": "502"}
         metric = "http_client_request_duration_seconds"
         if destination == LEDGER:
             ok, failed = {"rpc_grpc_status_code": "0"}, {"rpc_grpc_status_code": "14"}
             metric = "rpc_client_duration_milliseconds"
-        peer = {"server_address": destination[1], "server_port": "8080"}
-        out.histogram(metric, {**own(source), **peer, **ok}, traffic.successes, traffic.latency)
-        out.histogram(metric, {**own(source), **peer, **failed}, traffic.failures, traffic.latency)
+        labels = {**own(source), "server_address": destination[1], "server_port": "8080"}
+        responses(out, labels, traffic, ok, failed, histogram=metric)
     # A call to the pod itself counts for no service. Addresses are one service.
     for address in ("localhost", "10.2.3.4", "fd00::1"):
         out.histogram("http_client_request_duration_seconds", {**own(WEB), "server_address": address}, 3, 0.05)
@@ -161,33 +160,25 @@ def old_convention(out: Written) -> None:
             "service": "otel-collector",
         }
 
+    good, bad = {"http_status_code": "200"}, {"http_status_code": "503"}
     for service, traffic in SERVICES.items():
-        for status, rate in (("200", traffic.successes), ("503", traffic.failures)):
-            labels = {**own(service), "http_status_code": status}
-            out.histogram("http_server_duration_milliseconds", labels, rate, traffic.latency)
-            if service == CART:
-                labels = {**own(service), "http_response_status_code": status}
-                out.histogram("http_server_request_duration_seconds", labels, rate, traffic.latency)
-    for (source, destination), traffic in CALLS.items():
-        for status, rate in (("200", traffic.successes), ("503", traffic.failures)):
-            labels = {**own(source), "http_status_code": status}
-            labels["net_peer_name"] = f"{destination[1]}.{destination[0]}.svc.cluster.local"
-            out.histogram("http_client_duration_milliseconds", labels, rate, traffic.latency)
+        responses(out, own(service), traffic, good, bad, histogram="http_server_duration_milliseconds")
+    new = ({"http_response_status_code": status} for status in ("200", "503"))
+    responses(out, own(CART), SERVICES[CART], *new, histogram="http_server_request_duration_seconds")
+    for (source, (namespace, name)), traffic in CALLS.items():
+        labels = {**own(source), "net_peer_name": f"{name}.{namespace}.svc.cluster.local"}
+        responses(out, labels, traffic, good, bad, histogram="http_client_duration_milliseconds")
 
 
-def spans(out: Written, calls: str, duration: str, name: str, peers: bool = True, more: Labels | None = None) -> None:
+def spans(out: Written, calls: str, duration: str, name: str, peers: bool = True) -> None:
+    good, bad = ({"status_code": f"STATUS_CODE_{status}"} for status in ("UNSET", "ERROR"))
     for service, traffic in SERVICES.items():
-        own = {name: service[1], **(more or {}), "span_kind": "SPAN_KIND_SERVER", "span_name": "GET /"}
-        for status, rate in (("STATUS_CODE_UNSET", traffic.successes), ("STATUS_CODE_ERROR", traffic.failures)):
-            out.counter(calls, {**own, "status_code": status}, rate)
-            out.histogram(duration, {**own, "status_code": status}, rate, traffic.latency)
+        own = {name: service[1], "span_kind": "SPAN_KIND_SERVER", "span_name": "GET /"}
+        responses(out, own, traffic, good, bad, counter=calls, histogram=duration)
     for (source, destination), traffic in CALLS.items():
-        own = {name: source[1], **(more or {}), "span_kind": "SPAN_KIND_CLIENT", "span_name": "GET"}
-        if peers:
-            own["server_address"] = destination[1]
-        for status, rate in (("STATUS_CODE_UNSET", traffic.successes), ("STATUS_CODE_ERROR", traffic.failures)):
-            out.counter(calls, {**own, "status_code": status}, rate)
-            out.histogram(duration, {**own, "status_code": status}, rate, traffic.latency)
+        own = {name: source[1], "span_kind": "SPAN_KIND_CLIENT", "span_name": "GET"}
+        own |= {"server_address": destination[1]} if peers else {}
+        responses(out, own, traffic, good, bad, counter=calls, histogram=duration)
 
 
 def connector_spans(out: Written) -> None:
@@ -237,35 +228,28 @@ def spans_beside_graph(out: Written) -> None:
 # Kuma and Consul
 
 
-def envoy_cluster(out: Written, labels: Labels, traffic: Traffic, completed: bool = True, cx: bool = False) -> None:
+def envoy_cluster(out: Written, labels: Labels, traffic: Traffic, cx: bool = False) -> None:
     metric = "envoy_cluster_upstream"
-    if completed:
-        out.counter(f"{metric}_rq_completed", labels, traffic.rate)
+    out.counter(f"{metric}_rq_completed", labels, traffic.rate)
     out.counter(f"{metric}_rq_total", labels, traffic.successes)
-    for code, rate in (("2", traffic.successes), ("5", traffic.failures)):
-        out.counter(f"{metric}_rq_xx", {**labels, "envoy_response_code_class": code}, rate)
+    good, bad = ({"envoy_response_code_class": digit} for digit in "25")
+    responses(out, labels, traffic, good, bad, counter=f"{metric}_rq_xx")
     out.histogram(f"{metric}_rq_time", labels, traffic.rate, traffic.latency)
     if cx:
         out.gauge(f"{metric}_cx_active", labels, 7)
 
 
-def kuma(
-    out: Written,
-    cluster: Callable[[Service], str] = lambda one: f"{one[1]}_{one[0]}_svc_8080",
-    inbound: str = "localhost_8080",
-    completed: bool = True,
-    name: Callable[[Service], str] = lambda one: f"{one[1]}_{one[0]}_svc_8080",
-) -> None:
+def kuma_universal(out: Written) -> None:
     def own(service: Service) -> Labels:
         pod = f"{service[1]}-7d9f8b6c5d-x7k2p"
-        return {"mesh": "default", "kuma_io_service": name(service), "namespace": service[0], "pod": pod}
+        return {"mesh": "default", "kuma_io_service": service[1], "namespace": service[0], "pod": pod}
 
     for service, traffic in SERVICES.items():
-        envoy_cluster(out, {**own(service), "envoy_cluster_name": inbound}, traffic, completed, cx=True)
+        envoy_cluster(out, {**own(service), "envoy_cluster_name": "localhost_8080"}, traffic, cx=True)
         for noise in ("kuma_envoy_admin", "ads_cluster", "inbound_passthrough_ipv4", "kuma_metrics_hijacker"):
-            envoy_cluster(out, {**own(service), "envoy_cluster_name": noise}, Traffic(1, 0, 0.01), completed)
+            envoy_cluster(out, {**own(service), "envoy_cluster_name": noise}, Traffic(1, 0, 0.01))
     for (source, destination), traffic in CALLS.items():
-        envoy_cluster(out, {**own(source), "envoy_cluster_name": cluster(destination)}, traffic, completed)
+        envoy_cluster(out, {**own(source), "envoy_cluster_name": destination[1]}, traffic)
 
 
 def with_hashes(labels: Labels) -> Labels:
@@ -274,16 +258,12 @@ def with_hashes(labels: Labels) -> Labels:
     return {**labels, "envoy_cluster_name": f"{name}-4f3a9c1d2b5e6f70" if name in ("cart", "ledger") else name}
 
 
-def kuma_universal(out: Written) -> None:
-    kuma(out, lambda one: one[1], name=lambda one: one[1])
-
-
-def consul(out: Written, namespaces: bool = True, deprecated: bool = True) -> None:
+def consul(out: Written) -> None:
     def own(service: Service) -> Labels:
         return {
             "local_cluster": service[1],
             "consul_source_service": service[1],
-            "consul_source_namespace": service[0] if namespaces else "default",
+            "consul_source_namespace": service[0],
             "consul_source_datacenter": "dc1",
             "namespace": service[0],
             "pod": f"{service[1]}-7d9f8b6c5d-x7k2p",
@@ -296,11 +276,11 @@ def consul(out: Written, namespaces: bool = True, deprecated: bool = True) -> No
         to = {
             "envoy_cluster_name": destination[1],
             "consul_destination_service": destination[1],
-            "consul_destination_namespace": destination[0] if namespaces else "default",
+            "consul_destination_namespace": destination[0],
             "consul_destination_datacenter": "dc1",
+            "consul_service": destination[1],  # of earlier versions
+            "consul_namespace": destination[0],
         }
-        if deprecated:
-            to |= {"consul_service": destination[1], "consul_namespace": destination[0]}
         envoy_cluster(out, {**own(source), **to}, traffic)
 
 
@@ -370,8 +350,8 @@ def istio(out: Written) -> None:
             "destination_canonical_service": destination[1],
             **labels,
         }
-        for code, rate in (("200", traffic.successes), ("503", traffic.failures)):
-            out.counter("istio_requests_total", {**own, "response_code": code}, rate)
+        good, bad = {"response_code": "200"}, {"response_code": "503"}
+        responses(out, own, traffic, good, bad, counter="istio_requests_total")
         out.histogram("istio_request_duration_milliseconds", own, traffic.rate, traffic.latency)
 
     def from_(source: Service) -> Labels:
@@ -482,11 +462,6 @@ CASES = {
 }
 
 
-def hubble_plain(out: Written) -> None:
-    """httpV2 without a labelsContext."""
-    hubble(out, lambda end, service: {f"{end}_namespace": service[0] if service else ""})
-
-
 def hubble_first_version(out: Written) -> None:
     labels = {"source_workload": "web", "destination_workload": "cart", "method": "GET", "reporter": "client"}
     out.counter("hubble_http_requests_total", labels, 5)
@@ -575,10 +550,15 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield monitor.url
 
 
-def poll(url: str, name: str, source: str | tuple[str, ...]) -> MeshSnapshot:
+def poll(url: str, name: str, source: str | tuple[str, ...]) -> tuple[Poll, list[FoundGap]]:
+    """Return what is read of a case, and the gaps in its configuration."""
     at = datetime.fromtimestamp(PERIODS[name] + LENGTH, UTC)
     with closing(MeshSource(MeshSettings(prometheus=url, source=source), PATIENT)) as mesh:
-        found = mesh.poll(at)
+        return mesh.poll(at), mesh.gaps(at)
+
+
+def snapshot_of(url: str, name: str, source: str | tuple[str, ...]) -> MeshSnapshot:
+    found, _ = poll(url, name, source)
     assert {role: answer.detail for role, answer in found.answers.items() if answer.failed} == {}
     assert found.snapshot is not None, found.why
     return found.snapshot
@@ -587,19 +567,16 @@ def poll(url: str, name: str, source: str | tuple[str, ...]) -> MeshSnapshot:
 @pytest.mark.parametrize("name", CASES)
 def test_services_and_calls_are_read_as_they_are(url: str, name: str) -> None:
     case = CASES[name]
-    check(case, poll(url, name, case.source))
+    check(case, snapshot_of(url, name, case.source))
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.detected])
 def test_the_sources_are_found(url: str, name: str) -> None:
-    check(CASES[name], poll(url, name, "auto"))
+    check(CASES[name], snapshot_of(url, name, "auto"))
 
 
 def gaps(url: str, name: str, source: str | tuple[str, ...]) -> list[str]:
-    at = datetime.fromtimestamp(PERIODS[name] + LENGTH, UTC)
-    with closing(MeshSource(MeshSettings(prometheus=url, source=source), PATIENT)) as mesh:
-        mesh.poll(at)
-        found = mesh.gaps(at)
+    _, found = poll(url, name, source)
     assert all(gap.series > 0 for gap in found)
     return [gap.gap.name for gap in found]
 
@@ -618,9 +595,7 @@ def test_what_a_system_is_not_configured_for_is_found(url: str, name: str) -> No
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_is_there_and_not_read_is_named_with_the_reason(url: str, name: str) -> None:
     _, source, words = UNREAD[name]
-    at = datetime.fromtimestamp(PERIODS[name] + LENGTH, UTC)
-    with closing(MeshSource(MeshSettings(prometheus=url, source=source), PATIENT)) as mesh:
-        found = mesh.poll(at)
+    found, _ = poll(url, name, source)
     assert found.snapshot is None
     assert re.search(words, found.why)
 

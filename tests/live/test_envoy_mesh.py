@@ -16,10 +16,7 @@ from model.snapshot import MeshSnapshot
 from serve_app.alerts.annotations import ALERT_NAME
 from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects.envoy import envoy
-from serve_app.collect.prometheus.source import PrometheusSource
-from serve_app.net.endpoint import Endpoint
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
@@ -64,15 +61,11 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
 
 
 @contextmanager
-def open_source(mesh: LiveMesh, window: float) -> Iterator[PrometheusSource]:
+def open_source(mesh: LiveMesh, window: float) -> Iterator[MeshSource]:
     asking = CollectorSettings.model_construct(
         {"interval_seconds", "window_seconds"}, interval_seconds=INTERVAL, window_seconds=window
     )
-    with closing(
-        PrometheusSource(
-            Prometheus(Endpoint(mesh.prometheus)), envoy(), MeshSettings(prometheus=mesh.prometheus), asking
-        )
-    ) as source:
+    with closing(MeshSource(MeshSettings(prometheus=mesh.prometheus, source="envoy"), asking)) as source:
         yield source
 
 

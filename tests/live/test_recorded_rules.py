@@ -15,10 +15,9 @@ from serve_app.collect.base import Poll
 from serve_app.collect.prometheus import source as source_module
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
-from serve_app.collect.prometheus.dialects.istio import istio
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.rules import render_rules
-from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.exporter import scrape_config, start_exporter
@@ -76,10 +75,9 @@ def _value(url: str, query: str) -> float:
 
 def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
     asking = CollectorSettings(interval_seconds=INTERVAL, window_seconds=WINDOW, deadline_seconds=60.0)
-    client = Prometheus(Endpoint(url))
     with (
         pytest.MonkeyPatch.context() as patch,
-        closing(PrometheusSource(client, istio(), MeshSettings(prometheus=url), asking)) as source,
+        closing(MeshSource(MeshSettings(prometheus=url, source="istio"), asking)) as source,
     ):
         patch.setattr(source_module, "RECORDED_FROM_CALLS", recorded_from_calls)
         poll = source.poll(at)

@@ -9,8 +9,7 @@ import pytest
 
 from model.snapshot import NODE_METRICS
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.dialects.known import KNOWN
-from serve_app.collect.prometheus.source import PrometheusSource
+from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.live.history import prometheus_with_text, write_lines
@@ -51,10 +50,8 @@ def write_mesh(file: Path, bounds: tuple[tuple[str, str, str], tuple[str, str, s
     write_lines(lines, file)
 
 
-def open_source(url: str) -> PrometheusSource:
-    return PrometheusSource(
-        Prometheus(Endpoint(url)), KNOWN["istio"], MeshSettings(prometheus=url), CollectorSettings(window_seconds=60)
-    )
+def open_source(url: str) -> MeshSource:
+    return MeshSource(MeshSettings(prometheus=url, source="istio"), CollectorSettings(window_seconds=60))
 
 
 @pytest.mark.parametrize(

@@ -112,11 +112,9 @@ class AlertmanagerReceiver:
         return reply
 
     async def check(self) -> Reply:
-        """See :func:`check`."""
         return await check(self._sender.endpoint, self._sender.deadline_seconds)
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._sender.close()
 
     async def _post(self, batch: Sequence[Alert]) -> Reply:

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.annotations import truncate
 from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
-from serve_app.alerts.event_text import ENDS, how_it_ended, named_links, news, next_step
+from serve_app.alerts.event_text import ENDS, first_suspect, how_it_ended, named_links, news, next_step
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import GrafanaSettings
 
@@ -58,7 +58,6 @@ class Grafana:
         return await self._sender.send("GET", f"?{urlencode({'type': 'annotation', 'limit': 1, 'tags': 'tagae'})}")
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._sender.close()
 
 
@@ -79,7 +78,7 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
         " · ".join(links),
         f"incident {escape(incident['id'])}{continues}",
     ]
-    places = [incident["suspects"][0]["service"]] if incident["suspects"] else incident["affected"][:1]
+    service = first_suspect(event)
     return {
         "time": _milliseconds(since),
         **({"timeEnd": max(_milliseconds(at), _milliseconds(since))} if is_over else {}),
@@ -88,7 +87,7 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
             f"cluster:{_fit(event['cluster'])}",
             f"mesh:{_fit(event['mesh'])}",
             f"severity:{incident['severity']}",
-            *(f"service:{_fit(name)}" for name in places),
+            *([f"service:{_fit(service)}"] if service else []),
             *(["muted"] if event["event"] == "muted" else []),
             incident_tag(event),
         ],

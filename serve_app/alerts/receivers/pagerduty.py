@@ -67,7 +67,6 @@ class PagerDuty:
         return await self._sender.connect()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._sender.close()
 
 

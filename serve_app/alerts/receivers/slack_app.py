@@ -56,7 +56,6 @@ class SlackApp:
         self._picture: Picture | None = None
 
     def use_pictures(self, picture: Picture) -> None:
-        """Show the pictures that this function returns."""
         self._picture = picture
 
     async def deliver(self, event: IncidentEvent) -> Reply:
@@ -87,7 +86,6 @@ class SlackApp:
         return reply
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._sender.close()
 
     async def _post(self, event: IncidentEvent) -> tuple[Reply, str]:

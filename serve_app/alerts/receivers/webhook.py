@@ -58,7 +58,6 @@ class Webhook:
         return await self.sender.connect()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self.sender.close()
 
     async def _sign(self, body: bytes) -> dict[str, str]:

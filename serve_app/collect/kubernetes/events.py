@@ -16,6 +16,7 @@ import msgspec
 from model.verdict import ClusterEvent
 from serve_app.collect.prometheus.frames import Key
 from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
+from serve_app.collect.service_labels import SAFE
 
 KINDS = frozenset({"Unhealthy", "BackOff", "Evicted", "FailedScheduling", "NodeNotReady", "Killing"})
 KEPT_FOR = timedelta(hours=1)  # an API server keeps them for as long by default
@@ -158,15 +159,13 @@ class EventMemory:
         return tuple(sorted(found, key=lambda event: event.last, reverse=True))
 
 
-# Kubernetes generates the ends of names from letters that spell no words.
-_LETTERS = "[bcdfghjklmnpqrstvwxz2456789]"
 _ENDINGS = {
     "Pod": (
-        f"-{_LETTERS}{{1,10}}-{_LETTERS}{{5}}",
+        f"-{SAFE}{{1,10}}-{SAFE}{{5}}",
         r"-\d+",
-        f"-{_LETTERS}{{5}}",
+        f"-{SAFE}{{5}}",
     ),  # pods of a deployment, a stateful set, a daemon set
-    "ReplicaSet": (f"-{_LETTERS}{{1,10}}",),
+    "ReplicaSet": (f"-{SAFE}{{1,10}}",),
 }
 _NAMES = {kind: [re.compile(f"(.+){ending}") for ending in endings] for kind, endings in _ENDINGS.items()}
 

@@ -90,7 +90,6 @@ class EventWatch:
 
     @property
     def state(self) -> WatchState:
-        """The current state."""
         return replace(self._state, kept=len(self._memory))
 
     def find(self, services: frozenset[str], workload_services: WorkloadServices) -> tuple[ClusterEvent, ...]:
@@ -175,12 +174,9 @@ class EventWatch:
             if change.type != "DELETED":  # the server drops old events; the memory has its own age limit
                 self._memory.add(_EVENT.decode(change.object), datetime.now(UTC))
         except msgspec.MsgspecError as error:
-            self._skip(error)
-
-    def _skip(self, error: Exception) -> None:
-        if not self._state.outcomes.get("unreadable"):
-            log.warning("mesh %s: skipped an unreadable Kubernetes Event: %s", self._mesh, error)
-        self._count("unreadable")
+            if not self._state.outcomes.get("unreadable"):
+                log.warning("mesh %s: skipped an unreadable Kubernetes Event: %s", self._mesh, error)
+            self._count("unreadable")
 
     def _report_success(self) -> None:
         self._count("watched")

@@ -11,7 +11,7 @@ and a session that has our limits. The session adds what the library lacks:
 
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -74,6 +74,11 @@ class Instants:
     def end(self) -> float:
         """Unix time of the last, s."""
         return self.begin + (self.count - 1) * self.step
+
+    def times(self) -> Iterator[datetime]:
+        """Yield the instants, oldest first."""
+        for number in range(self.count):
+            yield datetime.fromtimestamp(self.begin + number * self.step, UTC)
 
     def find(self, at: float) -> int | None:
         """The number of an instant; None if the range does not have it."""

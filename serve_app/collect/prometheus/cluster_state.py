@@ -79,7 +79,6 @@ class ClusterState:
         return ClusterInstant(resources, changes, policies, workloads, known, pods, serving)
 
     def read_signals(self, instant: ClusterInstant, services: Sequence[Key]) -> list[Signal]:
-        """The signals of these services."""
         pods = instant.pods
         self.coverage = pods.coverage(services, instant.serving) if pods else None
         columns = by_workload(instant.known, pods)

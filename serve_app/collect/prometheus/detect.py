@@ -71,7 +71,6 @@ class MeshSource(PrometheusSource):
         )
 
     def poll(self, at: datetime) -> Poll:
-        """Poll the snapshot of one instant."""
         if self.dialect is None:
             return self._detect(at)
         poll = super().poll(at)
@@ -156,7 +155,6 @@ class MeshSource(PrometheusSource):
 
 
 def open_prometheus(kind: type[P], mesh: MeshSettings) -> P:
-    """A client of a mesh's Prometheus."""
     return kind(
         mesh.endpoint(mesh.prometheus_url),
         tokens=_token_source(mesh),
@@ -173,7 +171,6 @@ def configured_dialect(mesh: MeshSettings) -> Dialect | None:
 
 
 def generic_dialect(settings: GenericSettings) -> Dialect:
-    """The dialect with the queries of the settings."""
     services, calls = (
         {
             role: Query(
@@ -255,13 +252,5 @@ def _detection_problem(answers: Mapping[Role, QueryAnswer], origin: str, match: 
 
 def _token_source(mesh: MeshSettings) -> TokenSource | None:
     if mesh.oauth2 is not None:
-        return OAuth2Tokens(
-            OAuth2Client(
-                mesh.oauth2.token_url,
-                mesh.oauth2.client_id,
-                mesh.oauth2.client_secret_file,
-                mesh.oauth2.parameters,
-                mesh.oauth2.ca_file,
-            )
-        )
+        return OAuth2Tokens(OAuth2Client(**dict(mesh.oauth2)))  # the same fields
     return GoogleTokens() if mesh.google else None

@@ -175,7 +175,6 @@ def _parse_annotation(annotation: str, value: str) -> ServicePolicy | str:
 
 
 def _merge(one: ServicePolicy, other: ServicePolicy) -> ServicePolicy:
-    """Combine two policies of one service."""
     given = [each.sensitivity for each in (one, other) if each.sensitivity is not None]
     return replace(one, sensitivity=min(given, key=LEVELS.__getitem__, default=None), mute=one.mute or other.mute)
 

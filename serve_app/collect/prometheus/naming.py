@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serve_app.collect.prometheus.query import MILLISECONDS, Query, by, escape
+from serve_app.collect.service_labels import SAFE
 from serve_app.settings.roles import Role
 
 SEPARATOR = r"\x1f"  # between joined labels; no name contains it
 NO_NAMESPACE = "default"  # of a service whose labels name none
 CALLEE = ("callee_namespace", "callee")
 CALLER = ("caller_namespace", "caller")
-POD = "-[2456789bcdfghjklmnpqrstvwxz]"  # Kubernetes generates the ends of pods' names from these characters
-WORKLOAD_OF_POD = f"(.+?)(?:{POD}{{1,10}})?{POD}{{5}}|(.+?)-[0-9]+|(.+)"  # Deployment or DaemonSet, StatefulSet, other
+NO_SEPARATOR = f"[^{SEPARATOR}]"
+POD = f"-{SAFE}"
+# Of a Deployment or DaemonSet, a StatefulSet, or anything else; the workload is $1$2$3.
+POD_NAME = f"(?:({NO_SEPARATOR}+?)(?:{POD}{{1,10}})?{POD}{{5}}|({NO_SEPARATOR}+?)-[0-9]+|({NO_SEPARATOR}+))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,6 @@ class Keys:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Labels of the key."""
         return tuple(one.label for one in self.derived)
 
     def sum(self, promql: str, *more: str) -> str:
@@ -157,7 +159,6 @@ def both(first: dict[Role, Query], second: dict[Role, Query]) -> dict[Role, Quer
 
 
 def rates(*series: str) -> str:
-    """The rates of series with different labels."""
     return " or ".join(f"rate({one}[$window])" for one in series)
 
 

@@ -8,13 +8,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from serve_app.collect.prometheus.query import Dialect, Query
+from serve_app.collect.prometheus.query import BRACES, TEXT, Dialect, Query
 from serve_app.settings.roles import SHARES, Role
 
 SUFFIX = "-native"  # of the dialect's name
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SELECTOR = rf'\{{(?:[^{{}}"]|{_TEXT.pattern})*\}}'
-_BUCKETS = re.compile(rf"(\w+)_bucket({_SELECTOR})")
+_BUCKETS = re.compile(rf"(\w+)_bucket({BRACES})")
 _BOUND = re.compile(r"[{, ]le(=|!)")  # a matcher for the bound of a bucket
 _GROUPING = re.compile(r"\b(by|on) \(([^()]*)\)")
 
@@ -79,14 +77,14 @@ def _without_bounds(labels: str) -> str:
 def _convert(promql: str, metrics: tuple[str, ...]) -> str:
     for metric in metrics:
         for part in ("count", "sum"):
-            of_part = rf"rate\({metric}_{part}({_SELECTOR})(\[\$\w+\])\)"
+            of_part = rf"rate\({metric}_{part}({BRACES})(\[\$\w+\])\)"
             promql = re.sub(of_part, rf"histogram_{part}(rate({metric}\1\2))", promql)
-        promql = re.sub(rf"\b{metric}_(bucket|count|sum)({_SELECTOR})", _whole_histogram, promql)
+        promql = re.sub(rf"\b{metric}_(bucket|count|sum)({BRACES})", _whole_histogram, promql)
     return promql
 
 
 def _whole_histogram(found: re.Match[str]) -> str:
     text, part, selector = found[0], found[1], found[2]
-    if _BOUND.search(_TEXT.sub('""', selector)):
+    if _BOUND.search(re.sub(TEXT, '""', selector)):
         return text  # a single bucket is not part of it
     return f"{text.removesuffix(f'_{part}{selector}')}{selector}"

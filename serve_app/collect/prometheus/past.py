@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from math import floor
 from threading import Lock
 
@@ -75,8 +75,7 @@ class PastSource(MeshSource):
     def read(self, instants: Instants) -> Iterator[Poll]:
         """Poll the instants of a range, in order. The first one waits for the queries."""
         self._past.evaluate_over(instants)
-        for number in range(instants.count):
-            yield self.poll(datetime.fromtimestamp(instants.begin + number * instants.step, UTC))
+        yield from map(self.poll, instants.times())
 
 
 def count_samples(poll: Poll) -> int:
@@ -122,11 +121,9 @@ class PastPeriod:
 
     @property
     def interval_seconds(self) -> float:
-        """Time between two instants, s."""
         return self._instants.step
 
     def __len__(self) -> int:
-        """Number of instants in the period."""
         return self._instants.count
 
     def snapshots(self) -> Iterator[MeshSnapshot]:

@@ -27,6 +27,7 @@ from serve_app.collect.prometheus.frames import Column, Key
 from serve_app.collect.prometheus.kubernetes import CONTROLLER, NO_OWNER, with_owner
 from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.workloads import WorkloadServices, services_of
+from serve_app.collect.service_labels import SAFE
 
 # The parts of these keys that other queries share are next to each other, so that they can be cut out.
 POD = ("pod", "namespace")
@@ -46,7 +47,7 @@ _NOT_WORKLOADS = f"{NO_OWNER}|Node"  # a node owns the pods of its kubelet's own
 # each deployment. Without its series, which many clusters drop for that reason, the owner's name is what Kubernetes
 # made the controller's name from.
 _OWNED = {
-    "ReplicaSet": ("replicaset", "kube_replicaset_spec_replicas", r"-[bcdfghjklmnpqrstvwxz2456789]{1,10}"),
+    "ReplicaSet": ("replicaset", "kube_replicaset_spec_replicas", f"-{SAFE}{{1,10}}"),
     "Job": ("job_name", "kube_job_status_active", r"-\d{8,10}"),
     "ReplicationController": ("replicationcontroller", "kube_replicationcontroller_spec_replicas", r"-\d+"),
 }

@@ -14,12 +14,12 @@ from serve_app.collect.prometheus.long_requests import Border, numerals_from
 from serve_app.collect.service_labels import LATE
 from serve_app.settings.roles import Role
 
-_TEXT = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""  # PromQL's three kinds of strings
+TEXT = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""  # PromQL's three kinds of strings
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-_BRACES = rf"\{{(?:[^\"'`{{}}]|{_TEXT})*\}}"
-_RANGE = re.compile(rf"((?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]")
+BRACES = rf"\{{(?:[^\"'`{{}}]|{TEXT})*\}}"
+_RANGE = re.compile(rf"((?:{_NAME})?{BRACES}|{_NAME})\[\$window\]")
 _MATCHED = re.compile(rf"({_NAME})?\{{\$match ?")
-_RATE = re.compile(rf"\brate(\((?:(?:{_NAME})?{_BRACES}|{_NAME})\[\$window\]\))")
+_RATE = re.compile(rf"\brate(\((?:(?:{_NAME})?{BRACES}|{_NAME})\[\$window\]\))")
 # Labels that Istio fills only after a connection, and the label of the caller that stands for it in calls without one.
 _FILLED_LATE = {
     "destination_cluster": "source_cluster",

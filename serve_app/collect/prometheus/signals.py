@@ -117,7 +117,6 @@ def _by(operation: str, labels: Sequence[str], parts: Collection[str]) -> str:
 
 
 def signal_queries(queues: Queues) -> dict[str, Query]:
-    """The queries by role."""
     pods = [
         _label(f"({query})" if name != _PENDING else _label(f"({query})", "container", "pod"), "signal", name)
         for name, query in _POD_PARTS.items()

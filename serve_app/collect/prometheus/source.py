@@ -87,7 +87,6 @@ class PrometheusSource:
 
     @property
     def plan(self) -> Plan:
-        """How the mesh is polled."""
         return self._surveyor.plan
 
     def switch(self, dialect: Dialect) -> None:
@@ -100,7 +99,6 @@ class PrometheusSource:
         self._surveyor.forget()
 
     def poll(self, at: datetime) -> Poll:
-        """Poll the snapshot of one instant."""
         self._survey(self._surveyor.update, at)
         poll = self._poll(at)
         services = poll.snapshot.num_nodes if poll.snapshot else 0
@@ -117,7 +115,6 @@ class PrometheusSource:
         return replace(poll, why=poll.why or "; ".join(map(str, poll.remarks)))
 
     def close(self) -> None:
-        """Cancel running queries and close the connections."""
         self._prometheus.close()
 
     def _survey(self, look: Callable[[Dialect, Dialect, datetime], bool], at: datetime) -> bool:
@@ -137,7 +134,7 @@ class PrometheusSource:
     def _poll(self, at: datetime) -> Poll:
         until = time.monotonic() + self._collector.deadline_seconds
         if len(self._columns) > MAX_LABEL_SETS:
-            self._forget_labels()
+            self._columns = ColumnCache()
         self._read_rules = self._find_rules(at)
         queries, since = self._queries_to_read(), self._since(at)
         texts = {role: self._text(role, query, since) for role, query in queries.items()}
@@ -219,17 +216,12 @@ class PrometheusSource:
             self._begin_rows(keeps_names=False)
             self._cluster.workloads = None
 
-    def _forget_labels(self) -> None:
-        """Drop the caches of label sets, and what refers to them."""
-        self._columns = ColumnCache()
-
     def _begin_rows(self, *, keeps_names: bool) -> None:
         """Read the rows of another dialect, or of other clusters."""
         rows = MeshRows(self._dialect)
         if keeps_names:
             rows.follow(self._rows)
-        self._rows = rows
-        self._forget_labels()
+        self._rows, self._columns = rows, ColumnCache()
 
     def _name_clusters(self, query: Query) -> Query:
         """A query about Kubernetes whose namespaces and nodes begin with the cluster, if the settings want that."""
@@ -238,7 +230,6 @@ class PrometheusSource:
         return name_clusters(query, places) if label and places else query
 
     def _text(self, role: Role, query: Query, since_seconds: float = 0.0) -> str:
-        """PromQL of a query."""
         plan = self.plan
         window = plan.container_window_seconds if role[0] == KUBERNETES else plan.window_seconds
         match = plan.others if role[0] == KUBERNETES and role[1] in self._about_cluster else plan.match

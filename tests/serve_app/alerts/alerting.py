@@ -4,20 +4,20 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
 from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
-from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
+from serve_app.alerts.alert import Alert, AlertState, IncidentEvent, MeshAlerts, Transition
 from serve_app.alerts.delivery import AlertDelivery, Receivers
 from serve_app.alerts.event_queue import ChosenReceiver
 from serve_app.alerts.links import Links
@@ -26,6 +26,7 @@ from serve_app.alerts.receivers.webhook import WEBHOOK
 from serve_app.alerts.storage import NAME, decode_state
 from serve_app.alerts.transitions import transition as transition_of_document
 from serve_app.api.codec import encode_verdict
+from serve_app.errors import StoreFull
 from serve_app.exporter import PrometheusInstruments
 from serve_app.net.backoff import Backoff
 from serve_app.net.endpoint import Endpoint
@@ -35,9 +36,11 @@ from serve_app.stores.base import NewSnapshot
 from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from serve_app.stores.state_store import StateStore
+from tests.builders import verdict as build_verdict
 from tests.timing import PATIENCE_SECONDS
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
 PLACE = Links("eu-1", "https://tagae.example", {"runbook": "https://runbooks.example/{mesh}?incident={incident}"})
 QUICK = Backoff(0.01, 0.05)
 WITHIN = 2 * PATIENCE_SECONDS  # for operations that take milliseconds
@@ -61,17 +64,8 @@ def verdict(*incidents: Incident, at: datetime = NOW, status: str = "", coverage
     alerting = any(one.severity is not Severity.NOTICE for one in incidents)
     known = Status(status) if status else Status.ANOMALOUS if alerting else Status.NORMAL
     missing = (1,) if coverage < 1 else ()
-    return Verdict(
-        observed_at=at,
-        sequence=20,
-        status=known,
-        mesh_score=7.5,
-        threshold=4.0,
-        probability=0.9,
-        suspects=(),
-        incidents=incidents,
-        coverage=coverage,
-        missing_parts=missing,
+    return build_verdict(
+        *incidents, observed_at=at, status=known, mesh_score=7.5, coverage=coverage, missing_parts=missing
     )
 
 
@@ -88,6 +82,25 @@ def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400
 def transition(alerts: MeshAlerts, mesh: str, one: Verdict, now: datetime, links: Links) -> Transition:
     """Return the changes that a verdict makes, once it is stored as JSON."""
     return transition_of_document(alerts, mesh, encode_verdict(one), now, links)
+
+
+def play(*verdicts: Verdict, step: timedelta = MINUTE, links: Links = PLACE) -> list[Transition]:
+    """Return the transitions of these verdicts of the mesh shop, which come one after the other."""
+    found: list[Transition] = []
+    for i, one in enumerate(verdicts):
+        at = NOW + i * step
+        alerts = found[-1].alerts if found else MeshAlerts()
+        found.append(transition(alerts, "shop", replace(one, observed_at=at), at, links))
+    return found
+
+
+def kinds(events: Iterable[IncidentEvent]) -> list[str]:
+    return [event.document["event"] for event in events]
+
+
+def refuse(*_: object, **__: object) -> NoReturn:
+    """In place of the write of a store."""
+    raise StoreFull("the disk is full")
 
 
 def accept(notifier: AlertDelivery, mesh: str, one: Verdict, now: datetime) -> None:
@@ -286,15 +299,24 @@ async def start_notifier(
     to: Receivers, directory: Path, clock: Callable[[], datetime] = lambda: NOW, **more: Any
 ) -> AsyncIterator[tuple[AlertDelivery, PrometheusInstruments]]:
     """Run a notifier with its state in a directory, and close it at the end."""
-    instruments = PrometheusInstruments()
     with closing(open_store(StoreSettings(path=directory))) as store:
-        notifier = AlertDelivery(to, store, instruments, clock, **more)
-        running = asyncio.create_task(notifier.run())
-        try:
-            yield notifier, instruments
-        finally:
-            await notifier.close()
-            await running
+        async with run_notifier(to, store, clock, **more) as running:
+            yield running
+
+
+@asynccontextmanager
+async def run_notifier(
+    to: Receivers, store: StateStore, clock: Callable[[], datetime] = lambda: NOW, **more: Any
+) -> AsyncIterator[tuple[AlertDelivery, PrometheusInstruments]]:
+    """The same with its state in a store."""
+    instruments = PrometheusInstruments()
+    notifier = AlertDelivery(to, store, instruments, clock, **more)
+    running = asyncio.create_task(notifier.run())
+    try:
+        yield notifier, instruments
+    finally:
+        await notifier.close()
+        await running
 
 
 @asynccontextmanager

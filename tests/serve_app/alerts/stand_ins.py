@@ -1,19 +1,92 @@
-"""Small servers that take what PagerDuty and Slack take, and checks as strict as theirs and Alertmanager's."""
+"""Small servers that take what receivers of events send, and checks as strict as theirs and Alertmanager's."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-from urllib.parse import parse_qs
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 from serve_app.alerts.alert import Alert
+from serve_app.alerts.delivery import Receivers
+from serve_app.alerts.delivery import receivers as configured
+from serve_app.settings import Settings
 from tests.http_server import QuietHandler, serve_in_thread
+from tests.serve_app.alerts.alerting import receivers
 
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
+GRAFANA_TOKEN = "glsa_t0ken"
 LOST = "the request is done, and the response is lost"
+S = TypeVar("S", bound="OtherSide")
+
+
+@dataclass
+class OtherSide:
+    """What a receiver of events sends to.
+
+    Attributes:
+        kind, secret, options: of the receiver in the settings; the secret is the name of an option and its content.
+        faults: used up, one for each request: a status that is answered without an effect, or ``LOST``.
+        refusals: why requests were refused.
+    """
+
+    kind: ClassVar[str]
+    secret: ClassVar[tuple[str, str] | None] = None
+    options: ClassVar[Mapping[str, str]] = {}
+    url: str = ""
+    faults: list[int | str] = field(default_factory=list)
+    refusals: list[list[str]] = field(default_factory=list)
+
+    def secret_file(self, folder: Path) -> Path:
+        """The file with the secret."""
+        return folder / f"{self.kind}.secret"
+
+    def chosen(self, folder: Path, **more: Any) -> dict[str, Any]:
+        """The receiver in the settings. Its file with the secret is written unless it exists."""
+        options = {"url": self.url, **self.options}
+        if self.secret is not None:
+            name, content = self.secret
+            file = self.secret_file(folder)
+            if not file.exists():
+                file.write_text(f"{content}\n")
+            options[name] = str(file)
+        return {"kind": self.kind, "options": options, **more}
+
+    def to(self, folder: Path, *, notices: bool = True, **more: Any) -> Receivers:
+        """Where a notifier sends: only here."""
+        settings = Settings.model_validate({"notify": {"receivers": [self.chosen(folder, notices=notices)]}})
+        return receivers(events=configured(settings).events, **more)
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        raise NotImplementedError
+
+
+@dataclass
+class Answering(OtherSide):
+    """Answers every request with a status; as Slack's API does, with a refusal unless the status is good."""
+
+    kind = "webhook"
+    status: int = 200
+    requests: list[tuple[str, Any]] = field(default_factory=list)
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(QuietHandler):
+            def do_GET(self) -> None:
+                self.send(server.status, b"[]")
+
+            def do_POST(self) -> None:
+                body = self.body()
+                is_json = "json" in self.headers["content-type"]
+                server.requests.append((self.path, json.loads(body) if is_json else body))
+                answer = {"ok": server.status == 200, "error": "invalid_auth", "messages": [], "ts": "1.0"}
+                self.send(server.status, json.dumps(answer).encode())
+
+        return Handler
 
 
 class JsonHandler(QuietHandler):
@@ -35,14 +108,12 @@ def check(fields: dict[str, Any], *, required: tuple[str, ...] = (), **longest: 
 
 
 @dataclass
-class StandInPagerDuty:
-    """The Events API v2 of PagerDuty. ``faults`` are used up, one for each request: a status that is answered without
-    an effect, or ``LOST``."""
+class StandInPagerDuty(OtherSide):
+    """The Events API v2 of PagerDuty."""
 
-    url: str = ""
-    faults: list[int | str] = field(default_factory=list)
+    kind = "pagerduty"
+    secret = ("routing_key_file", ROUTING_KEY)
     events: list[dict[str, Any]] = field(default_factory=list)
-    refusals: list[list[str]] = field(default_factory=list)
 
     def alerts(self) -> dict[str, list[str]]:
         """The actions on each alert that had an effect, by its key: what was triggered once is triggered once."""
@@ -120,15 +191,15 @@ _TEXT_LIMITS = {"header": 150, "section": 3000}  # characters of a block's text
 
 
 @dataclass
-class StandInSlack:
-    """A channel of Slack, and the methods of its Web API that an app needs. ``faults`` are used up, one for each call
-    that writes: an HTTP status, an error that Slack names, or ``LOST``."""
+class StandInSlack(OtherSide):
+    """A channel of Slack, and the methods of its Web API that an app needs. ``faults`` are of the calls that write; one
+    may be an error that Slack names."""
 
-    url: str = ""
-    faults: list[int | str] = field(default_factory=list)
+    kind = "slack"
+    secret = ("bearer_token_file", BOT_TOKEN)
+    options: ClassVar[Mapping[str, str]] = {"channel": CHANNEL}
     messages: list[dict[str, Any]] = field(default_factory=list)  # newest last; a reply has "thread_ts"
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    refusals: list[list[str]] = field(default_factory=list)
     may_read: bool = True
 
     def roots(self) -> list[dict[str, Any]]:
@@ -244,11 +315,63 @@ def problems_of_message(fields: dict[str, Any]) -> list[str]:
     return wrong
 
 
+@dataclass
+class StandInGrafana(OtherSide):
+    """The annotations of a Grafana. ``faults`` are of the requests that write."""
+
+    kind = "grafana"
+    secret = ("bearer_token_file", GRAFANA_TOKEN)
+    annotations: dict[int, dict[str, Any]] = field(default_factory=dict)
+    writes: list[str] = field(default_factory=list)
+    garbage: bool = False
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        grafana = self
+
+        class Handler(JsonHandler):
+            def do_GET(self) -> None:
+                if self._may():
+                    tags = parse_qs(urlsplit(self.path).query)["tags"]
+                    found = [one for one in grafana.annotations.values() if set(tags) <= set(one["tags"])]
+                    self.answer(200, {} if grafana.garbage else found)
+
+            def do_POST(self) -> None:
+                if self._may():
+                    number = len(grafana.annotations) + 1
+                    self._write(number, {"id": number})
+
+            def do_PATCH(self) -> None:
+                if self._may():
+                    number = int(self.path.rsplit("/", 1)[1])
+                    self._write(number, grafana.annotations[number])
+
+            def _write(self, number: int, before: dict[str, Any]) -> None:
+                body = json.loads(self.body())
+                fault = grafana.faults.pop(0) if grafana.faults else 0
+                grafana.writes.append(self.command)
+                if isinstance(fault, int) and fault:
+                    self.answer(fault, {"message": "no"})
+                    return
+                grafana.annotations[number] = before | body
+                if fault == LOST:
+                    self.close_connection = True
+                    return
+                self.answer(200, {"id": number})
+
+            def _may(self) -> bool:
+                if self.headers["authorization"] == f"Bearer {GRAFANA_TOKEN}":
+                    return True
+                self.answer(401, {"message": "Unauthorized"})
+                return False
+
+        return Handler
+
+
 @contextmanager
-def serve(stand_in: Any) -> Iterator[None]:
+def serve(stand_in: S) -> Iterator[S]:
     """Run a server inside the block; it knows its URL."""
     with serve_in_thread(ThreadingHTTPServer(("127.0.0.1", 0), stand_in.handler())) as stand_in.url:
-        yield
+        yield stand_in
 
 
 def problems_of_alert(alert: Alert) -> list[str]:

@@ -15,7 +15,7 @@ from serve_app.alerts.alert import AlertState, MeshAlerts
 from serve_app.alerts.delivery import AlertDelivery
 from serve_app.alerts.owner import Owner
 from serve_app.alerts.storage import NAME, AlertStorage
-from serve_app.errors import StoreConflict, StoreFull, StoreGone
+from serve_app.errors import StoreConflict, StoreGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
@@ -27,11 +27,12 @@ from tests.serve_app.alerts.alerting import (
     WITHIN,
     Request,
     accept,
-    firing,
     incident,
     metric_value,
     receivers,
+    refuse,
     resend_after,
+    run_notifier,
     start_endpoints,
     store_verdict,
     stored_state,
@@ -49,13 +50,6 @@ def other(place: StoreSettings) -> Iterator[StateStore]:
 
 def delivery(store: StateStore, **more: Any) -> AlertDelivery:
     return AlertDelivery(receivers(**more), store, PrometheusInstruments(), lambda: NOW)
-
-
-async def test_the_next_process_continues(store: StateStore, other: StateStore) -> None:
-    first = delivery(store)
-    accept(first, "shop", verdict(incident("a")), NOW)
-    await first.close()
-    assert [alert.labels["incident"] for alert in firing(AlertStorage(other).read())] == ["a"]
 
 
 def test_an_empty_storage_has_an_empty_state(store: StateStore) -> None:
@@ -146,9 +140,6 @@ def test_a_full_store_is_read_and_written_once_there_is_room(
     before.read()
     before.write(state)
 
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise StoreFull("full")
-
     storage = AlertStorage(store)
     with monkeypatch.context() as patch:
         patch.setattr(store.database, "write", refuse)
@@ -174,18 +165,14 @@ async def test_a_redis_that_is_away_delays_no_notification(
 ) -> None:
     if place.kind != "redis":
         pytest.skip("the test of a file that refuses or hangs is test_delivery.py")
-    instruments = PrometheusInstruments()
+    away = place.model_copy(update={"url": "redis://127.0.0.1:1/0", "timeout_seconds": 0.1})
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT)
-        sending = AlertDelivery(to, store, instruments, lambda: NOW)
-        away = place.model_copy(update={"url": "redis://127.0.0.1:1/0", "timeout_seconds": 0.1})
         with closing(open_store(away)) as unreachable:
-            monkeypatch.setattr(store, "database", unreachable.database)
-            running = asyncio.create_task(sending.run())
-            accept(sending, "shop", verdict(incident("a")), NOW)
-            await hook.until(lambda requests: len(requests) == 1)
-            await sending.close()
-            await running
+            async with run_notifier(to, store) as (sending, instruments):
+                monkeypatch.setattr(store, "database", unreachable.database)
+                accept(sending, "shop", verdict(incident("a")), NOW)
+                await hook.until(lambda requests: len(requests) == 1)
         monkeypatch.undo()
     assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
 

@@ -8,14 +8,13 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from serve_app.alerts import saved_state
 from serve_app.alerts.delivery import FORGET_AFTER, AlertDelivery
 from serve_app.alerts.delivery import receivers as configured
-from serve_app.errors import BadSettings, StoreFull
+from serve_app.errors import BadSettings
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
@@ -33,7 +32,9 @@ from tests.serve_app.alerts.alerting import (
     incident,
     metric_value,
     receivers,
+    refuse,
     resend_after,
+    run_notifier,
     saved,
     start_endpoints,
     start_notifier,
@@ -145,24 +146,16 @@ async def test_a_mesh_that_is_deleted_or_silent_is_resolved(tmp_path: Path) -> N
 async def test_a_store_that_refuses_prevents_no_notification(
     store: StateStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    instruments = PrometheusInstruments()
     async with start_endpoints(200) as (hook,):
         to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
-        notifier = AlertDelivery(to, store, instruments, lambda: NOW)
-        monkeypatch.setattr(store.database, "write", refuse)
-        running = asyncio.create_task(notifier.run())
-        accept(notifier, "shop", verdict(incident("a")), NOW)
-        await hook.until(lambda requests: len(requests) == 1)
-        assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
-        monkeypatch.undo()  # as soon as there is room again
-        await eventually(lambda: bool(stored_state(store).meshes))
-        await notifier.close()
-        await running
+        async with run_notifier(to, store) as (notifier, instruments):
+            monkeypatch.setattr(store.database, "write", refuse)
+            accept(notifier, "shop", verdict(incident("a")), NOW)
+            await hook.until(lambda requests: len(requests) == 1)
+            assert metric_value(instruments, "tagae_notices_failed_total", receiver="state", reason="unwritable") >= 1
+            monkeypatch.undo()  # as soon as there is room again
+            await eventually(lambda: bool(stored_state(store).meshes))
     assert "still sent" in caplog.text
-
-
-def refuse(*_: object, **__: object) -> NoReturn:
-    raise StoreFull("the disk is full")
 
 
 class HeldRows(SqliteRows):
@@ -181,21 +174,18 @@ class HeldRows(SqliteRows):
 
 async def test_a_store_that_hangs_delays_no_notification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_state, "PATIENCE_SECONDS", 0.05)
-    database, instruments = HeldRows(tmp_path), PrometheusInstruments()
+    database = HeldRows(tmp_path)
     async with start_endpoints(200) as (hook,):
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
         with closing(StateStore(database)) as store:
-            to = receivers(webhooks=[hook], deadline_seconds=PATIENT, timing=resend_after())
-            notifier = AlertDelivery(to, store, instruments, lambda: NOW)
-            database.holds = True
-            running = asyncio.create_task(notifier.run())
-            accept(notifier, "shop", verdict(incident("a")), NOW)
-            await hook.until(lambda requests: len(requests) == 1)
-            assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
-            database.holds = False
-            database.may_continue.set()
-            await eventually(lambda: bool(stored_state(store).meshes))
-            await notifier.close()
-            await running
+            async with run_notifier(to, store) as (notifier, instruments):
+                database.holds = True
+                accept(notifier, "shop", verdict(incident("a")), NOW)
+                await hook.until(lambda requests: len(requests) == 1)
+                assert metric_value(instruments, "tagae_notices_failed_total", receiver="state") >= 1
+                database.holds = False
+                database.may_continue.set()
+                await eventually(lambda: bool(stored_state(store).meshes))
     assert [alert.labels["incident"] for alert in firing(saved(tmp_path))] == ["a"]
 
 

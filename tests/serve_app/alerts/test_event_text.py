@@ -11,24 +11,15 @@ from serve_app.alerts.event_text import event_title, news
 from serve_app.alerts.receivers.grafana import annotation
 from serve_app.alerts.receivers.slack import slack_message
 from serve_app.alerts.transitions import resolve_all
-from tests.serve_app.alerts.alerting import NOW, PLACE, incident, transition, verdict
+from tests.serve_app.alerts.alerting import NOW, PLACE, incident, kinds, play, verdict
 
 STEP = timedelta(seconds=15)
 
 
 def follow(*verdicts: Verdict, step: timedelta = STEP) -> tuple[list[IncidentEvent], MeshAlerts]:
     """Return the events of verdicts that arrive one after the other, and the alerts after them."""
-    alerts = MeshAlerts()
-    events: list[IncidentEvent] = []
-    for i, one in enumerate(verdicts):
-        change = transition(alerts, "shop", one, NOW + i * step, PLACE)
-        alerts = change.alerts
-        events += change.events
-    return events, alerts
-
-
-def kinds(events: list[IncidentEvent]) -> list[str]:
-    return [event.document["event"] for event in events]
+    found = play(*verdicts, step=step)
+    return [event for one in found for event in one.events], found[-1].alerts
 
 
 def test_another_cause_is_an_event_once_it_has_led_for_a_minute() -> None:

@@ -4,9 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,56 +18,28 @@ from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
 from tests.http_server import QuietHandler
 from tests.serve_app.alerts.alerting import eventually, metric_value, receivers, start_endpoints, start_notifier
-from tests.serve_app.alerts.stand_ins import BOT_TOKEN, CHANNEL, ROUTING_KEY, serve
+from tests.serve_app.alerts.stand_ins import (
+    Answering,
+    OtherSide,
+    StandInGrafana,
+    StandInPagerDuty,
+    StandInSlack,
+    serve,
+)
 from tests.timing import PATIENCE_SECONDS
 
 DEAD = "http://127.0.0.1:9"  # the port of the discard protocol
 
 
-@dataclass
-class Answering:
-    """Answers every request with a status; Slack's API with a refusal, unless the status is 200."""
-
-    status: int
-    url: str = ""
-    requests: list[tuple[str, Any]] = field(default_factory=list)
-
-    def handler(self) -> type[QuietHandler]:
-        server = self
-
-        class Handler(QuietHandler):
-            def do_GET(self) -> None:
-                self.send(server.status, b"[]")
-
-            def do_POST(self) -> None:
-                body = self.body()
-                is_json = "json" in self.headers["content-type"]
-                server.requests.append((self.path, json.loads(body) if is_json else body))
-                answer = {"ok": server.status == 200, "error": "invalid_auth", "messages": [], "ts": "1.0"}
-                self.send(server.status, json.dumps(answer).encode())
-
-        return Handler
-
-
 def notifying(url: str, folder: Path) -> Settings:
     """Return settings with one receiver of each kind at an address."""
-    secrets = {"slack": BOT_TOKEN, "pagerduty": ROUTING_KEY, "grafana": "glsa_x"}
-    for name, secret in secrets.items():
-        (folder / name).write_text(secret)
-    kinds = {
-        "webhook": {"url": f"{url}/hook"},
-        "grafana": {"url": url, "bearer_token_file": str(folder / "grafana")},
-        "pagerduty": {"url": url, "routing_key_file": str(folder / "pagerduty")},
-        "slack": {"url": url, "bearer_token_file": str(folder / "slack"), "channel": CHANNEL},
-    }
-    chosen = [{"kind": kind, "options": options} for kind, options in kinds.items()]
+    chosen = [one(url).chosen(folder) for one in (Answering, StandInGrafana, StandInPagerDuty, StandInSlack)]
     return Settings.model_validate({"notify": {"alertmanagers": [{"url": url}], "receivers": chosen}})
 
 
 @pytest.fixture
 def answering(request: pytest.FixtureRequest) -> Iterator[Answering]:
-    server = Answering(request.param)
-    with serve(server):
+    with serve(Answering(status=request.param)) as server:
         yield server
 
 
@@ -98,7 +68,7 @@ async def test_a_check_sends_nothing(answering: Answering, expected: dict[str, s
 async def test_a_dead_port_and_a_missing_secret_are_found(tmp_path: Path) -> None:
     settings = notifying(DEAD, tmp_path)
     assert failures(await check_receivers(settings)) == dict.fromkeys(ALL, "unreachable")
-    (tmp_path / "pagerduty").unlink()
+    StandInPagerDuty().secret_file(tmp_path).unlink()
     assert failures(await check_receivers(settings))["pagerduty"] == "secret"
 
 
@@ -116,7 +86,7 @@ async def test_a_test_alert_goes_to_the_receivers_that_are_asked_for(answering: 
     (only,) = await send_test_alert(settings, "webhook")
     assert (only.kind, only.failed) == ("webhook", "")
     ((path, event),) = answering.requests
-    assert (path, event["event"], event["summary"], event["mesh"]) == ("/hook", "opened", TEST_TEXT, "test")
+    assert (path, event["event"], event["summary"], event["mesh"]) == ("/", "opened", TEST_TEXT, "test")
     answering.requests.clear()
     assert set(failures(await send_test_alert(settings))) == set(ALL)
     (alert,) = next(body for path, body in answering.requests if path == "/api/v2/alerts")
@@ -158,10 +128,7 @@ def test_the_terminal_gets_changes() -> None:
     stop, given = threading.Event(), list[tuple[str, ...]]()
     answers = [{}, {"model": None, "receivers": []}, *[{"model": "a", "receivers": ["slack: no"]}] * 2]
 
-    @dataclass
-    class Service:
-        url: str = ""
-
+    class Service(OtherSide):
         def handler(self) -> type[QuietHandler]:
             class Handler(QuietHandler):
                 def do_GET(self) -> None:
@@ -174,8 +141,7 @@ def test_the_terminal_gets_changes() -> None:
         if len(given) == 2:
             stop.set()
 
-    service = Service()
-    with serve(service), pytest.MonkeyPatch.context() as patch:
+    with serve(Service()) as service, pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor, "PROBE_PERIOD_SECONDS", 0.01)
         patch.setattr(supervisor, "PERIOD_SECONDS", 0.01)
         patch.setattr(

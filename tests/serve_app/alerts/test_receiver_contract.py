@@ -1,7 +1,7 @@
-"""Our receivers of events fulfil the contract of receivers."""
+"""Our receivers of events fulfil the contract of receivers, and lose and double nothing."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,68 +9,114 @@ import pytest
 
 from lab.contracts.receivers import ReceiverContract
 from serve_app.settings.alerting import ReceiverChoice
-from tests.http_server import QuietHandler
-from tests.serve_app.alerts.stand_ins import BOT_TOKEN, CHANNEL, ROUTING_KEY, StandInPagerDuty, StandInSlack, serve
-from tests.serve_app.alerts.test_grafana import TOKEN, StandInGrafana
+from tests.serve_app.alerts.alerting import NOW, accept, eventually, incident, metric_value, start_notifier, verdict
+from tests.serve_app.alerts.stand_ins import (
+    LOST,
+    Answering,
+    OtherSide,
+    StandInGrafana,
+    StandInPagerDuty,
+    StandInSlack,
+    serve,
+)
 
 NOT_LISTENING = "http://127.0.0.1:9"  # the port of the discard protocol
 
 
-@dataclass
-class Accepting:
-    """Accepts every request."""
-
-    url: str = ""
-
-    def handler(self) -> type[QuietHandler]:
-        class Handler(QuietHandler):
-            def do_POST(self) -> None:
-                self.body()
-                self.send(204)
-
-        return Handler
-
-
 class OurReceiver(ReceiverContract):
-    """A receiver with a stand-in for the other side, and with a file for its secret."""
+    """A receiver with a stand-in for the other side."""
 
-    kind: ClassVar[str]
-    stand_in: ClassVar[type[Any]]
-    secret: ClassVar[tuple[str, str] | None] = None  # the name of its option, and its content
-    more: ClassVar[Mapping[str, str]] = {}
+    other_side: ClassVar[type[OtherSide]]
 
     @pytest.fixture
-    def options(self, tmp_path: Path) -> dict[str, str]:
-        if self.secret is None:
-            return dict(self.more)
-        name, content = self.secret
-        (tmp_path / "secret").write_text(f"{content}\n")
-        return {name: str(tmp_path / "secret"), **self.more}
+    def choice(self, tmp_path: Path) -> Iterator[ReceiverChoice]:
+        with serve(self.other_side()) as there:
+            yield ReceiverChoice.model_validate(there.chosen(tmp_path))
+        assert not there.refusals
 
     @pytest.fixture
-    def choice(self, options: dict[str, str]) -> Iterator[ReceiverChoice]:
-        stand_in = self.stand_in()
-        with serve(stand_in):
-            yield ReceiverChoice(kind=self.kind, options={**options, "url": stand_in.url})
-        assert not getattr(stand_in, "refusals", [])
-
-    @pytest.fixture
-    def away(self, options: dict[str, str]) -> ReceiverChoice:
-        return ReceiverChoice(kind=self.kind, options={**options, "url": NOT_LISTENING})
+    def away(self, tmp_path: Path) -> ReceiverChoice:
+        return ReceiverChoice.model_validate(self.other_side(NOT_LISTENING).chosen(tmp_path))
 
 
 class TestWebhook(OurReceiver):
-    kind, stand_in = "webhook", Accepting
+    other_side = Answering
 
 
 class TestGrafana(OurReceiver):
-    kind, stand_in, secret = "grafana", StandInGrafana, ("bearer_token_file", TOKEN)
+    other_side = StandInGrafana
 
 
 class TestPagerDuty(OurReceiver):
-    kind, stand_in, secret = "pagerduty", StandInPagerDuty, ("routing_key_file", ROUTING_KEY)
+    other_side = StandInPagerDuty
 
 
 class TestSlackApp(OurReceiver):
-    kind, stand_in, secret = "slack", StandInSlack, ("bearer_token_file", BOT_TOKEN)
-    more: ClassVar[Mapping[str, str]] = {"channel": CHANNEL}
+    other_side = StandInSlack
+
+
+def slack_threads(slack: StandInSlack) -> list[tuple[str, int]]:
+    return [(one["blocks"][0]["text"]["text"], len(slack.replies(one["ts"]))) for one in slack.roots()]
+
+
+@pytest.mark.parametrize(
+    ("there", "faults", "shown", "expected"),
+    [
+        (
+            StandInGrafana(),
+            [500, LOST, 503, LOST],
+            lambda grafana: ["timeEnd" in one for one in grafana.annotations.values()],
+            [True],
+        ),
+        (
+            StandInPagerDuty(),
+            [500, LOST, 429, LOST, 503],
+            lambda pagerduty: [*pagerduty.alerts().values()],
+            [["trigger", "resolve"]],
+        ),
+        (
+            StandInSlack(),
+            [500, LOST, 429, LOST, "internal_error", 0, LOST, "ratelimited", LOST, 0],
+            slack_threads,
+            [("Resolved: major incident in shop: shop/cart", 2)],
+        ),
+    ],
+    ids=["grafana", "pagerduty", "slack"],
+)
+async def test_nothing_is_lost_or_doubled(
+    there: OtherSide,
+    faults: list[int | str],
+    shown: Callable[[Any], Any],
+    expected: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serve(there):
+        there.faults = faults
+        async with start_notifier(there.to(tmp_path), tmp_path) as (notifier, _):
+            accept(notifier, "shop", verdict(incident("a")), NOW)
+            accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
+            accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
+            await eventually(lambda: notifier.count_waiting()[there.kind] == 0)
+    assert (there.faults, there.refusals) == ([], [])
+    assert shown(there) == expected
+    assert there.secret is not None
+    assert there.secret[1] not in caplog.text
+
+
+@pytest.mark.parametrize("other_side", [StandInGrafana, StandInSlack], ids=lambda one: one.kind)
+async def test_a_wrong_token_is_retried_and_not_logged(
+    other_side: type[OtherSide], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(other_side()) as there:
+        there.secret_file(tmp_path).write_text("another-s3cret")
+        to, kind = there.to(tmp_path, drain_seconds=0.0), there.kind
+        async with start_notifier(to, tmp_path) as (notifier, counts):
+            accept(notifier, "shop", verdict(incident("a")), NOW)
+            await eventually(
+                lambda: metric_value(counts, "tagae_notices_failed_total", receiver=kind, reason="forbidden") >= 1
+            )
+            there.secret_file(tmp_path).unlink()
+            there.chosen(tmp_path)  # it is read again
+            await eventually(lambda: metric_value(counts, "tagae_notices_sent_total", receiver=kind) == 1)
+    assert "s3cret" not in caplog.text

@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from serve_app.access import Scope, editing
-from tests.http_server import QuietHandler
-from tests.serve_app.alerts.stand_ins import serve
+from tests.serve_app.alerts.stand_ins import Answering, serve
 from tests.serve_app.running import TAGAE, start_command
 from tests.timing import PATIENCE_SECONDS
 
@@ -16,27 +15,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 DEAD = "http://127.0.0.1:9"  # the port of the discard protocol
 
 
-class Accepting:
-    """A webhook that takes every event."""
-
-    url = ""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-
-    def handler(self) -> type[QuietHandler]:
-        bodies = self.bodies
-
-        class Handler(QuietHandler):
-            def do_POST(self) -> None:
-                bodies.append(self.body())
-                self.send(204)
-
-        return Handler
-
-
 def test_a_dead_receiver_is_shown_and_a_test_alert_is_sent(tmp_path: Path) -> None:
-    hook, tokens = Accepting(), tmp_path / "tokens.toml"
+    hook, tokens = Answering(), tmp_path / "tokens.toml"
     secrets = {scope: editing.create(tokens, scope.value, [scope]) for scope in (Scope.READ, Scope.ADMIN)}
     (tmp_path / "admin.token").write_text(secrets[Scope.ADMIN])
     with serve(hook):
@@ -63,7 +43,7 @@ def test_a_dead_receiver_is_shown_and_a_test_alert_is_sent(tmp_path: Path) -> No
             assert DEAD not in everybody
             assert known.startswith(f"alertmanager {DEAD} takes no notifications since ")
             assert http.post("/v1/receivers/test", headers=read).status_code == 403
-            assert hook.bodies == []
+            assert hook.requests == []
             unknown = http.post("/v1/receivers/test", json={"receiver": "email"}, headers=admin)
             assert (unknown.status_code, "unknown-receiver" in unknown.text) == (404, True)
             command = [*TAGAE, "notify", "test", "--url", found[1], "--token-file", str(tmp_path / "admin.token")]
@@ -71,7 +51,7 @@ def test_a_dead_receiver_is_shown_and_a_test_alert_is_sent(tmp_path: Path) -> No
             assert done.returncode == 1
             assert f"sent: webhook {hook.url}" in done.stderr
             assert f"failed: alertmanager {DEAD}" in done.stderr
-            assert len(hook.bodies) == 1
+            assert len(hook.requests) == 1
             records = http.get("/v1/audit?action=send_test_alert", headers=admin).json()["records"]
             assert {one["user"] for one in records} == {"admin"}
             assert [one["status"] for one in records] == [200, 404]

@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from serve_app.alerts.receivers.slack import MAX_TEXT, MAX_TITLE, slack_message
+from serve_app.alerts.receivers.slack import slack_message
 from tests.serve_app.alerts.alerting import (
     NOW,
     accept,
@@ -107,34 +105,8 @@ def test_a_merged_incident_names_the_other_incident() -> None:
     )
 
 
-def test_names_from_the_mesh_are_no_markup() -> None:
-    """A reason with `<!channel>` would notify everyone in the channel."""
-    suspect = {"service": "shop/cart", "score": 0.6, "reasons": [{"text": "<!channel> & more"}]}
-    message = slack_message({**EVENT, "incident": {**EVENT["incident"], "suspects": [suspect]}})
-    assert "&lt;!channel&gt; &amp; more" in texts(message)[2]
-
-
 @pytest.mark.parametrize("missing", ["suspects", "affected"])
 def test_unknown_values_are_left_out(missing: str) -> None:
     message = slack_message({**EVENT, "incident": {**EVENT["incident"], missing: []}})
     assert len(message["blocks"]) == len(slack_message(EVENT)["blocks"]) - 1
     assert all(texts(message))
-
-
-@given(st.text(min_size=1, max_size=5000), st.integers(1, 200))
-def test_no_message_exceeds_the_limit_of_slack(text: str, services: int) -> None:
-    names = [f"shop/{i}-{text}" for i in range(services)]
-    event = {
-        **EVENT,
-        "summary": text,
-        "mesh": "m" * 63,
-        "incident": {
-            **EVENT["incident"],
-            "suspects": [{"service": name, "score": 0.5, "reasons": []} for name in names],
-            "affected": names,
-        },
-    }
-    title, *others = texts(slack_message(event))
-    assert len(title) <= MAX_TITLE
-    assert all(0 < len(one) <= MAX_TEXT for one in others)
-    assert len(others) <= 48

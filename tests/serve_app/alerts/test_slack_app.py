@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from serve_app.alerts.delivery import receivers as configured
 from serve_app.alerts.receivers.slack_app import KIND
 from serve_app.errors import UnknownIncident
 from serve_app.settings import Settings
@@ -17,34 +16,19 @@ from tests.serve_app.alerts.alerting import (
     eventually,
     incident,
     metric_value,
-    receivers,
     start_notifier,
     verdict,
 )
-from tests.serve_app.alerts.stand_ins import BOT_TOKEN, CHANNEL, LOST, StandInSlack, serve
+from tests.serve_app.alerts.stand_ins import LOST, StandInSlack, serve
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 90 60"><rect width="90" height="60"/></svg>'
 PNG = b"\x89PNG"
 
 
 @pytest.fixture
-def token(tmp_path: Path) -> Path:
-    path = tmp_path / "slack.token"
-    path.write_text(f"{BOT_TOKEN}\n")
-    return path
-
-
-@pytest.fixture
 def slack() -> Iterator[StandInSlack]:
-    stand_in = StandInSlack()
-    with serve(stand_in):
-        yield stand_in
-
-
-def to(slack: StandInSlack, token: Path, options: dict[str, Any] | None = None, **more: Any) -> Any:
-    chosen = {"url": slack.url, "bearer_token_file": str(token), "channel": CHANNEL, **(options or {})}
-    settings = Settings.model_validate({"notify": {"receivers": [{"kind": KIND, "options": chosen}]}})
-    return receivers(events=configured(settings).events, **more)
+    with serve(StandInSlack()) as one:
+        yield one
 
 
 def title(message: dict[str, Any]) -> str:
@@ -52,8 +36,8 @@ def title(message: dict[str, Any]) -> str:
     return text
 
 
-async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
-    async with start_notifier(to(slack, token), tmp_path) as (notifier, instruments):
+async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, tmp_path: Path) -> None:
+    async with start_notifier(slack.to(tmp_path), tmp_path) as (notifier, instruments):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
         assert title(slack.messages[0]) == "Minor incident in shop: shop/cart"
@@ -71,34 +55,21 @@ async def test_an_incident_is_one_message_with_a_thread(slack: StandInSlack, tok
     assert slack.refusals == []
 
 
-async def test_nothing_is_lost_or_doubled(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
-    slack.faults = [500, LOST, 429, LOST, "internal_error", 0, LOST, "ratelimited", LOST, 0]
-    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
-        accept(notifier, "shop", verdict(incident("a")), NOW)
-        accept(notifier, "shop", verdict(incident("a", severity="major")), NOW)
-        accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
-    (message,) = slack.roots()
-    assert title(message) == "Resolved: major incident in shop: shop/cart"
-    assert len(slack.replies(message["ts"])) == 2
-
-
-async def test_a_new_process_finds_the_message_again(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+async def test_a_new_process_finds_the_message_again(slack: StandInSlack, tmp_path: Path) -> None:
     """Also among the messages of a busy channel, and a message that was posted just before the process died."""
     slack.faults = [LOST]
-    async with start_notifier(to(slack, token, drain_seconds=0.0), tmp_path) as (notifier, _):
+    async with start_notifier(slack.to(tmp_path, drain_seconds=0.0), tmp_path) as (notifier, _):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
     slack.messages += [{"ts": f"{1_772_340_000 + i}.000000", "text": "hello"} for i in range(450)]
-    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
+    async with start_notifier(slack.to(tmp_path), tmp_path) as (notifier, _):
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = (one for one in slack.roots() if one["text"] != "hello")
     assert title(message) == "Resolved: minor incident in shop: shop/cart"
 
 
-async def test_a_message_that_a_person_deleted_is_posted_again(
-    slack: StandInSlack, token: Path, tmp_path: Path
-) -> None:
-    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
+async def test_a_message_that_a_person_deleted_is_posted_again(slack: StandInSlack, tmp_path: Path) -> None:
+    async with start_notifier(slack.to(tmp_path), tmp_path) as (notifier, _):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         await eventually(lambda: len(slack.messages) == 1)
         slack.messages.clear()
@@ -108,10 +79,10 @@ async def test_a_message_that_a_person_deleted_is_posted_again(
 
 
 async def test_without_permission_to_read_messages_come_anyway(
-    slack: StandInSlack, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    slack: StandInSlack, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     slack.may_read = False
-    async with start_notifier(to(slack, token), tmp_path) as (notifier, _):
+    async with start_notifier(slack.to(tmp_path), tmp_path) as (notifier, _):
         accept(notifier, "shop", verdict(incident("a")), NOW)
         accept(notifier, "shop", verdict(), NOW + timedelta(minutes=3))
     (message,) = slack.roots()
@@ -119,21 +90,7 @@ async def test_without_permission_to_read_messages_come_anyway(
     assert "may not read the channel" in caplog.text
 
 
-async def test_a_wrong_token_is_retried_and_not_logged(
-    slack: StandInSlack, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    token.write_text("xoxb-another-s3cret")
-    async with start_notifier(to(slack, token, drain_seconds=0.0), tmp_path) as (notifier, instruments):
-        accept(notifier, "shop", verdict(incident("a")), NOW)
-        await eventually(
-            lambda: metric_value(instruments, "tagae_notices_failed_total", receiver=KIND, reason="forbidden") >= 1
-        )
-        token.write_text(BOT_TOKEN)  # it is read again
-        await eventually(lambda: len(slack.messages) == 1)
-    assert "s3cret" not in caplog.text
-
-
-async def test_the_picture_is_in_the_thread(slack: StandInSlack, token: Path, tmp_path: Path) -> None:
+async def test_the_picture_is_in_the_thread(slack: StandInSlack, tmp_path: Path) -> None:
     now = datetime.now(UTC)  # a picture is for a new event
     drawn: list[tuple[str, str]] = []
 
@@ -141,7 +98,7 @@ async def test_the_picture_is_in_the_thread(slack: StandInSlack, token: Path, tm
         drawn.append((mesh, incident))
         return SVG
 
-    async with start_notifier(to(slack, token), tmp_path, lambda: now, draw=draw) as (notifier, _):
+    async with start_notifier(slack.to(tmp_path), tmp_path, lambda: now, draw=draw) as (notifier, _):
         accept(notifier, "shop", verdict(incident("a"), at=now), now)
         accept(notifier, "shop", verdict(incident("a"), at=now), now)
         await eventually(lambda: any("thread_ts" in one for one in slack.files.values()))
@@ -155,7 +112,7 @@ async def test_the_picture_is_in_the_thread(slack: StandInSlack, token: Path, tm
     "svg", [None, "no picture at all", "<svg", "<svg xmlns='http://www.w3.org/2000/svg'>" + " " * (5 << 20)]
 )
 async def test_a_picture_that_cannot_be_drawn_stops_no_message(
-    svg: str | None, slack: StandInSlack, token: Path, tmp_path: Path
+    svg: str | None, slack: StandInSlack, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
 
@@ -164,7 +121,7 @@ async def test_a_picture_that_cannot_be_drawn_stops_no_message(
             raise UnknownIncident("gone")
         return svg
 
-    async with start_notifier(to(slack, token), tmp_path, lambda: now, draw=draw) as (notifier, _):
+    async with start_notifier(slack.to(tmp_path), tmp_path, lambda: now, draw=draw) as (notifier, _):
         accept(notifier, "shop", verdict(incident("a"), at=now), now)
         accept(notifier, "shop", verdict(at=now), now)
     assert [title(one) for one in slack.roots()] == ["Resolved: minor incident in shop: shop/cart"]

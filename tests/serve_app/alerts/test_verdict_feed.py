@@ -1,18 +1,18 @@
 """What a store has reaches the receivers: across kills, restarts of meshes, deletions and damage."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 from serve_app.alerts import verdict_feed
-from serve_app.alerts.delivery import AlertDelivery
+from serve_app.alerts.delivery import AlertDelivery, utc_now
 from serve_app.alerts.verdict_feed import VerdictFeed
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.errors import StoreFull, StoreGone
+from serve_app.errors import StoreGone
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import StoreSettings
 from serve_app.stores import rows
@@ -22,10 +22,11 @@ from serve_app.stores.state_store import StateStore
 from tests.serve_app.alerts.alerting import (
     NOW,
     PATIENT,
-    StandIn,
     eventually,
     incident,
     receivers,
+    refuse,
+    run_notifier,
     start_endpoints,
     store_verdict,
     stored_state,
@@ -202,9 +203,11 @@ async def test_a_restart_loses_no_incident_and_repeats_an_event_only_with_its_id
     """The first process is killed after it has sent what it could not save. Before the second one starts, one incident
     ends, and another one opens and ends."""
     async with start_endpoints(200) as (hook,):
+        to = receivers(webhooks=[hook], deadline_seconds=PATIENT)
         store_verdict(store, "shop", verdict(incident("a")), 1)
         with closing(open_store(place)) as opened:
-            async with notifying(hook, opened) as (notifier, feed):
+            feed = VerdictFeed(opened)
+            async with run_notifier(to, opened, utc_now) as (notifier, _):
                 await feed.hand_on(notifier)
                 await hook.until(lambda requests: len(requests) == 1)
                 await eventually(
@@ -217,26 +220,11 @@ async def test_a_restart_loses_no_incident_and_repeats_an_event_only_with_its_id
         store_verdict(store, "shop", verdict(incident("c", "web/front")), 3)
         store_verdict(store, "shop", verdict(), 4)
         with closing(open_store(place)) as opened:
-            async with notifying(hook, opened) as (notifier, feed):
-                await feed.hand_on(notifier)
+            async with run_notifier(to, opened, utc_now) as (notifier, _):
+                await VerdictFeed(opened).hand_on(notifier)
     sent = [(one.json["id"], one.json["event"], one.json["incident"]["id"]) for one in hook.requests]
     assert sent[1] == sent[2], "at least once, with the same id"
     assert sorted(set(sent[1:2] + sent[3:]), key=sent.index) == [sent[1], *sent[3:]]
     once = [one[1:] for one in dict.fromkeys(sent)]
     assert once[:2] == [("opened", "a"), ("opened", "b")]
     assert sorted(once[2:]) == [("opened", "c"), ("resolved", "a"), ("resolved", "b"), ("resolved", "c")]
-
-
-@asynccontextmanager
-async def notifying(hook: StandIn, store: StateStore) -> AsyncIterator[tuple[AlertDelivery, VerdictFeed]]:
-    notifier = AlertDelivery(receivers(webhooks=[hook], deadline_seconds=PATIENT), store, PrometheusInstruments())
-    running = asyncio.create_task(notifier.run())
-    try:
-        yield notifier, VerdictFeed(store)
-    finally:
-        await notifier.close()
-        await running
-
-
-def refuse(*_: object, **__: object) -> NoReturn:
-    raise StoreFull("full")

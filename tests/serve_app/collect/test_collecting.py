@@ -26,6 +26,7 @@ from serve_app.errors import (
 )
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import CollectorSettings
+from tests.builders import mesh_of
 from tests.timing import PATIENCE_SECONDS
 
 RHYTHM = PollSchedule(interval_seconds=10, behind_seconds=10, catch_up=4)
@@ -33,14 +34,7 @@ NOW = 1_700_000_005.0  # the newest complete instant: at least 10 s ago
 
 
 def snapshot(at: datetime, *changes: PlannedChange) -> MeshSnapshot:
-    return MeshSnapshot.create(
-        node_ids=["shop/cart"],
-        edge_index=[[], []],
-        node_features=[[1.0] * 3 + [1.0, 0.5, 0.5, 1.0]],
-        edge_features=[],
-        observed_at=at,
-        changes=changes,
-    )
+    return replace(mesh_of(["shop/cart"], at=at), changes=changes)
 
 
 def good_poll(at: datetime) -> Poll:

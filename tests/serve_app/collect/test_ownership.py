@@ -26,6 +26,7 @@ from serve_app.stores.opening import open_store
 from serve_app.stores.record import Record
 from serve_app.stores.redis_store import RedisLeases
 from serve_app.stores.repository import MeshRepository
+from tests.builders import mesh_of
 from tests.live.programs import find_program
 from tests.live.redis import PROGRAM, RedisProgram
 from tests.timing import PATIENCE_SECONDS, TIME_FACTOR
@@ -187,11 +188,7 @@ class Reading:
 
     def poll(self, at: datetime) -> Poll:
         """A mesh of one service."""
-        metrics = [self._load, 0.0, 0.02, 1.0, 0.5, 0.5, 1.0]
-        snapshot = MeshSnapshot.create(
-            node_ids=["shop/cart"], edge_index=[[], []], node_features=[metrics], edge_features=[], observed_at=at
-        )
-        return Poll(at, snapshot, {})
+        return Poll(at, mesh_of(["shop/cart"], at=at, nodes=[[self._load, 0.0, 0.02, 1.0, 0.5, 0.5, 1.0]]), {})
 
 
 @pytest.fixture

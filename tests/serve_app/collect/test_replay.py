@@ -14,20 +14,11 @@ from serve_app.collect.loop import Push
 from serve_app.collect.prometheus.client import Instants, QueryAnswer
 from serve_app.collect.replay import Replay
 from serve_app.errors import InvalidDocument, Overloaded, StaleSnapshot
+from tests.builders import mesh_of
 
 NOW = 1_700_000_040.0  # a multiple of a minute
 HOUR = 3600.0
 THREAD = ThreadPoolExecutor(1)
-
-
-def snapshot(at: datetime) -> MeshSnapshot:
-    return MeshSnapshot.create(
-        node_ids=["shop/cart"],
-        edge_index=[[], []],
-        node_features=[[1.0] * 3 + [1.0, 0.5, 0.5, 1.0]],
-        edge_features=[],
-        observed_at=at,
-    )
 
 
 @dataclass
@@ -50,7 +41,7 @@ class Past:
             if self.outages >= 0:
                 yield Poll(when, None, {("services", "requests"): QueryAnswer(failed="late", detail="too slow")})
             else:
-                yield Poll(when, snapshot(when) if at >= self.since else None, {})
+                yield Poll(when, mesh_of(["shop/cart"], at=when) if at >= self.since else None, {})
 
     def close(self) -> None:
         """Nothing is open."""

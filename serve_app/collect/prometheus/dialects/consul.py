@@ -1,6 +1,6 @@
 """Consul's service mesh."""
 
-from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, connections, serving
+from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, serving, sidecar_queries
 from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Derived, Keys, first_of
 from serve_app.collect.prometheus.query import Dialect, Gap, Query
 
@@ -22,12 +22,10 @@ def consul() -> Dialect:
         Derived(CALLEE[1], ("consul_destination_service",)),
     )
     keys, gateways = Keys(service), Keys(caller)  # a gateway has no service of its own
-    services = cluster_queries(keys, f'{inbound},local_cluster!=""')
-    services["connections"] = connections(keys, f'{inbound},local_cluster!=""')
     metric = "envoy_cluster_upstream_rq_xx"
     return Dialect(
         "consul",
-        services,
+        sidecar_queries(keys, f'{inbound},local_cluster!=""'),
         cluster_queries(Keys(caller + callee), outbound),
         (f'{metric}{{$match consul_source_service!=""}}', f"{metric}{{$match {outbound}}}"),
         serves=serving(keys, f'{inbound},local_cluster!=""'),

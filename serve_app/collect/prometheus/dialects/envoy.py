@@ -1,7 +1,7 @@
 """Envoy's own metrics, for sidecars without a mesh."""
 
 from serve_app.collect.prometheus.dialects import contour, envoy_gateway
-from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, connections
+from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, sidecar_queries
 from serve_app.collect.prometheus.naming import Derived, Keys, first_of
 from serve_app.collect.prometheus.query import Dialect
 
@@ -22,9 +22,9 @@ def envoy() -> Dialect:
         Derived("destination_service", (CLUSTER,), _OUTBOUND, "$2"),
     )
     into, out_of = (f'{CLUSTER}=~"{names}"' for names in (_INBOUND, _OUTBOUND))
-    services = cluster_queries(Keys(service), into)
-    services["connections"] = connections(Keys(service), into)
-    calls = cluster_queries(Keys(service + callee), out_of)
     return Dialect(
-        "envoy", services, calls, (f'envoy_cluster_upstream_rq_completed{{$match {CLUSTER}!~"{_OF_GATEWAYS}"}}',)
+        "envoy",
+        sidecar_queries(Keys(service), into),
+        cluster_queries(Keys(service + callee), out_of),
+        (f'envoy_cluster_upstream_rq_completed{{$match {CLUSTER}!~"{_OF_GATEWAYS}"}}',),
     )

@@ -1,7 +1,7 @@
 """The common part of meshes whose sidecars export only Envoy's metrics."""
 
 from serve_app.collect.prometheus.naming import (
-    POD,
+    POD_NAME,
     SEPARATOR,
     Derived,
     Keys,
@@ -40,21 +40,20 @@ def cluster_view(selector: str) -> View:
     )
 
 
-def connections(keys: Keys, selector: str) -> Query:
-    """Connections in use."""
-    return Query(keys.sum(f"{_CLUSTER}_cx_active{{$match {selector}}}"), keys.labels)
+def sidecar_queries(keys: Keys, inbound: str) -> dict[Role, Query]:
+    """The same of the clusters with the requests into a service, and its connections in use."""
+    in_use = keys.sum(f"{_CLUSTER}_cx_active{{$match {inbound}}}")
+    return {**cluster_queries(keys, inbound), "connections": Query(in_use, keys.labels)}
 
 
 def serving(keys: Keys, selector: str) -> Query:
     """Which workload serves which service, from the pods of the sidecars."""
-    no = f"[^{SEPARATOR}]"
-    pods = ("pod", "kubernetes_pod_name")
     workload = (
         first_of("workload_namespace", "namespace", "kubernetes_namespace"),
         Derived(
             "workload",
-            pods,
-            f"{SEPARATOR}?(?:({no}+?)(?:{POD}{{1,10}})?{POD}{{5}}|({no}+?)-[0-9]+|({no}+))(?:{SEPARATOR}.*)?",
+            ("pod", "kubernetes_pod_name"),
+            f"{SEPARATOR}?{POD_NAME}(?:{SEPARATOR}.*)?",
             "$1$2$3",
         ),
     )

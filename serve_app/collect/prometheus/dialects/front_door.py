@@ -4,7 +4,7 @@ from serve_app.collect.prometheus.naming import (
     CALLEE,
     CALLER,
     NO_NAMESPACE,
-    POD,
+    POD_NAME,
     SEPARATOR,
     Derived,
     Keys,
@@ -58,9 +58,9 @@ def one_label(label: str, pattern: str, namespace: str, name: str) -> Names:
 
 
 def _workload(labels: tuple[str, str], controller: str) -> Names:
-    no = f"[^{SEPARATOR}]"
-    pod = f"({no}+?)(?:{POD}{{1,10}})?{POD}{{5}}{SEPARATOR}.*|({no}+?)-[0-9]+{SEPARATOR}.*|({no}+){SEPARATOR}.*"
     return (
         Derived(labels[0], ("namespace",), otherwise=NO_NAMESPACE),
-        Derived(labels[1], ("pod", "job"), f"{pod}|{SEPARATOR}(?:.*/)?([^/]+)", "$1$2$3$4", controller),
+        Derived(
+            labels[1], ("pod", "job"), f"{POD_NAME}{SEPARATOR}.*|{SEPARATOR}(?:.*/)?([^/]+)", "$1$2$3$4", controller
+        ),
     )

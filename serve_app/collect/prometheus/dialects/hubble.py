@@ -4,6 +4,7 @@ from serve_app.collect.prometheus.naming import (
     CALLEE,
     CALLER,
     NO_NAMESPACE,
+    NO_SEPARATOR,
     POD,
     SEPARATOR,
     Derived,
@@ -79,7 +80,7 @@ def hubble() -> Dialect:
 
 def _names(end: str, labels: tuple[str, str]) -> tuple[Derived, Derived]:
     # The contexts write `namespace/name` or `name`; identities, lists of DNS names and addresses are not names.
-    no, name = f"[^{SEPARATOR}]", "[^/:,]*?[a-z][^/:,]*?"
+    no, name = NO_SEPARATOR, "[^/:,]*?[a-z][^/:,]*?"
     pod = f"(?:{POD}{{6,10}}{POD}{{5}})?"
     return (
         Derived(

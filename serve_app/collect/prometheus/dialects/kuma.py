@@ -1,6 +1,6 @@
 """Kuma and Kong Mesh."""
 
-from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, connections, serving
+from serve_app.collect.prometheus.dialects.envoy_mesh import cluster_queries, serving, sidecar_queries
 from serve_app.collect.prometheus.naming import CALLEE, CALLER, NO_NAMESPACE, Derived, Keys
 from serve_app.collect.prometheus.query import Dialect, Gap
 
@@ -25,12 +25,10 @@ def kuma() -> Dialect:
     """
     service = Keys(_names("kuma_io_service", CALLEE))
     call = Keys(_names("kuma_io_service", CALLER) + _names("envoy_cluster_name", CALLEE))
-    services = cluster_queries(service, _INBOUND)
-    services["connections"] = connections(service, _INBOUND)
     metric = "envoy_cluster_upstream_rq_xx"
     return Dialect(
         "kuma",
-        services,
+        sidecar_queries(service, _INBOUND),
         cluster_queries(call, _OUTBOUND),
         (f'{metric}{{$match kuma_io_service!=""}}', 'envoy_cluster_upstream_rq_completed{$match kuma_io_service!=""}'),
         serves=serving(service, _INBOUND),

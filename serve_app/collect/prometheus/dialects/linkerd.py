@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from serve_app.collect.prometheus.query import MILLISECONDS, SECONDS, Dialect, Query
+from serve_app.collect.service_labels import SAFE
 from serve_app.settings.roles import Role
 
 # Labels that name the workload of a proxy. Linkerd's scrape configurations copy them from labels of the pod, which has
@@ -17,8 +18,7 @@ _ROOT = "root_parent"
 WORKLOAD = "|".join((*_KINDS, "workload"))
 _CALLEE_KINDS = tuple(f"dst_{kind}" for kind in (*_KINDS, *_OF_RUNS))
 _HOST = "authority"  # all that is known of a callee that was not resolved
-# Kubernetes generates these ends of names from letters that spell no words. Shorter ones may be parts of a name.
-_HASH, _POD = "-[bcdfghjklmnpqrstvwxz2456789]{8,10}", "-[bcdfghjklmnpqrstvwxz2456789]{5}"
+_HASH, _POD = f"-{SAFE}{{8,10}}", f"-{SAFE}{{5}}"  # shorter hashes may be parts of a name
 _ENDS = (  # of names, by label; a later one that matches counts
     ("pod", ""),
     ("pod", "-[0-9]+"),

@@ -3,8 +3,8 @@
 from serve_app.collect.prometheus.naming import (
     CALLEE,
     CALLER,
+    POD_NAME,
     SEPARATOR,
-    WORKLOAD_OF_POD,
     Derived,
     Keys,
     View,
@@ -69,7 +69,7 @@ def nginx_ingress() -> Dialect:
 def _controller(labels: tuple[str, str]) -> tuple[Derived, Derived]:
     return (
         Derived(labels[0], ("controller_namespace",), otherwise="ingress-nginx"),
-        Derived(labels[1], ("controller_pod",), WORKLOAD_OF_POD, "$1$2$3", "ingress-nginx-controller"),
+        Derived(labels[1], ("controller_pod",), POD_NAME, "$1$2$3", "ingress-nginx-controller"),
     )
 
 

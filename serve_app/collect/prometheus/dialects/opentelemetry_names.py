@@ -1,8 +1,7 @@
 """Names of services in metrics of OpenTelemetry."""
 
-from serve_app.collect.prometheus.naming import CALLER, NO_NAMESPACE, SEPARATOR, Derived, first_of
+from serve_app.collect.prometheus.naming import CALLER, NO_NAMESPACE, NO_SEPARATOR, SEPARATOR, Derived, first_of
 
-_NO = f"[^{SEPARATOR}]"
 PEER = "peer"
 PEER_NAMES = ("service_peer_name", "peer_service")  # of a service
 PEER_HOSTS = ("server_address", "net_peer_name")
@@ -18,7 +17,7 @@ def service_names(labels: tuple[str, str], *names: str) -> tuple[Derived, Derive
     ``namespace`` and ``job`` then name the collector. A namespace of Kubernetes comes before a namespace of
     OpenTelemetry.
     """
-    s, no = SEPARATOR, _NO
+    s, no = SEPARATOR, NO_SEPARATOR
     return (
         Derived(
             labels[0],
@@ -52,7 +51,7 @@ def peer_names(labels: tuple[str, str]) -> tuple[tuple[Derived, ...], tuple[Deri
     Returns:
         Labels that the others need, and the two labels.
     """
-    s, no = SEPARATOR, _NO
+    s, no = SEPARATOR, NO_SEPARATOR
     helpers = (
         first_of(PEER, *PEER_HOSTS),
         Derived(PEER, PEER_NAMES, f"{s}*({no}+)(?:{s}.*)?", "service:$1"),

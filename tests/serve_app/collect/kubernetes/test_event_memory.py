@@ -5,12 +5,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import msgspec
-import numpy as np
 import pytest
 
 from model.incidents.context import BEFORE, MAX, add_context
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Status, Suspect, Verdict
+from model.verdict import ClusterEvent, Incident, NearbyChange, Severity, Suspect, Verdict
 from serve_app.alerts.annotations import annotations
 from serve_app.alerts.links import Links
 from serve_app.api.codec.verdicts import encode_verdict
@@ -18,6 +17,7 @@ from serve_app.api.reason_text import event_text
 from serve_app.collect.kubernetes import events
 from serve_app.collect.kubernetes.events import KEPT_FOR, KINDS, EventMemory, KubernetesEvent, Reference, find_services
 from serve_app.collect.prometheus.frames import Key
+from tests.builders import incident, mesh_of, verdict
 from tests.serve_app.collect.kubernetes import api_server
 
 NOW = datetime.now(UTC)  # for all tests: the last of them may begin an hour later
@@ -99,28 +99,12 @@ def an_event(service: str, minutes: float, kind: str = "BackOff") -> ClusterEven
 
 
 def a_verdict(*incidents: Incident) -> Verdict:
-    return Verdict(
-        observed_at=NOW,
-        sequence=20,
-        status=Status.ANOMALOUS,
-        mesh_score=7.0,
-        threshold=4.0,
-        probability=0.9,
-        suspects=(),
-        incidents=incidents,
-    )
+    return verdict(*incidents, observed_at=NOW)
 
 
 def an_incident(minutes: float, *services: str) -> Incident:
-    suspects = (Suspect(services[0], 0.9),)
-    return Incident(
-        id="one",
-        since=NOW - timedelta(minutes=minutes),
-        severity=Severity.MINOR,
-        score=7.0,
-        suspects=suspects,
-        affected=services[1:],
-    )
+    since, suspects = NOW - timedelta(minutes=minutes), (Suspect(services[0], 0.9),)
+    return incident(*services[1:], since=since, severity=Severity.MINOR, suspects=suspects)
 
 
 def test_events_are_attached_to_incidents_of_their_services_and_nothing_else_changes() -> None:
@@ -138,19 +122,13 @@ def test_events_are_attached_to_incidents_of_their_services_and_nothing_else_cha
 
 def test_old_changes_are_still_shown_at_suspects() -> None:
     def decided(minutes: float, *services: str) -> MeshSnapshot:
-        return MeshSnapshot.create(
-            node_ids=["shop/cart"],
-            edge_index=[[], []],
-            node_features=np.full((1, 7), np.nan),
-            edge_features=np.empty((0, 4)),
-            observed_at=NOW - timedelta(minutes=minutes),
-            changes=[PlannedChange("deploy", service, f"{minutes:g}") for service in services],
-        )
+        changes = tuple(PlannedChange("deploy", service, f"{minutes:g}") for service in services)
+        return replace(mesh_of(["shop/cart"], at=NOW - timedelta(minutes=minutes)), changes=changes)
 
     known = NearbyChange(PlannedChange("deploy", "shop/web", "6"), NOW - timedelta(minutes=6))
-    incident = replace(an_incident(5, "shop/cart", "shop/web"), changes=(known,))
+    before = replace(an_incident(5, "shop/cart", "shop/web"), changes=(known,))
     window = [decided(m, "shop/cart", "shop/web", "shop/search") for m in (25, 9, 6, 1)]
-    (after,) = add_context(a_verdict(incident), window).incidents
+    (after,) = add_context(a_verdict(before), window).incidents
     assert [(near.change.service, near.change.reason) for near in after.changes] == [
         ("shop/cart", "1"),
         ("shop/web", "1"),
@@ -163,9 +141,7 @@ def test_old_changes_are_still_shown_at_suspects() -> None:
 
 
 def test_an_event_is_in_the_document_and_in_the_alert() -> None:
-    incident = an_incident(5, "shop/cart")
-    verdict = add_context(a_verdict(incident), [], [an_event("shop/cart", 6)])
-    encoded = encode_verdict(verdict)
+    encoded = encode_verdict(add_context(a_verdict(an_incident(5, "shop/cart")), [], [an_event("shop/cart", 6)]))
     (document,) = encoded.incidents
     (found,) = document.events
     text = "BackOff of shop/cart (Back-off restarting failed container), 12 times since 60 s before it began"

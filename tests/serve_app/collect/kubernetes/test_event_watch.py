@@ -46,11 +46,11 @@ async def start_watch(url: str, folder: Path, *, namespace: str = "") -> AsyncIt
 
 
 @asynccontextmanager
-async def follow(api: ApiServer, folder: Path) -> AsyncIterator[EventWatch]:
-    """Run a server, and a watch that follows it."""
+async def follow(api: ApiServer, folder: Path, *, is_watched: bool = True) -> AsyncIterator[EventWatch]:
+    """Run a server, and a watch that follows it; ``is_watched``: once it does."""
     with start_api(api):
         async with start_watch(api.url, folder) as one:
-            await eventually(lambda: api.watchers == 1)
+            await eventually(lambda: api.watchers == 1 or not is_watched)
             yield one
 
 
@@ -63,13 +63,12 @@ async def test_past_and_new_events_are_received(tmp_path: Path) -> None:
     api = ApiServer()
     for i in range(5):
         api.tell(event("Unhealthy", uid=str(i), age_seconds=600 - i))
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"] * 5)
-            assert one.state.following
-            api.tell(event("BackOff", count=3))
-            await eventually(lambda: len(event_names(one)) == 6)
-            (newest, *_) = one.find(SHOP, SERVES)
+    async with follow(api, tmp_path, is_watched=False) as one:
+        await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"] * 5)
+        assert one.state.following
+        api.tell(event("BackOff", count=3))
+        await eventually(lambda: len(event_names(one)) == 6)
+        (newest, *_) = one.find(SHOP, SERVES)
     assert (newest.kind, newest.service, newest.count) == ("BackOff", "shop/cart", 3)
     assert newest.object == "Pod cart-v1-5f7c9d8b64-x7k2p"
     assert newest.message == "Back-off restarting failed container"
@@ -115,13 +114,12 @@ async def test_without_permission_one_line_is_logged_and_the_watch_starts_once_p
     api = ApiServer(allowed=False)
     api.tell(event("Unhealthy"))
     caplog.set_level(logging.INFO, logger="serve_app")
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)
-            assert not one.state.following
-            assert "cannot list resource" in one.state.problem
-            api.allowed = True
-            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
+    async with follow(api, tmp_path, is_watched=False) as one:
+        await eventually(lambda: one.state.outcomes.get("forbidden", 0) >= 3)
+        assert not one.state.following
+        assert "cannot list resource" in one.state.problem
+        api.allowed = True
+        await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
     warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warned) == 1
     assert "continuing without Kubernetes Events: forbidden: 403" in warned[0]
@@ -269,22 +267,20 @@ async def test_a_line_with_an_error_is_a_failure(tmp_path: Path) -> None:
 async def test_an_invalid_answer_is_requested_again(tmp_path: Path, status: int, body: bytes, outcome: str) -> None:
     api = ApiServer(bodies=[(status, body)])
     api.tell(event("Unhealthy"))
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
-            await eventually(lambda: one.state.following)
-            assert one.state.outcomes == {outcome: 1, "watched": 1}
+    async with follow(api, tmp_path, is_watched=False) as one:
+        await eventually(lambda: event_names(one) == ["Unhealthy shop/cart"])
+        await eventually(lambda: one.state.following)
+        assert one.state.outcomes == {outcome: 1, "watched": 1}
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_asked_with_increasing_waits(tmp_path: Path) -> None:
     api = ApiServer(bodies=[(200, b"")] * 500)
     began = time.monotonic()
-    with start_api(api):
-        async with start_watch(api.url, tmp_path) as one:
-            await eventually(lambda: one.state.outcomes.get("watched", 0) >= 20)
-            assert time.monotonic() - began >= 16 * QUICK.longest_seconds / 2, (
-                "from the fourth request on, the wait is at its maximum"
-            )
+    async with follow(api, tmp_path, is_watched=False) as one:
+        await eventually(lambda: one.state.outcomes.get("watched", 0) >= 20)
+        assert time.monotonic() - began >= 16 * QUICK.longest_seconds / 2, (
+            "from the fourth request on, the wait is at its maximum"
+        )
 
 
 def test_events_are_watched_only_if_configured() -> None:

@@ -1,13 +1,18 @@
 """A Prometheus on a free port, with a behaviour that tests choose."""
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from serve_app.collect.prometheus.client import Prometheus
+from serve_app.collect.prometheus.detect import MeshSource
+from serve_app.net.endpoint import Endpoint
+from serve_app.settings import CollectorSettings, MeshSettings
 from tests.http_server import serve_in_thread
 
 Samples = list[tuple[dict[str, str], str]]
@@ -104,12 +109,37 @@ def trickles(seconds: float) -> Behaviour:
 
 
 @contextmanager
-def start_server(behaviour: Behaviour) -> Iterator[ThreadingHTTPServer]:
+def start_server(behaviour: Behaviour, tls: ssl.SSLContext | None = None) -> Iterator[ThreadingHTTPServer]:
     """Run a server with this behaviour on a free port. ``asked`` collects the queries."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # print no refused handshake
     server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]
     with serve_in_thread(server):
         yield server
+
+
+@contextmanager
+def start_source(behaviour: Behaviour, collector: CollectorSettings | None = None, **mesh: Any) -> Iterator[MeshSource]:
+    """Run a server with this behaviour, and open the source of a mesh with these settings that reads it."""
+    with start_server(behaviour) as server:
+        settings = MeshSettings.model_validate({"prometheus": url_of(server), **mesh})
+        with closing(MeshSource(settings, collector or CollectorSettings())) as source:
+            yield source
+
+
+@contextmanager
+def start_client(
+    behaviour: Behaviour, path: str = "", client: dict[str, Any] | None = None, **endpoint: Any
+) -> Iterator[Prometheus]:
+    """Run a server with this behaviour, and open a client of it. ``client`` and ``endpoint``: what differs in both."""
+    with (
+        start_server(behaviour) as server,
+        closing(Prometheus(Endpoint(url_of(server) + path, **endpoint), **(client or {}))) as prometheus,
+    ):
+        prometheus.asked = server.asked  # type: ignore[attr-defined]
+        yield prometheus
 
 
 def url_of(server: ThreadingHTTPServer) -> str:

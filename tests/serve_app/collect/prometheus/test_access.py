@@ -2,11 +2,9 @@
 
 import shutil
 import ssl
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,7 +15,7 @@ from serve_app.collect.prometheus import client
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.net.endpoint import Endpoint
 from serve_app.net.tokens import TokenSource
-from tests.http_server import serve_in_thread
+from tests.builders import write_certificate
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.standin import Behaviour, Request
 
@@ -26,22 +24,12 @@ SAMPLES = [({"a": "b"}, "1")]
 GOOD = standin.respond_with(SAMPLES)
 
 
-@contextmanager
-def open_client(behaviour: Behaviour, path: str = "", **endpoint: Any) -> Iterator[Prometheus]:
-    with standin.start_server(behaviour) as server:
-        prometheus = Prometheus(Endpoint(standin.url_of(server) + path, **endpoint))
-        try:
-            yield prometheus
-        finally:
-            prometheus.close()
-
-
 def query(prometheus: Prometheus, text: str = "up", within: float = 5.0) -> QueryAnswer:
     return prometheus.ask({"q": text}, AT, within)["q"]
 
 
 def query_once(behaviour: Behaviour, path: str = "", within: float = 5.0, **endpoint: Any) -> QueryAnswer:
-    with open_client(behaviour, path, **endpoint) as prometheus:
+    with standin.start_client(behaviour, path, **endpoint) as prometheus:
         return query(prometheus, within=within)
 
 
@@ -60,7 +48,7 @@ def test_the_method_that_works_is_found_and_remembered(refused: str, status: int
         else:
             GOOD(request)
 
-    with open_client(behave) as prometheus:
+    with standin.start_client(behave) as prometheus:
         assert [query(prometheus, text).failed for text in ("a", 'b{c="d&e"}')] == ["", ""]
     works = "GET" if refused == "POST" else "POST"
     first = [("POST", "a")] if refused == "POST" else []
@@ -74,7 +62,7 @@ def test_if_both_methods_are_refused_the_other_is_not_tried_with_each_query(monk
         seen.append(request.command)
         request.send(403, b'{"message": "access denied"}')
 
-    with open_client(behave) as prometheus:
+    with standin.start_client(behave) as prometheus:
         answers = [query(prometheus) for _ in range(3)]
         assert seen == ["POST", "GET", "POST", "POST"]
         monkeypatch.setattr(client, "OTHER_METHOD_SECONDS", 0.0)
@@ -87,21 +75,32 @@ def test_a_gateway_may_start_to_refuse_a_method_later() -> None:
     def behave(request: Request) -> None:
         (standin.fails(405) if request.command in refused else GOOD)(request)
 
-    with open_client(behave) as prometheus:
+    with standin.start_client(behave) as prometheus:
         assert query(prometheus).failed == ""
         refused.symmetric_difference_update({"POST", "GET"})
         assert query(prometheus).failed == ""
 
 
-@pytest.mark.parametrize("status", [400, 401, 422, 429, 500, 503])
-def test_other_refusals_are_about_the_query_or_the_server(status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "failed"),
+    [
+        (400, "refused"),
+        (401, "forbidden"),
+        (422, "refused"),
+        (429, "overloaded"),
+        (500, "refused"),
+        (503, "overloaded"),
+    ],
+)
+def test_other_refusals_are_about_the_query_or_the_server(status: int, failed: str) -> None:
     seen: list[str] = []
 
     def behave(request: Request) -> None:
         seen.append(request.command)
         standin.fails(status, "cannot")(request)
 
-    assert query_once(behave).detail == f"{status} cannot"
+    answer = query_once(behave)
+    assert (answer.failed, answer.detail) == (failed, f"{status} cannot")
     assert seen == ["POST"]
 
 
@@ -172,7 +171,7 @@ def test_headers_are_sent_with_each_query_and_their_file_is_read_again(tmp_path:
         "headers_file": file,
         "bearer_token_file": tmp_path / "token",
     }
-    with open_client(behave, **endpoint) as prometheus:
+    with standin.start_client(behave, **endpoint) as prometheus:
         query(prometheus)
         file.write_text("X-Api-Key: two\n")
         query(prometheus)
@@ -256,14 +255,13 @@ def test_null_stands_for_nothing(data: str, values: list[float | None]) -> None:
 
 def test_no_message_has_the_parameters_of_the_address() -> None:
     """The port is closed again, and a connection is refused or, with TLS to a plain server, broken."""
-    with open_client(GOOD) as _:
+    with standin.start_client(GOOD) as _:
         pass
     with standin.start_server(GOOD) as server:
         url = standin.url_of(server).replace("http:", "https:") + "?key=secret"
         for address in (url, "http://127.0.0.1:1?key=secret", "http://name.invalid?key=secret"):
-            prometheus = Prometheus(Endpoint(address))
-            answer = query(prometheus)
-            prometheus.close()
+            with closing(Prometheus(Endpoint(address))) as prometheus:
+                answer = query(prometheus)
             assert (answer.failed, answer.detail != "", "secret" in answer.detail) == ("unreachable", True, False)
 
 
@@ -277,20 +275,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no openssl on PATH to make certificates with")
     folder = tmp_path_factory.mktemp("tls")
     for name in ("server", "client"):
-        files = ["-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem")]
-        subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
-        made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *files, *subject]
-        subprocess.run(made, check=True, capture_output=True)
+        (folder / name).mkdir()
+        for made, suffix in zip(write_certificate(folder / name), ("pem", "key"), strict=True):
+            made.rename(folder / f"{name}.{suffix}")
     both = (folder / "client.pem").read_text() + (folder / "client.key").read_text()
     (folder / "both.pem").write_text(both)
     return folder
-
-
-class QuietServer(ThreadingHTTPServer):
-    """A server that does not print refused handshakes."""
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Do nothing."""
 
 
 @contextmanager
@@ -300,11 +290,8 @@ def start_tls(folder: Path, behaviour: Behaviour) -> Iterator[str]:
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     context.load_verify_locations(folder / "client.pem")
     context.verify_mode = ssl.CERT_REQUIRED
-    server = QuietServer(("127.0.0.1", 0), Request)
-    server.behaviour, server.asked = behaviour, []  # type: ignore[attr-defined]
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    with serve_in_thread(server) as url:
-        yield url.replace("http:", "https:")
+    with standin.start_server(behaviour, context) as server:
+        yield standin.url_of(server).replace("http:", "https:")
 
 
 @pytest.mark.parametrize("files", [("client.pem", "client.key"), ("both.pem", None)])
@@ -317,9 +304,8 @@ def test_a_client_certificate_opens_the_door(certificates: Path, files: tuple[st
             certificate_file=certificates / own,
             key_file=certificates / key if key else None,
         )
-        prometheus = Prometheus(endpoint)
-        answer = query(prometheus)
-        prometheus.close()
+        with closing(Prometheus(endpoint)) as prometheus:
+            answer = query(prometheus)
     assert (answer.failed, len(answer.samples)) == ("", 1)
 
 
@@ -332,9 +318,8 @@ def test_without_the_right_certificate_the_message_names_the_settings(certificat
             certificate_file=certificates / own if own else None,
             key_file=certificates / "server.key" if own else None,
         )
-        prometheus = Prometheus(endpoint)
-        answer = query(prometheus)
-        prometheus.close()
+        with closing(Prometheus(endpoint)) as prometheus:
+            answer = query(prometheus)
     assert answer.failed == "unreachable"
     if "certificate_required" in answer.detail:  # or the server has closed the connection before its reason was read
         assert answer.detail.endswith("set certificate_file and key_file")
@@ -368,11 +353,9 @@ def test_a_refused_token_is_replaced_once_per_query() -> None:
         (GOOD if seen[-1].removeprefix("Bearer ") in accepted else standin.fails(401))(request)
 
     tokens = Tokens()
-    with standin.start_server(behave) as server:
-        prometheus = Prometheus(Endpoint(standin.url_of(server)), tokens=tokens)
+    with standin.start_client(behave, client={"tokens": tokens}) as prometheus:
         assert query(prometheus).failed == ""
         accepted.clear()
         assert query(prometheus).failed == "forbidden"
-        prometheus.close()
     assert seen == ["Bearer a", "Bearer b", "Bearer b", "Bearer c"]
     assert tokens.rejected == ["a", "b"]

@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from serve_app.collect.loop import CollectorState
-from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
+from serve_app.collect.prometheus.client import QueryAnswer
 from serve_app.collect.prometheus.detect import detect_dialect
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.replies import is_hint, missing_parts
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.deployments.http.routes.views import source_document
 from serve_app.exporter import PrometheusInstruments
-from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.standin import Behaviour, Request
@@ -52,12 +51,8 @@ MISSING = [
 
 
 def query_once(behaviour: Behaviour, *harmless: str) -> QueryAnswer:
-    with standin.start_server(behaviour) as server:
-        prometheus = Prometheus(Endpoint(standin.url_of(server)), harmless_warnings=harmless)
-        try:
-            return prometheus.ask({"q": "up"}, AT, 5.0)["q"]
-        finally:
-            prometheus.close()
+    with standin.start_client(behaviour, client={"harmless_warnings": harmless}) as prometheus:
+        return prometheus.ask({"q": "up"}, AT, 5.0)["q"]
 
 
 @pytest.mark.parametrize("warning", HINTS)
@@ -120,9 +115,8 @@ def answers_of_a_mesh(warnings: list[str]) -> Behaviour:
 def test_an_incomplete_answer_is_replaced_by_the_last_values_and_then_unknown() -> None:
     warnings: list[str] = []
     lost = "store-2 did not answer"
-    with standin.start_server(answers_of_a_mesh(warnings)) as server:
-        prometheus = Prometheus(Endpoint(standin.url_of(server)))
-        mesh = MeshSettings(prometheus=standin.url_of(server))
+    with standin.start_client(answers_of_a_mesh(warnings)) as prometheus:
+        mesh = MeshSettings(prometheus="http://as-given")
         source = PrometheusSource(prometheus, KNOWN["opentelemetry"], mesh, CollectorSettings())
         polls = []
         for i, said in enumerate(([], [lost], [lost], [lost], [lost], [])):
@@ -130,7 +124,6 @@ def test_an_incomplete_answer_is_replaced_by_the_last_values_and_then_unknown() 
             polls.append(source.poll(AT + timedelta(seconds=15 * i)))
         warnings[:] = [lost]
         detected, answers = detect_dialect(prometheus, AT, 5.0)
-        prometheus.close()
     assert [poll.snapshot is not None for poll in polls] == [True, True, True, True, False, True]
     assert [max(poll.stale_seconds.values(), default=0.0) for poll in polls[:4]] == [0.0, 15.0, 30.0, 45.0]
     assert f"incomplete ({lost})" in polls[4].why

@@ -7,7 +7,6 @@ import pytest
 
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.survey import AGAIN_SECONDS
-from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -44,7 +43,7 @@ class Store:
 
 def names(source: MeshSource) -> list[str]:
     assert source.dialect is not None
-    return list(source.dialect.names)
+    return [name.removesuffix("-ambient") for name in source.dialect.names]
 
 
 @pytest.mark.parametrize(
@@ -57,12 +56,9 @@ def names(source: MeshSource) -> list[str]:
     ],
 )
 def test_ingress_controllers_are_found_beside_a_mesh(sources: list[str], found: list[str]) -> None:
-    with standin.start_server(Store(*sources)) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), CollectorSettings())
+    with standin.start_source(Store(*sources)) as source:
         source.poll(AT)
-        assert names(source)[0].removesuffix("-ambient") == found[0]
-        assert names(source)[1:] == found[1:]
-        source.close()
+        assert names(source) == found
 
 
 @pytest.mark.parametrize(
@@ -76,20 +72,16 @@ def test_ingress_controllers_are_found_beside_a_mesh(sources: list[str], found: 
 )
 def test_a_source_that_appears_later_is_added(first: list[str], later: list[str], found: list[str]) -> None:
     store = Store(*first)
-    with standin.start_server(store) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), CollectorSettings())
+    with standin.start_source(store) as source:
         source.poll(AT)
         store.sources = tuple(later)
         source.poll(AT + timedelta(seconds=AGAIN_SECONDS + 1))
-        assert [name.removesuffix("-ambient") for name in names(source)] == found
-        source.close()
+        assert names(source) == found
 
 
 @pytest.mark.parametrize(("failing", "is_known"), [("istio", False), ("nginx-ingress", False), ("", True)])
 def test_detection_waits_for_an_answer_about_a_better_source(failing: str, is_known: bool) -> None:
-    with standin.start_server(Store("nginx-ingress", "istio", failing=failing)) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), CollectorSettings())
+    with standin.start_source(Store("nginx-ingress", "istio", failing=failing)) as source:
         poll = source.poll(AT)
         assert (source.dialect is not None) == is_known
         assert (poll.snapshot is not None) == is_known
-        source.close()

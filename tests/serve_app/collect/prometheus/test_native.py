@@ -5,12 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.native import native
 from serve_app.collect.prometheus.query import Dialect, Query
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -118,14 +116,12 @@ class Histograms:
 def polls(mesh: Histograms, *forms: str, apart: float = 15.0) -> list[bool]:
     """Return whether the quantiles of a native histogram were read, for polls of a mesh with these forms."""
     read = []
-    with standin.start_server(mesh) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server), source="linkerd"), CollectorSettings())
+    with standin.start_source(mesh, source="linkerd") as source:
         for number, form in enumerate(forms):
             mesh.form = form
             poll = source.poll(AT + timedelta(seconds=number * apart))
             assert poll.snapshot is not None, poll.why
             read.append(("services", "p50") in poll.answers)
-        source.close()
     return read
 
 

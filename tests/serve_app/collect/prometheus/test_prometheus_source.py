@@ -1,7 +1,6 @@
 """A mesh collected from a correct Prometheus, and from a faulty one."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.snapshot import NODE_METRICS, MeshSnapshot, Owner, Sensitivity, ServicePolicy
+from serve_app.collect.base import Finding
 from serve_app.collect.prometheus.combine import CALLS, KUBERNETES, SERVICES
 from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.frames import Column
@@ -28,15 +28,15 @@ FIRST = SNAPSHOTS[0].observed_at
 PATIENT = CollectorSettings(deadline_seconds=60)  # a busy machine must not cause a gap
 
 
-@contextmanager
-def open_source(mesh: IstioMesh, **settings: object) -> Iterator[MeshSource]:
+def open_source(mesh: standin.Behaviour, **settings: Any) -> AbstractContextManager[MeshSource]:
+    return standin.start_source(mesh, PATIENT, **settings)
+
+
+def diagnose(mesh: IstioMesh, **settings: Any) -> dict[str, Finding]:
+    """Return what the doctor finds in a mesh, by subject."""
     with standin.start_server(mesh) as server:
-        given = {"prometheus": standin.url_of(server), **settings}
-        source = MeshSource(MeshSettings.model_validate(given), PATIENT)
-        try:
-            yield source
-        finally:
-            source.close()
+        given = MeshSettings.model_validate({"prometheus": standin.url_of(server), **settings})
+        return {one.subject: one for one in check_telemetry(given, PATIENT, FIRST).findings}
 
 
 def snapshot_of(mesh: IstioMesh) -> MeshSnapshot:
@@ -283,10 +283,7 @@ def test_the_doctor_counts_services_without_a_team(
     labels: dict[str, str], owners: dict[str, Any], outcome: str, words: str
 ) -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), labels={f"{SNAPSHOTS[0].node_ids[0]}-v1": labels})
-    with standin.start_server(mesh) as server:
-        given = {"prometheus": standin.url_of(server), "owners": owners}
-        found = check_telemetry(MeshSettings.model_validate(given), PATIENT, FIRST).findings
-    (teams,) = (finding for finding in found if finding.subject == "teams")
+    teams = diagnose(mesh, owners=owners)["teams"]
     assert (teams.outcome, bool(teams.remedy)) == (outcome, outcome == "warning")
     assert teams.found.startswith(words)
 
@@ -315,11 +312,7 @@ def test_annotations_of_the_workloads_of_a_service(
 
 def test_the_doctor_reports_annotations_without_effect() -> None:
     workload = f"{SNAPSHOTS[0].node_ids[0]}-v1"
-    with standin.start_server(
-        IstioMesh(find_snapshot(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}})
-    ) as server:
-        found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
-    by = {finding.subject: finding for finding in found}
+    by = diagnose(IstioMesh(find_snapshot(SNAPSHOTS), annotations={workload: {"sensitivity": "loud"}}))
     assert by["annotations"].outcome == "warning"
     assert f"{workload}: tagae.io/sensitivity: expected low, normal, high, got 'loud'" in by["annotations"].found
     assert by["kubernetes annotations"].outcome == "ok"
@@ -347,10 +340,8 @@ def test_the_kind_of_mesh_is_set_or_detected_and_never_guessed() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS))
     with open_source(mesh, source="istio") as source:
         assert source.poll(FIRST).snapshot is not None
-    with standin.start_server(standin.respond_with([])) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), PATIENT)
+    with open_source(standin.respond_with([])) as source:
         poll = source.poll(FIRST)
-        source.close()
     assert poll.snapshot is None
     assert "istio_requests_total" in poll.why
     assert "generic" in poll.why
@@ -376,13 +367,8 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
         },
         "calls": {"requests": 'rate(out{from!="outside"}[$window])'},
     }
-    with standin.start_server(answers) as server:
-        changes = MeshSettings.model_validate(
-            {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
-        )
-        source = MeshSource(changes, PATIENT)
+    with open_source(answers, source="generic", generic=generic) as source:
         snapshot = source.poll(FIRST).snapshot
-        source.close()
     assert snapshot is not None
     assert set(snapshot.node_ids) == {"shop/cart", "shop/web"}
     assert snapshot.num_edges == 1
@@ -392,9 +378,7 @@ def test_another_kind_of_mesh_is_detected_by_its_queries() -> None:
 
 def test_the_doctor_reports_missing_metrics_and_their_effect() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), broken={(CALLS, "buckets")})
-    with standin.start_server(mesh) as server:
-        found = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
-    by = {finding.subject: finding for finding in found}
+    by = diagnose(mesh)
     assert by["mesh"].outcome == "ok"
     assert by["calls buckets"].outcome == "warning"
     assert "root cause is found less often" in by["calls buckets"].remedy

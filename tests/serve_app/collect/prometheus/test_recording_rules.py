@@ -8,27 +8,20 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from lab.simulator.mesh.topology import MeshSpec
-from lab.simulator.simulator import Simulator
-from model.snapshot import MeshSnapshot
 from serve_app.cli import app
-from serve_app.collect.base import Poll
+from serve_app.collect.base import Finding, Poll
 from serve_app.collect.prometheus import source
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
-from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN, SHIPPED_RULES
 from serve_app.collect.prometheus.rules import recording_rules, render_rules
 from serve_app.doctor import telemetry
-from serve_app.doctor.telemetry import check_telemetry
-from serve_app.settings import CollectorSettings, MeshSettings
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples
+from tests.serve_app.collect.prometheus.test_prometheus_source import SNAPSHOTS, diagnose, open_source
 
 FOLDER = Path(__file__).parents[4] / "deploy" / "prometheus"
 CONVENTION = re.compile(r"tagae_(service|call|mesh):[a-z]+(_[a-z]+)*:[a-z0-9]+(_[a-z0-9]+)*")  # level:metric:operations
-SNAPSHOTS = list(Simulator(MeshSpec(services=30, calls_per_service=3.0, seed=5), snapshots=4).snapshots())
-LARGE = CollectorSettings(deadline_seconds=60)
 
 
 @pytest.fixture(autouse=True)
@@ -101,19 +94,15 @@ def test_another_window_or_interval_has_rules_of_its_own() -> None:
     assert "[7500ms]" in printed.stdout
 
 
-def poll_once(mesh: IstioMesh, *instants: MeshSnapshot, collector: CollectorSettings = LARGE) -> list[Poll]:
-    with standin.start_server(mesh) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), collector)
-        polls = [source.poll(one.observed_at) for one in instants]
-        source.close()
-    return polls
+def poll_once(mesh: IstioMesh) -> Poll:
+    with open_source(mesh) as source:
+        return source.poll(SNAPSHOTS[0].observed_at)
 
 
 @pytest.mark.parametrize(("calls", "read"), [(None, False), (49, False), (50, True)])
 def test_a_large_mesh_is_read_from_its_rules_if_they_exist(calls: int | None, read: bool) -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=calls)
-    (plain,) = poll_once(IstioMesh(find_snapshot(SNAPSHOTS)), SNAPSHOTS[0])
-    (poll,) = poll_once(mesh, SNAPSHOTS[0])
+    plain, poll = poll_once(IstioMesh(find_snapshot(SNAPSHOTS))), poll_once(mesh)
     assert (poll.recorded, plain.recorded) == (read, False)
     asked = {(SERVICES, "buckets"), (CALLS, "buckets")}
     assert asked & set(mesh.asked) == (set() if read else asked)
@@ -127,14 +116,10 @@ def test_a_large_mesh_is_read_from_its_rules_if_they_exist(calls: int | None, re
 
 def test_late_rules_are_not_read_and_their_last_values_are_not_used() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90)
-    with standin.start_server(mesh) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), LARGE)
-        read = [source.poll(SNAPSHOTS[0].observed_at)]
-        mesh.recorded = None
-        read.append(source.poll(SNAPSHOTS[1].observed_at))
-        mesh.recorded = 90
-        read.append(source.poll(SNAPSHOTS[2].observed_at))
-        source.close()
+    read = []
+    with open_source(mesh) as source:
+        for mesh.recorded, snapshot in zip((90, None, 90), SNAPSHOTS, strict=False):
+            read.append(source.poll(snapshot.observed_at))
     assert [poll.recorded for poll in read] == [True, False, True]
     assert [poll.masked for poll in read] == [(), (), ()]
     assert all(poll.snapshot is not None and poll.snapshot.num_nodes == 30 for poll in read)
@@ -149,19 +134,17 @@ def test_if_the_size_is_unknown_the_last_choice_stays() -> None:
         (overloaded if broken and request.query["query"] == size else mesh)(request)
 
     broken: list[bool] = []
-    with standin.start_server(behave) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), LARGE)
+    with open_source(behave) as source:
         first = source.poll(SNAPSHOTS[0].observed_at)
         broken.append(True)
         second = source.poll(SNAPSHOTS[1].observed_at)
-        source.close()
     assert (first.recorded, second.recorded) == (True, True)
     assert second.snapshot is not None
 
 
 def test_a_failed_rule_masks_what_it_records_and_no_more() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), recorded=90, altered={(CALLS, "p99"): _nothing})
-    (poll,) = poll_once(mesh, SNAPSHOTS[0])
+    poll = poll_once(mesh)
     assert poll.snapshot is not None
     assert poll.snapshot.edge_observed.any(axis=0).tolist() == [True, True, True, False]
 
@@ -171,17 +154,17 @@ def _nothing(_: Samples) -> Samples:
 
 
 def test_the_doctor_recommends_rules_for_a_large_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(mesh: IstioMesh, calls: float) -> list[tuple[str, str]]:
+    def found(mesh: IstioMesh, calls: float) -> Finding | None:
         monkeypatch.setattr(telemetry, "RECORDED_FROM_CALLS", calls)
-        with standin.start_server(mesh) as server:
-            checks = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), LARGE, SNAPSHOTS[0].observed_at)
-            return [(one.outcome, one.remedy) for one in checks.findings if one.subject == "recording rules"]
+        return diagnose(mesh).get("recording rules")
 
-    assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) == []
-    ((outcome, remedy),) = found(IstioMesh(find_snapshot(SNAPSHOTS)), 50)
-    assert outcome == "warning"
-    assert "tagae rules" in remedy
-    assert found(IstioMesh(find_snapshot(SNAPSHOTS), recorded=90), 50) == [("ok", "")]
+    assert found(IstioMesh(find_snapshot(SNAPSHOTS)), 2000) is None
+    warning = found(IstioMesh(find_snapshot(SNAPSHOTS)), 50)
+    assert warning is not None
+    assert (warning.outcome, "tagae rules" in warning.remedy) == ("warning", True)
+    well = found(IstioMesh(find_snapshot(SNAPSHOTS), recorded=90), 50)
+    assert well is not None
+    assert (well.outcome, well.remedy) == ("ok", "")
 
 
 def test_no_rules_are_queried_where_none_are_recorded() -> None:
@@ -196,10 +179,7 @@ def test_no_rules_are_queried_where_none_are_recorded() -> None:
         "services": {"requests": query.promql, "cpu": "cpu"},
         "calls": {"requests": "c"},
     }
-    with standin.start_server(behave) as server:
-        mesh_settings = {"prometheus": standin.url_of(server), "source": "generic", "generic": generic}
-        source = MeshSource(MeshSettings.model_validate(mesh_settings), LARGE)
+    with open_source(behave, source="generic", generic=generic) as source:
         source.poll(SNAPSHOTS[0].observed_at)
-        source.close()
     assert asked
     assert not any(text.startswith("tagae_") or "(tagae_" in text for text in asked)

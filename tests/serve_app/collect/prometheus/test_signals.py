@@ -7,7 +7,6 @@ import pytest
 from model.snapshot import MeshSnapshot, Signal, SignalKind
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.combine import KUBERNETES
-from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.frames import Column
 from serve_app.collect.prometheus.signals import (
     DISK,
@@ -20,12 +19,10 @@ from serve_app.collect.prometheus.signals import (
     read_signals,
     signal_queries,
 )
-from serve_app.doctor.telemetry import check_telemetry
-from serve_app.settings import MeshSettings
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import SIGNALS, IstioMesh, find_snapshot
 from tests.serve_app.collect.prometheus.standin import Samples
-from tests.serve_app.collect.prometheus.test_prometheus_source import FIRST, PATIENT, SNAPSHOTS, open_source
+from tests.serve_app.collect.prometheus.test_prometheus_source import FIRST, SNAPSHOTS, diagnose, open_source
 
 CART, STORE, OTHER = SNAPSHOTS[0].node_ids[:3]
 SERVICES = [("shop", "cart"), ("shop", "store")]
@@ -102,18 +99,22 @@ def test_signals_of_workloads_and_queues_belong_to_their_services() -> None:
 def test_events_of_a_failed_query_are_counted_once_by_the_next() -> None:
     mesh = IstioMesh(find_snapshot(SNAPSHOTS), signals={PODS: pods((CART, "app", "restarted", 1))})
     role = (KUBERNETES, PODS)
-    with standin.start_server(mesh) as server:
-        source = MeshSource(MeshSettings(prometheus=standin.url_of(server)), PATIENT)
+    asked: list[str] = []
+
+    def behave(request: standin.Request) -> None:
+        asked.append(request.query["query"])
+        mesh(request)
+
+    with open_source(behave) as source:
         first = source.poll(FIRST)
         mesh.broken = {role}
         failed = source.poll(SNAPSHOTS[1].observed_at)
         mesh.broken = set()
         last = source.poll(SNAPSHOTS[2].observed_at)
-        source.close()
-        asked = [query["query"] for query in server.asked if query["query"].startswith(SIGNALS[PODS])]  # type: ignore[attr-defined]
     assert [len(signals_of_pods_and_queues(poll)) for poll in (first, failed, last)] == [1, 0, 1]
     assert role in failed.masked
-    assert [text.count("offset 30000ms") > 0 for text in asked] == [False, False, True]
+    signals = [text for text in asked if text.startswith(SIGNALS[PODS])]
+    assert ["offset 30000ms" in text for text in signals] == [False, False, True]
 
 
 def test_throttling_is_that_of_the_worst_container_over_all_pods() -> None:
@@ -184,9 +185,7 @@ def test_the_doctor_lists_missing_sources_and_queues_without_a_service() -> None
     mesh = IstioMesh(
         find_snapshot(SNAPSHOTS), sources={RESTARTS, PENDING, "kafka"}, signals={QUEUES: [({"queue": "mails"}, "1")]}
     )
-    with standin.start_server(mesh) as server:
-        findings = check_telemetry(MeshSettings(prometheus=standin.url_of(server)), PATIENT, FIRST).findings
-        by = {finding.subject: finding for finding in findings}
+    by = diagnose(mesh)
     assert by["signals"].found == "kafka, pending, restarts"
     assert by["signals throttling"].outcome == "warning"
     assert "signals restarts" not in by
