@@ -1,4 +1,4 @@
-"""What many tests build: clocks, meshes, incidents, verdicts, models of a registry, certificates, replicas."""
+"""What many tests build: clocks, meshes, incidents, verdicts, recordings, models, certificates, replicas."""
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +25,8 @@ from serve_app.models.loader import open_loader
 from serve_app.models.registry import Registry
 from serve_app.models.served import ServedModels
 from serve_app.pipeline import Mesh, Options, advance
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings
 
 AT = datetime(2026, 3, 1, 3, 12, tzinfo=UTC)
@@ -111,6 +113,17 @@ def served_models(settings: Settings, weights: Weights) -> ServedModels:
     """The models of a session without a registry."""
     instruments = PrometheusInstruments()
     return ServedModels(settings, weights, open_loader(settings, torch.device("cpu"), instruments), instruments)
+
+
+def write_recording(
+    folder: Path, snapshots: Iterable[MeshSnapshot], *incidents: LabelledIncident, interval_seconds: float = 15.0
+) -> Path:
+    with RecordingWriter(folder, interval_seconds) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+        for one in incidents:
+            writer.add_incident(one)
+    return folder
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:
