@@ -2,14 +2,23 @@
 
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+
 from model.incidents.memory import IncidentMemory
 from model.incidents.threshold import SETTLES_SECONDS, Track
 from model.snapshot import DELETIONS, PlannedChange
 from model.verdict import NearbyChange, Severity
 from tests.builders import START, open_incident
 from tests.model.decision.verdict_cases import LEVEL
-from tests.model.incidents.incident_cases import NAMES
+from tests.model.incidents.incident_cases import NAMES, Watch, group
 from tests.model.model_cases import at
+
+
+def test_services_of_an_open_incident_are_not_learned_from() -> None:
+    watch = Watch()
+    watch.see(group(1, 3))
+    np.testing.assert_array_equal(watch.memory.is_in_incident(NAMES), [i in (1, 3) for i in range(8)])
+    assert not IncidentMemory().is_in_incident(NAMES).any()
 
 
 def test_a_service_is_alerted_after_a_change_of_its_own_for_some_time() -> None:
