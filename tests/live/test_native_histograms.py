@@ -49,7 +49,7 @@ class NativelyWritten(Written):
                 [remote_write.number(self.begin + at, 1000 + value * at if grows else value) for at in times],
             )
             for metric, rows in self.rows.items()
-            for labels, grows, value, _ in rows
+            for labels, grows, value in rows
         )
         histograms = (
             (metric, labels, [remote_write.histogram(self.begin + at, 1000 + round(rate * at), value) for at in times])

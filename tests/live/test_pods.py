@@ -41,8 +41,9 @@ class World(Written):
 
     def add_until(self, ended: int, metric: str, value: float, **labels: str) -> None:
         """Add a series that ended so many seconds ago."""
+        self.ends[metric, len(self.rows.get(metric, ()))] = LENGTH - ended
         add = self.counter if metric.endswith("_total") else self.gauge
-        add(metric, {"namespace": self.namespace, **labels}, value, LENGTH - ended)
+        add(metric, {"namespace": self.namespace, **labels}, value)
 
     def service(self, name: str = "cart") -> None:
         self.add(

@@ -47,7 +47,8 @@ class Series:
     def settle(self, snapshots: int = 600, requests: float = MANY) -> Self:
         rng = np.random.default_rng(0)
         for _ in range(snapshots):
-            self.see(*(SIGMA * rng.standard_normal(self.filters.shape[1])).tolist(), requests=requests)
+            values = SIGMA * rng.standard_normal((self.filters.shape[1],))
+            self.see(*values.tolist(), requests=requests)
         return self
 
     def slot(self, slot: int | slice) -> Floats:

@@ -183,7 +183,7 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
     assert [page.begin for page in placed.pages] == [at(1)]
 
 
-def listed(i: int, *incidents: tuple[str, float, str], **severities: Severity) -> Verdict:
+def verdict_at(i: int, *incidents: tuple[str, float, str], **severities: Severity) -> Verdict:
     """Return a verdict at a minute with these incidents: id, score and suspect; or severities by id."""
     known = [(*one, Severity.MINOR) for one in incidents]
     known += [(name, 3.0, "a/b", severity) for name, severity in severities.items()]
@@ -198,10 +198,10 @@ def listed(i: int, *incidents: tuple[str, float, str], **severities: Severity) -
 
 def test_an_incident_is_one_alert_with_its_first_and_its_strongest_ranking() -> None:
     lines = [
-        listed(0),
-        listed(1, ("x", 2, "a/b")),
-        listed(2, ("x", 5, "a/c"), ("y", 1, "b/b")),
-        listed(3, ("x", 5, "a/d")),
+        verdict_at(0),
+        verdict_at(1, ("x", 2, "a/b")),
+        verdict_at(2, ("x", 5, "a/c"), ("y", 1, "b/b")),
+        verdict_at(3, ("x", 5, "a/d")),
     ]
     x, y = align_verdicts(lines, stream(last=4)).pages
     assert (x.id, x.begin, x.suspects, x.affected) == ("x", at(1), ("a/c",), {"a/c"})
@@ -211,9 +211,9 @@ def test_an_incident_is_one_alert_with_its_first_and_its_strongest_ranking() -> 
 def test_an_incident_is_a_notice_until_it_raises_an_alert() -> None:
     truth = stream(last=4)
     lines = [
-        listed(0, low=Severity.NOTICE),
-        listed(1, low=Severity.NOTICE, rises=Severity.NOTICE),
-        listed(2, low=Severity.NOTICE, rises=Severity.MAJOR),
+        verdict_at(0, low=Severity.NOTICE),
+        verdict_at(1, low=Severity.NOTICE, rises=Severity.NOTICE),
+        verdict_at(2, low=Severity.NOTICE, rises=Severity.MAJOR),
     ]
     placed = align_verdicts(lines, truth)
     assert [(notice.id, notice.begin) for notice in placed.notices] == [("low", at(0)), ("rises", at(1))]
@@ -228,11 +228,11 @@ def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
     truth = ground_truth("quiet", Form.NORMAL, times, MINUTE, {"a/b"}, silences=[(at(2), at(4))])
     lines = [
         *verdicts(truth, []),
-        listed(1, before=Severity.MINOR),
-        listed(2, during=Severity.MINOR),
-        listed(3, noticed=Severity.NOTICE),
-        listed(5, grace=Severity.MINOR),
-        listed(6, after=Severity.MINOR),
+        verdict_at(1, before=Severity.MINOR),
+        verdict_at(2, during=Severity.MINOR),
+        verdict_at(3, noticed=Severity.NOTICE),
+        verdict_at(5, grace=Severity.MINOR),
+        verdict_at(6, after=Severity.MINOR),
     ]
     result = evaluate_recording(truth, align_verdicts(lines, truth), 1.0)
     found = compute_metrics([result])
