@@ -1,4 +1,4 @@
-"""What many tests build: clocks, meshes, incidents, verdicts, models of a registry, certificates, replicas."""
+"""What many tests build: clocks, meshes, incidents, verdicts, recordings, models, certificates, replicas."""
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +25,8 @@ from serve_app.models.loader import open_loader
 from serve_app.models.registry import Registry
 from serve_app.models.served import ServedModels, open_models
 from serve_app.pipeline import Mesh, Options, advance
+from serve_app.recordings.format import LabelledIncident
+from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
 
@@ -121,6 +123,17 @@ def models_of(store: StateStore, registry: Registry, **settings: Any) -> ServedM
     models = open_models(chosen, weights, store, PrometheusInstruments())
     models.follow()
     return models
+
+
+def write_recording(
+    folder: Path, snapshots: Iterable[MeshSnapshot], *incidents: LabelledIncident, interval_seconds: float = 15.0
+) -> Path:
+    with RecordingWriter(folder, interval_seconds) as writer:
+        for snapshot in snapshots:
+            writer.write(snapshot)
+        for one in incidents:
+            writer.add_incident(one)
+    return folder
 
 
 def write_certificate(folder: Path) -> tuple[Path, Path]:

@@ -23,7 +23,7 @@ from lab.comparison.parts import evaluate_task, recording_tasks
 from lab.comparison.plan import OURS, SHARED, Job
 from lab.evaluation.load import read_series, read_truth
 from lab.evaluation.measures.alarms import AlarmCount
-from lab.evaluation.measures.metrics import DetectorMetrics
+from lab.evaluation.measures.metrics import DetectorMetrics, compute_metrics
 from lab.evaluation.measures.recording import evaluate_recording
 from lab.evaluation.measures.truth import UNSCORED, Flags, Ints, microseconds
 from model.snapshot import MeshSnapshot, NodeMetric
@@ -155,7 +155,7 @@ def _metrics(job: Job) -> DetectorMetrics:
     """The metrics of our detector on the recording of a job."""
     _score(job)
     (task,) = [one for one in recording_tasks([job], VERDICTS) if one.cases != EVEN]
-    return evaluate_task(task).metrics[OURS]
+    return compute_metrics([evaluate_task(task).results[OURS]])
 
 
 def _score(job: Job) -> None:

@@ -18,9 +18,11 @@ from kernels import reference
 from kernels.library import register_unchecked
 from tests.kernels.kernel_cases import (
     SHAPES,
+    as_tuple,
     assert_near,
     attend_inputs,
     cast,
+    is_float,
     join_inputs,
     perceptron_inputs,
     projected_inputs,
@@ -67,15 +69,14 @@ def cases() -> Iterator[tuple[str, tuple[Any, ...]]]:
 
 def call(op: str, arguments: tuple[Any, ...], dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
     """Call the compiled body."""
-    result = getattr(torch.ops.tagae, op)(*(cast((a,), dtype)[0] if isinstance(a, Tensor) else a for a in arguments))
-    return result if isinstance(result, tuple) else (result,)
+    given = (cast((a,), dtype)[0] if isinstance(a, Tensor) else a for a in arguments)
+    return as_tuple(getattr(torch.ops.tagae, op)(*given))
 
 
 def check_values() -> None:
     """Results are near the reference, in both types and for any strides, and have the same bits each time."""
     for op, arguments in cases():
-        expected = getattr(reference, op)(*arguments)
-        expected = expected if isinstance(expected, tuple) else (expected,)
+        expected = as_tuple(getattr(reference, op)(*arguments))
         apart = tuple(with_double_strides(a) if isinstance(a, Tensor) else a for a in arguments)
         ours = [call(op, arguments), call(op, arguments, torch.float32), call(op, apart)]
         for results in ours:
@@ -89,19 +90,13 @@ def check_values() -> None:
 def check_bfloat16() -> None:
     """Numbers of 16 bits are near the reference in float64 with the same numbers; sums are float32."""
     for op, arguments in cases():
-        rounded = tuple(a.bfloat16().double() if _is_float(a) else a for a in arguments)
-        expected = getattr(reference, op)(*rounded)
-        for came, wanted in zip(
-            call(op, arguments, torch.bfloat16), expected if isinstance(expected, tuple) else (expected,), strict=True
-        ):
+        rounded = tuple(a.bfloat16().double() if is_float(a) else a for a in arguments)
+        expected = as_tuple(getattr(reference, op)(*rounded))
+        for came, wanted in zip(call(op, arguments, torch.bfloat16), expected, strict=True):
             assert came.dtype == torch.bfloat16
             if wanted.numel():
                 error = (came.double() - wanted).abs().max() / wanted.abs().max().clamp_min(1)
                 assert float(error) <= BFLOAT16_ERROR, f"{op}: {float(error)}"
-
-
-def _is_float(argument: Any) -> bool:
-    return isinstance(argument, Tensor) and argument.is_floating_point()
 
 
 def check_bad_indices() -> None:

@@ -3,14 +3,14 @@
 import math
 import typing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import torch
 from torch import Tensor
 
 AttendInputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-T = TypeVar("T", bound=tuple[Tensor, ...])
+T = TypeVar("T", bound=tuple[Any, ...])
 DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if torch.cuda.is_available() else [])]
 
 
@@ -146,10 +146,17 @@ def cast(tensors: T, dtype: torch.dtype, device: str = "cpu") -> T:
     return typing.cast(T, tuple(t.to(device, dtype if t.is_floating_point() else t.dtype) for t in tensors))
 
 
-def differentiable(inputs: AttendInputs) -> AttendInputs:
-    """Copy the float tensors so that they require gradients. Keep the index tensors."""
-    query, key, trajectory, weight, attention = (t.clone().requires_grad_() for t in inputs[:5])
-    return query, key, trajectory, weight, attention, *inputs[5:]
+def differentiable(arguments: T) -> T:
+    """Copy the float tensors so that they require gradients. Keep the other arguments."""
+    return typing.cast(T, tuple(a.detach().clone().requires_grad_() if is_float(a) else a for a in arguments))
+
+
+def is_float(argument: object) -> bool:
+    return isinstance(argument, Tensor) and argument.is_floating_point()
+
+
+def as_tuple(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
 
 
 def with_double_strides(tensor: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import kernels
 from kernels import reference
 from kernels.library import CUDA_FILE
 from kernels.selfcheck import random_cases
-from tests.kernels.kernel_cases import arguments_of, assert_near
+from tests.kernels.kernel_cases import arguments_of, as_tuple, assert_near, is_float
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -114,11 +114,3 @@ def with_gradients(
     results = as_tuple(getattr(kernels, op)(*given))
     total = torch.stack([result.square().sum() for result in results]).sum()
     return tuple(r.detach() for r in results), torch.autograd.grad(total, leaves)
-
-
-def is_float(argument: Any) -> bool:
-    return isinstance(argument, Tensor) and argument.is_floating_point()
-
-
-def as_tuple(result: Any) -> tuple[Tensor, ...]:
-    return result if isinstance(result, tuple) else (result,)

@@ -14,6 +14,7 @@ from tests.kernels.kernel_cases import (
     assert_near,
     attend_openly,
     cast,
+    is_float,
     join_inputs,
     perceptron_inputs,
     projected_inputs,
@@ -95,23 +96,13 @@ def test_perceptron(
 ) -> None:
     arguments = perceptron_inputs(count, inputs, max(count, 1), width, hidden=hidden, outputs=outputs)
     rows, others, positions, first, *rest = cast(arguments, dtype, device)
-    truth = [t.double() for t in (rows, others, first, *rest)]
-    calls: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
-        "others at positions": (
-            (rows, others, positions, first, *rest),
-            (truth[0], truth[1], positions, *truth[2:]),
-        ),
-        "others in order": (
-            (rows, others[:count], None, first, *rest),
-            (truth[0], truth[1][:count], None, *truth[2:]),
-        ),
-        "no others": (
-            (rows, None, None, first[:, :inputs], *rest),
-            (truth[0], None, None, truth[2][:, :inputs], *truth[3:]),
-        ),
+    given: dict[str, tuple[Any, ...]] = {
+        "others at positions": (rows, others, positions, first, *rest),
+        "others in order": (rows, others[:count], None, first, *rest),
+        "no others": (rows, None, None, first[:, :inputs], *rest),
     }
-    ours, plain = calls[kind]
-    assert_near(kernels.perceptron(*ours), perceptron_plainly(*plain))
+    plain = [a.double() if is_float(a) else a for a in given[kind]]
+    assert_near(kernels.perceptron(*given[kind]), perceptron_plainly(*plain))
 
 
 def test_a_gelu_is_exact_far_from_zero() -> None:

@@ -9,19 +9,27 @@ import torch
 from torch import Tensor
 
 import kernels
-from tests.kernels.kernel_cases import DEVICES, SHAPES, arguments_of, assert_near, cast, with_double_strides
+from tests.kernels.kernel_cases import (
+    DEVICES,
+    SHAPES,
+    arguments_of,
+    as_tuple,
+    assert_near,
+    cast,
+    differentiable,
+    with_double_strides,
+)
 
 OPS = ["attend", "project_and_attend", "join_sides", "perceptron", "edge_dot"]
 each_op = pytest.mark.parametrize("op", OPS)
 
 
 def call(op: str, *arguments: Any) -> tuple[Tensor, ...]:
-    result: Tensor | tuple[Tensor, ...] = getattr(kernels, op)(*arguments)
-    return result if isinstance(result, tuple) else (result,)
+    return as_tuple(getattr(kernels, op)(*arguments))
 
 
 def gradients(op: str, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    leaves = [t.clone().requires_grad_() if t.is_floating_point() else t for t in inputs]
+    leaves = differentiable(inputs)
     total = sum(result.square().sum() for result in call(op, *leaves))
     found = torch.autograd.grad(total, [t for t in leaves if t.requires_grad])  # type: ignore[arg-type]
     return tuple(found)
@@ -52,15 +60,13 @@ def test_same_input_same_bits(op: str, compute: Callable[..., tuple[Tensor, ...]
 @pytest.mark.parametrize("graph", ["ordinary", "isolated nodes at both ends", "empty graph"])
 @each_op
 def test_gradients(op: str, graph: str, device: str) -> None:
-    inputs = cast(arguments_of(op, SHAPES[graph], small=True), torch.float64, device)
-    leaves = tuple(t.requires_grad_() if t.is_floating_point() else t for t in inputs)
+    leaves = differentiable(cast(arguments_of(op, SHAPES[graph], small=True), torch.float64, device))
     assert torch.autograd.gradcheck(getattr(kernels, op), leaves, nondet_tol=1e-12)
 
 
 @each_op
 def test_second_derivatives(op: str) -> None:
-    inputs = arguments_of(op, small=True)
-    leaves = tuple(t.requires_grad_() if t.is_floating_point() else t for t in inputs)
+    leaves = differentiable(arguments_of(op, small=True))
     assert torch.autograd.gradgradcheck(getattr(kernels, op), leaves, nondet_tol=1e-10)
 
 

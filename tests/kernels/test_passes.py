@@ -34,6 +34,13 @@ def fields(one: Any) -> dict[str, NDArray[Any]]:
     return {name: getattr(one, name) for name in one.__dataclass_fields__}
 
 
+def assert_alike(ours: Any, theirs: Any, rtol: float = 0, atol: float = 0) -> None:
+    """Compare all arrays of two objects."""
+    for name, values in fields(theirs).items():
+        assert np.asarray(fields(ours)[name]).dtype == np.asarray(values).dtype
+        np.testing.assert_allclose(fields(ours)[name], values, rtol=rtol, atol=atol, err_msg=name)
+
+
 def watch(rows: int, channels: tuple[Channel, ...], snapshots: int, seed: int) -> list[tuple[Deviation, Array]]:
     """Filter random series with spikes and missing values; what is not measured may have noise that is not a number."""
     rng = np.random.default_rng(seed)
@@ -61,9 +68,7 @@ def test_filters_are_the_same_to_the_last_bit(
     ours, theirs = both(monkeypatch, lambda: watch(rows, channels, 60, seed=rows))
     for (deviation, filters), (expected, expected_filters) in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(filters, expected_filters)
-        for name, values in fields(expected).items():
-            assert fields(deviation)[name].dtype == values.dtype
-            np.testing.assert_array_equal(fields(deviation)[name], values, err_msg=name)
+        assert_alike(deviation, expected)
 
 
 def random_mesh(nodes: int, edges: int) -> tuple[Array, BoolArray, Array, BoolArray, IntArray]:
@@ -85,9 +90,7 @@ def random_mesh(nodes: int, edges: int) -> tuple[Array, BoolArray, Array, BoolAr
 def test_channels_are_the_same_up_to_the_logarithm(nodes: int, edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = random_mesh(nodes, edges)
     ours, theirs = both(monkeypatch, lambda: channel_values(*mesh, 15.0))
-    for name, values in fields(theirs).items():
-        assert fields(ours)[name].dtype == values.dtype
-        np.testing.assert_allclose(fields(ours)[name], values, rtol=2e-6, atol=1e-6, err_msg=name)
+    assert_alike(ours, theirs, rtol=2e-6, atol=1e-6)
 
 
 def random_tails(rows: int, channels: int) -> tuple[SeriesTail, Array]:
@@ -154,9 +157,7 @@ def test_inputs_need_not_be_contiguous_nor_writable() -> None:
     turned = np.asfortranarray(node), np.asfortranarray(node_observed), np.asfortranarray(edge), edge_observed, ends
     for table in turned:
         table.setflags(write=False)
-    ours, theirs = channel_values(*turned, 15.0), channel_values(*mesh, 15.0)
-    for name, values in fields(theirs).items():
-        np.testing.assert_array_equal(fields(ours)[name], values, err_msg=name)
+    assert_alike(channel_values(*turned, 15.0), channel_values(*mesh, 15.0))
 
 
 def count(rows: int, channels: tuple[Channel, ...], snapshots: int) -> list[tuple[Deviation, Counts, Array]]:
@@ -188,10 +189,8 @@ def count(rows: int, channels: tuple[Channel, ...], snapshots: int) -> list[tupl
 def test_failures_are_counted_alike(rows: int, channels: tuple[Channel, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = both(monkeypatch, lambda: count(rows, channels, 150))
     for (deviation, counts, surprise), (expected, expected_counts, expected_surprise) in zip(ours, theirs, strict=True):
-        for name, values in fields(expected).items():
-            np.testing.assert_allclose(fields(deviation)[name], values, rtol=1e-5, atol=1e-5, err_msg=name)
-        for name, values in fields(expected_counts).items():
-            np.testing.assert_array_equal(fields(counts)[name], values, err_msg=name)
+        assert_alike(deviation, expected, rtol=1e-5, atol=1e-5)
+        assert_alike(counts, expected_counts)
         np.testing.assert_allclose(surprise, expected_surprise, rtol=1e-5)
     assert rows < 100 or np.any([surprise for _, _, surprise in ours])
 

@@ -1,7 +1,6 @@
-"""Counters that grow steadily, as text for a real Prometheus, and what a poll reads of them."""
+"""Counters that grow steadily, in a real Prometheus that is polled."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,19 +10,18 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from model.snapshot import NODE_METRICS, MeshSnapshot
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus import source as source_module
 from serve_app.collect.prometheus.client import Prometheus, QueryAnswer
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.rules import recording_rules
-from serve_app.collect.prometheus.source import PrometheusSource
-from serve_app.net.endpoint import Endpoint
-from serve_app.settings import CollectorSettings, MeshSettings
-from tests.live.history import prometheus_with_text, write_lines
+from serve_app.settings import CollectorSettings
+from tests.live import polls
+from tests.live.history import prometheus_with_text
 from tests.live.series import Export
+from tests.live.written import LENGTH, STEP, Written, write
 
-SCRAPE_SECONDS, SCRAPES, WINDOW_SECONDS = 15.0, 20, 60.0
+WINDOW_SECONDS = 60.0
 BOUNDS = (5, 10, 50, 100, 500)
 K = TypeVar("K")
 
@@ -52,7 +50,7 @@ class Recorded(Prometheus):
     dialect = ""
 
     def ask(self, queries: Mapping[K, str], at: datetime, within: float) -> dict[K, QueryAnswer]:
-        rules = recording_rules(KNOWN[self.dialect], SCRAPE_SECONDS, WINDOW_SECONDS).rules
+        rules = recording_rules(KNOWN[self.dialect], STEP, WINDOW_SECONDS).rules
         for rule in reversed(rules):
             queries = {name: text.replace(rule.record, f"({rule.expr})") for name, text in queries.items()}
         return super().ask(queries, at, within)
@@ -60,51 +58,28 @@ class Recorded(Prometheus):
 
 def poll_counters(counters: Iterable[Counter], folder: Path, dialect: str, *, recorded: bool = False) -> Poll:
     """Fill a real Prometheus with the counters, and poll it once: the series, or recorded ones."""
-    at = datetime.fromtimestamp(time() // 15 * 15, UTC)
-    first = at - timedelta(seconds=SCRAPE_SECONDS * SCRAPES)
-    growth: dict[str, dict[str, float]] = {}
+    at = datetime.fromtimestamp(time() // STEP * STEP, UTC)
+    rates: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for one in counters:
-        labels = ",".join(f'{name}="{_quote(value)}"' for name, value in one.labels.items())
-        rates = growth.setdefault(one.metric, {})
-        rates[labels] = rates.get(labels, 0.0) + one.rate
-    passed = [SCRAPE_SECONDS * i for i in range(SCRAPES + 1)]
-    lines = {
-        metric: [
-            f"{metric}{{{labels}}} {1000 + rate * seconds:.6f} {first.timestamp() + seconds:.3f}\n"
-            for labels, rate in rates.items()
-            for seconds in passed
-        ]
-        for metric, rates in growth.items()
-    }
-    text = folder / "text"
-    write_lines(lines, text)
+        series = one.metric, tuple(one.labels.items())
+        rates[series] = rates.get(series, 0.0) + one.rate
+    out = Written(int(at.timestamp()) - LENGTH)
+    for (metric, labels), rate in rates.items():
+        out.counter(metric, dict(labels), rate)
+    write([out], folder / "text")
     collector = CollectorSettings(deadline_seconds=60.0, window_seconds=WINDOW_SECONDS)
-    with prometheus_with_text(text, folder, first, Export()) as monitor, pytest.MonkeyPatch.context() as patch:
+    first = at - timedelta(seconds=LENGTH)
+    with (
+        prometheus_with_text(folder / "text", folder, first, Export()) as monitor,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        if recorded:
+            patch.setattr(Recorded, "dialect", dialect)
+            patch.setattr(polls, "Prometheus", Recorded)
         patch.setattr(source_module, "RECORDED_FROM_CALLS", 1 if recorded else np.inf)
-        client = (Recorded if recorded else Prometheus)(Endpoint(monitor.url))
-        if isinstance(client, Recorded):
-            client.dialect = dialect
-        with closing(
-            PrometheusSource(client, KNOWN[dialect], MeshSettings(prometheus=monitor.url), collector)
-        ) as source:
+        with polls.open_source(monitor.url, collector, dialect) as source:
             poll = source.poll(at)
     assert poll.snapshot is not None, poll.why
     assert poll.recorded == recorded
     assert not [(role, answer.detail) for role, answer in poll.answers.items() if answer.failed]
     return poll
-
-
-def rates_of_calls(mesh: MeshSnapshot) -> dict[tuple[str, str], float]:
-    """Return the requests of each call, 1/s."""
-    ends = ((mesh.node_ids[a], mesh.node_ids[b]) for a, b in mesh.edge_index.T.tolist())
-    return dict(zip(ends, (round(rate, 3) for rate in mesh.edge_features[:, 0].tolist()), strict=True))
-
-
-def value_of(mesh: MeshSnapshot, service: str, metric: str) -> float | None:
-    """Return a metric of a service; None if it was not observed."""
-    row, column = mesh.node_ids.index(service), NODE_METRICS.index(metric)
-    return float(mesh.node_features[row, column]) if mesh.node_observed[row, column] else None
-
-
-def _quote(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -43,9 +43,8 @@ def write_cluster(
     Returns:
         How many samples.
     """
-    known = _align_replicas(snapshots, cluster)
     samples = 0
-    for family, rows, values in _families(known):
+    for family, rows, values in families(snapshots, cluster):
         counter = family.endswith("_total")
         out.write(f"# TYPE {family.removesuffix('_total')} {'counter' if counter else 'gauge'}\n")
         read = counter_values(values, export) if counter else gauge_values(values, export)
@@ -69,8 +68,11 @@ def _align_replicas(snapshots: Sequence[MeshSnapshot], cluster: Sequence[Control
     return _Known(list(row_of), desired, generation, dict(zip(LIMITS, used, strict=True)))
 
 
-def _families(known: _Known) -> Iterator[tuple[str, list[str], Numbers]]:
+def families(
+    snapshots: Sequence[MeshSnapshot], cluster: Sequence[Controllers]
+) -> Iterator[tuple[str, list[str], Numbers]]:
     """Yield each metric, the labels of its series, and their values ``[r, S]``; for a counter its rate."""
+    known = _align_replicas(snapshots, cluster)
     stateful = np.array([name.endswith(STATEFUL) for _, name in known.workloads])
     for kind, rows in (("deployment", np.flatnonzero(~stateful)), ("statefulset", np.flatnonzero(stateful))):
         labels = [f'namespace="{ns}",{kind}="{name}"' for ns, name in (known.workloads[i] for i in rows)]

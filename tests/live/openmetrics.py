@@ -9,11 +9,10 @@ samples.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -70,10 +69,15 @@ def write(
         ValueError: there are none, or they are not an interval apart.
     """
     export = export or Export()
-    times = _instants(snapshots, export)
+    times, samples = _instants(snapshots, export), 0
     sides = [services(snapshots), calls(snapshots)]
     with file.open("w", encoding="ascii") as out:
-        samples = _write_requests(out, sides, times, export) + _write_durations(out, sides, times, export)
+        for what, rates in (
+            (f"{REQUESTS} counter", request_rates(sides)),
+            (f"{DURATION} histogram", duration_rates(sides, export.bounds_ms)),
+        ):
+            out.write(f"# TYPE {what}\n")
+            samples += sum(write_series(out, names, counter_values(rate, export), times) for names, rate in rates)
         if cluster is not None:
             samples += write_cluster(out, snapshots, cluster, times, export)
         out.write("# EOF\n")
@@ -137,33 +141,27 @@ def _callee(node_id: str) -> str:
     return f'destination_service_namespace="{namespace}",destination_service_name="{name}"'
 
 
-def _write_requests(out: IO[str], sides: Sequence[Observed], times: Sequence[str], export: Export) -> int:
-    out.write(f"# TYPE {REQUESTS} counter\n")
-    samples = 0
+Rates = Iterator[tuple[list[str], Numbers]]  # names of series, and how fast they grow in each snapshot, 1/s
+
+
+def request_rates(sides: Iterable[Observed]) -> Rates:
+    """Yield counters of requests that succeed and fail."""
     for side in sides:
         failed = side.rate * np.nan_to_num(side.errors)
         for code, rate in (("200", side.rate - failed), ("503", failed)):
-            names = [f'{REQUESTS}_total{{{labels},response_code="{code}"}}' for labels in side.labels]
-            samples += write_series(out, names, counter_values(rate, export), times)
-    return samples
+            yield [f'{REQUESTS}_total{{{labels},response_code="{code}"}}' for labels in side.labels], rate
 
 
-def _write_durations(out: IO[str], sides: Sequence[Observed], times: Sequence[str], export: Export) -> int:
-    out.write(f"# TYPE {DURATION} histogram\n")
-    bounds = [*export.bounds_ms, math.inf]
-    texts = [*(f"{bound:g}" for bound in export.bounds_ms), "+Inf"]
-    samples = 0
+def duration_rates(sides: Iterable[Observed], bounds_ms: Iterable[float]) -> Rates:
+    """Yield the counters of a histogram of durations."""
+    bounds = [(f"{bound:g}", bound) for bound in bounds_ms] + [("+Inf", math.inf)]
     for side in sides:
-        for bound, text in zip(bounds, texts, strict=True):
+        for text, bound in bounds:
             names = [f'{DURATION}_bucket{{{labels},le="{text}"}}' for labels in side.labels]
-            samples += write_series(out, names, counter_values(side.rate * share_below(side, bound), export), times)
-        timed = np.where(np.isnan(side.p50), np.nan, side.rate)
-        names = [f"{DURATION}_count{{{labels}}}" for labels in side.labels]
-        samples += write_series(out, names, counter_values(timed, export), times)
+            yield names, side.rate * share_below(side, bound)
+        yield [f"{DURATION}_count{{{labels}}}" for labels in side.labels], side.rate * share_below(side, math.inf)
         # By Little's law the sum grows as fast as requests are under way, whatever the distribution.
-        names = [f"{DURATION}_sum{{{labels}}}" for labels in side.labels]
-        samples += write_series(out, names, counter_values(side.in_use * 1000, export), times)
-    return samples
+        yield [f"{DURATION}_sum{{{labels}}}" for labels in side.labels], side.in_use * 1000
 
 
 def share_below(side: Observed, bound_ms: float) -> Numbers:

@@ -1,15 +1,14 @@
 """Series of kube-state-metrics become planned changes, through a real Prometheus."""
 
 from collections.abc import Mapping
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.settings import CollectorSettings, MeshSettings
+from serve_app.settings import CollectorSettings
 from tests.live.history import prometheus_with_text
+from tests.live.polls import open_source
 from tests.live.programs import needs
 from tests.live.series import Export
 
@@ -81,7 +80,7 @@ def test_decisions_become_planned_changes(tmp_path: Path) -> None:
     file.write_text(text(first))
     with prometheus_with_text(file, tmp_path, first, Export(APART)) as monitor:
         asking = CollectorSettings(interval_seconds=APART, window_seconds=16.0, deadline_seconds=20.0)
-        with closing(MeshSource(MeshSettings(prometheus=monitor.url, source="istio"), asking)) as source:
+        with open_source(monitor.url, asking) as source:
             polls = [source.poll(first + timedelta(seconds=APART * i)) for i in range(INSTANTS)]
     decisions = []
     for poll in polls:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,10 +16,11 @@ from model.snapshot import MeshSnapshot
 from serve_app.alerts.annotations import ALERT_NAME
 from serve_app.api.codec import snapshot_document
 from serve_app.api.schemas.verdict import VerdictDocument
-from serve_app.collect.prometheus.detect import MeshSource
-from serve_app.settings import CollectorSettings, MeshSettings
+from serve_app.collect.prometheus.source import PrometheusSource
+from serve_app.settings import CollectorSettings
 from tests.live.alertmanager import Alert, Alertmanager, alertmanager
 from tests.live.mesh import NEEDS, LiveMesh
+from tests.live.polls import open_source
 from tests.live.programs import needs, own_share
 from tests.live.shop import OUTSIDE, Measured
 from tests.live.topology import ENTRY, NAMESPACE, SHOP, expected_rates, node
@@ -60,20 +61,18 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMesh]:
         yield running
 
 
-@contextmanager
-def open_source(mesh: LiveMesh, window: float) -> Iterator[MeshSource]:
+def open_mesh(mesh: LiveMesh, window: float) -> AbstractContextManager[PrometheusSource]:
     asking = CollectorSettings.model_construct(
         {"interval_seconds", "window_seconds"}, interval_seconds=INTERVAL, window_seconds=window
     )
-    with closing(MeshSource(MeshSettings(prometheus=mesh.prometheus, source="envoy"), asking)) as source:
-        yield source
+    return open_source(mesh.prometheus, asking, "envoy")
 
 
 def after(mesh: LiveMesh, seconds: float) -> tuple[MeshSnapshot, dict[Ends, Measured]]:
     """Return the snapshot of the period that begins now, and what clients measured in it."""
     until = time.time() + seconds
     time.sleep(seconds + SETTLED)
-    with open_source(mesh, seconds) as source:
+    with open_mesh(mesh, seconds) as source:
         poll = source.poll(datetime.fromtimestamp(until, UTC))
     assert poll.snapshot is not None, poll.why
     assert not poll.masked
@@ -186,7 +185,7 @@ def test_all_values_are_normal_after_the_fault(mesh: LiveMesh) -> None:
 def lapse(mesh: LiveMesh, count: int, first: int) -> Iterator[MeshSnapshot]:
     """Yield snapshots when they are due, with the times that they would have at the usual pace."""
     began, stamp = time.time(), datetime(2026, 3, 2, 10, tzinfo=UTC)
-    with open_source(mesh, WINDOW) as source:
+    with open_mesh(mesh, WINDOW) as source:
         for i in range(count):
             due = began + (i + 1) * INTERVAL
             time.sleep(max(due - time.time(), 0))

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from model.snapshot import EDGE_METRICS, MeshSnapshot, SignalKind
-from tests.live.counters import Counter, poll_counters, rates_of_calls, value_of
+from model.snapshot import MeshSnapshot, SignalKind
+from tests.live.counters import Counter, poll_counters
+from tests.live.polls import rates_of_calls, value_of, value_of_call
 from tests.live.programs import needs
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
@@ -143,13 +144,6 @@ def calls_in(mesh: MeshSnapshot, namespace: str) -> dict[tuple[str, str], float]
     }
 
 
-def of_call(mesh: MeshSnapshot, source: str, destination: str, metric: str) -> float | None:
-    ends = mesh.node_ids.index(source), mesh.node_ids.index(destination)
-    row = mesh.edge_index.T.tolist().index(list(ends))
-    column = EDGE_METRICS.index(metric)
-    return float(mesh.edge_features[row, column]) if mesh.edge_observed[row, column] else None
-
-
 @pytest.mark.parametrize(
     ("namespace", "rate"),
     [
@@ -167,12 +161,12 @@ def test_a_request_counts_once_however_many_proxies_report_it(mesh: MeshSnapshot
 
 def test_the_latency_of_a_call_is_what_its_caller_waits(mesh: MeshSnapshot) -> None:
     call = "slow-network/gw", "slow-network/cart"
-    assert of_call(mesh, *call, "p50_latency") == pytest.approx(0.175, rel=0.01)  # the middle of 100 to 250 ms
+    assert value_of_call(mesh, *call, "p50_latency") == pytest.approx(0.175, rel=0.01)  # the middle of 100 to 250 ms
     assert value_of(mesh, call[1], "p50_latency") == pytest.approx(0.0175, rel=0.01)
 
 
 def test_failures_that_only_the_caller_sees_count(mesh: MeshSnapshot) -> None:
-    assert of_call(mesh, "dying/gw", "dying/cart", "error_rate") == pytest.approx(0.2, rel=1e-3)
+    assert value_of_call(mesh, "dying/gw", "dying/cart", "error_rate") == pytest.approx(0.2, rel=1e-3)
     assert value_of(mesh, "dying/cart", "error_rate") == pytest.approx(0.2, rel=1e-3)
 
 
@@ -194,8 +188,8 @@ def test_a_workload_has_the_name_of_its_service(
 
 def test_calls_of_several_workloads_have_the_median_of_most_and_the_slowest_tail(mesh: MeshSnapshot) -> None:
     call = "canary/web-svc", "canary/db"
-    assert of_call(mesh, *call, "p50_latency") == pytest.approx(0.0175, rel=0.01)
-    assert of_call(mesh, *call, "p99_latency") == pytest.approx(0.25, rel=0.01)
+    assert value_of_call(mesh, *call, "p50_latency") == pytest.approx(0.0175, rel=0.01)
+    assert value_of_call(mesh, *call, "p99_latency") == pytest.approx(0.25, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +205,7 @@ def test_calls_of_several_workloads_have_the_median_of_most_and_the_slowest_tail
 def test_requests_longer_than_the_window_say_nothing_about_now(
     mesh: MeshSnapshot, service: str, p99: float | None, in_flight: float | None
 ) -> None:
-    callers = of_call(mesh, f"{service.split('/')[0]}/gw", service, "p99_latency")
+    callers = value_of_call(mesh, f"{service.split('/')[0]}/gw", service, "p99_latency")
     for latency in (value_of(mesh, service, "p99_latency"), callers):
         assert latency == (p99 if p99 is None else pytest.approx(p99, rel=0.02))
     in_use = value_of(mesh, service, "active_connections")
@@ -230,7 +224,7 @@ def test_requests_longer_than_the_window_say_nothing_about_now(
 )
 def test_failures_are_those_of_the_service(mesh: MeshSnapshot, service: str, errors: float) -> None:
     assert value_of(mesh, service, "error_rate") == pytest.approx(errors, abs=1e-4)
-    assert of_call(mesh, f"{service.split('/')[0]}/gw", service, "error_rate") == pytest.approx(errors, abs=1e-4)
+    assert value_of_call(mesh, f"{service.split('/')[0]}/gw", service, "error_rate") == pytest.approx(errors, abs=1e-4)
 
 
 def test_requests_on_which_callers_gave_up_are_a_signal(mesh: MeshSnapshot) -> None:

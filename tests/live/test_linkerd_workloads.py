@@ -6,7 +6,8 @@ import pytest
 
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
-from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
+from tests.live.counters import Counter, histogram, poll_counters
+from tests.live.polls import rates_of_calls, value_of
 from tests.live.programs import needs
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]

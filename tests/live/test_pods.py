@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from model.snapshot import NODE_METRICS
 from serve_app.collect.base import Poll
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.dialects.istio import istio
@@ -16,24 +15,25 @@ from serve_app.collect.prometheus.query import Query
 from serve_app.collect.prometheus.source import PrometheusSource
 from serve_app.net.endpoint import Endpoint
 from serve_app.settings import CollectorSettings, MeshSettings
-from tests.live.history import prometheus_with_lines, write_lines
+from tests.live.history import prometheus_with_lines
+from tests.live.polls import value_of
 from tests.live.programs import needs
+from tests.live.written import LENGTH, STEP, Written, write
 from tests.timing import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
-STEP, LASTS = 15, 600  # s
 GI = 2.0**30
 NONE = {"owner_kind": "<none>", "owner_name": "<none>", "owner_is_controller": "<none>"}
 Labels = dict[str, str]
 
 
-class World:
+class World(Written):
     """Series of a namespace. Gauges are constant, counters grow at a constant rate."""
 
     def __init__(self, namespace: str, end: int) -> None:
-        self.namespace, self.end = namespace, end
-        self.lines: dict[str, list[str]] = {}
+        super().__init__(end - LENGTH)
+        self.namespace = namespace
 
     def add(self, metric: str, value: float, **labels: str) -> None:
         """Add a series that has not ended."""
@@ -41,10 +41,9 @@ class World:
 
     def add_until(self, ended: int, metric: str, value: float, **labels: str) -> None:
         """Add a series that ended so many seconds ago."""
-        names = ",".join(f'{name}="{text}"' for name, text in {"namespace": self.namespace, **labels}.items())
-        for number, at in enumerate(range(self.end - LASTS, self.end - ended + 1, STEP)):
-            shown = value * number * STEP if metric.endswith("_total") else value
-            self.lines.setdefault(metric, []).append(f"{metric}{{{names}}} {shown:.6f} {at}\n")
+        self.ends[metric, len(self.rows.get(metric, ()))] = LENGTH - ended
+        add = self.counter if metric.endswith("_total") else self.gauge
+        add(metric, {"namespace": self.namespace, **labels}, value)
 
     def service(self, name: str = "cart") -> None:
         self.add(
@@ -330,20 +329,15 @@ def several_owners(w: World) -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, datetime]]:
     folder, now = tmp_path_factory.mktemp("pods"), int(datetime.now(UTC).timestamp()) // STEP * STEP
-    lines: dict[str, list[str]] = {}
+    node, text = World("monitoring", now), folder / "openmetrics.txt"
     for resource, most in (("cpu", 16.0), ("memory", 64 * GI)):
-        node = World("monitoring", now)
         node.add("kube_node_status_allocatable", most, node="n1", resource=resource)
-        for metric, some in node.lines.items():
-            lines.setdefault(metric, []).extend(some)
-    for name, (_, _, write) in CASES.items():
-        one = World(name, now)
-        one.service()
-        write(one)
-        for metric, some in one.lines.items():
-            lines.setdefault(metric, []).extend(some)
-    text = folder / "openmetrics.txt"
-    write_lines(lines, text)
+    worlds = [node]
+    for name, (_, _, write_series) in CASES.items():
+        worlds.append(World(name, now))
+        worlds[-1].service()
+        write_series(worlds[-1])
+    write(worlds, text)
     with (
         prometheus_with_lines(text, folder) as monitor,
         closing(Prometheus(Endpoint(monitor.url))) as client,
@@ -362,10 +356,8 @@ def poll(world: tuple[Prometheus, datetime]) -> Poll:
 def test_the_share_of_the_service_is_that_of_its_running_containers(name: str, poll: Poll) -> None:
     snapshot = poll.snapshot
     assert snapshot is not None, poll.why
-    row = snapshot.node_ids.index(f"{name}/cart")
     for resource, share in zip(("cpu", "memory"), CASES[name], strict=False):
-        place = NODE_METRICS.index(f"{resource}_utilization")
-        value = float(snapshot.node_features[row, place]) if snapshot.node_observed[row, place] else None
+        value = value_of(snapshot, f"{name}/cart", f"{resource}_utilization")
         assert value == (None if share is None else pytest.approx(share, rel=0.01)), resource
 
 

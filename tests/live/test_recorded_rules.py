@@ -15,13 +15,13 @@ from serve_app.collect.base import Poll
 from serve_app.collect.prometheus import source as source_module
 from serve_app.collect.prometheus.client import Prometheus
 from serve_app.collect.prometheus.combine import CALLS, SERVICES
-from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.collect.prometheus.dialects.known import KNOWN
 from serve_app.collect.prometheus.rules import render_rules
 from serve_app.net.endpoint import Endpoint
-from serve_app.settings import CollectorSettings, MeshSettings
+from serve_app.settings import CollectorSettings
 from tests.live.exporter import scrape_config, start_exporter
 from tests.live.monitor import Monitor
+from tests.live.polls import open_source
 from tests.live.programs import needs
 from tests.live.series import FINE_MS
 
@@ -56,12 +56,9 @@ def polled_snapshots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Polle
             full = f"min(count_over_time(istio_requests_total[{WINDOW:g}s] offset {2 * INTERVAL:g}s))"
             monitor.program.wait_until(lambda: _value(monitor.url, full) >= WINDOW / SCRAPE - 1, 200)
             now = datetime.now(UTC)
-            yield Polled(
-                _poll(monitor.url, float("inf"), now),
-                _poll(monitor.url, 10, now),
-                _poll(monitor.url, MADE.num_edges + 1, now),
-                _poll(monitor.url, 10, now + timedelta(seconds=4 * INTERVAL)),
-            )
+            behind = _poll(monitor.url, 10, now + timedelta(seconds=4 * INTERVAL))  # before the rules get there
+            raw, recorded, small = (_poll(monitor.url, calls, now) for calls in (float("inf"), 10, MADE.num_edges + 1))
+            yield Polled(raw, recorded, small, behind)
     finally:
         exporter.end()
 
@@ -75,10 +72,7 @@ def _value(url: str, query: str) -> float:
 
 def _poll(url: str, recorded_from_calls: float, at: datetime) -> Poll:
     asking = CollectorSettings(interval_seconds=INTERVAL, window_seconds=WINDOW, deadline_seconds=60.0)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        closing(MeshSource(MeshSettings(prometheus=url, source="istio"), asking)) as source,
-    ):
+    with pytest.MonkeyPatch.context() as patch, open_source(url, asking) as source:
         patch.setattr(source_module, "RECORDED_FROM_CALLS", recorded_from_calls)
         poll = source.poll(at)
     assert poll.snapshot is not None, poll.why
@@ -94,13 +88,8 @@ def _ordered(snapshot: MeshSnapshot | None) -> MeshSnapshot:
 
 
 def test_rules_are_read_from_a_minimum_size_while_they_are_fresh(polled_snapshots: Polled) -> None:
-    read = [
-        polled_snapshots.raw.recorded,
-        polled_snapshots.recorded.recorded,
-        polled_snapshots.small.recorded,
-        polled_snapshots.behind.recorded,
-    ]
-    assert read == [False, True, False, False]
+    polls = polled_snapshots.raw, polled_snapshots.recorded, polled_snapshots.small, polled_snapshots.behind
+    assert [poll.recorded for poll in polls] == [False, True, False, False]
     for of in (SERVICES, CALLS):
         assert (of, "buckets") in polled_snapshots.raw.answers
         assert (of, "buckets") not in polled_snapshots.recorded.answers

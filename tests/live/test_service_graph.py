@@ -8,7 +8,8 @@ import pytest
 from model.names import readable
 from model.snapshot import MeshSnapshot
 from serve_app.doctor.telemetry import _find_folded_names
-from tests.live.counters import Counter, histogram, poll_counters, rates_of_calls, value_of
+from tests.live.counters import Counter, histogram, poll_counters
+from tests.live.polls import rates_of_calls, value_of
 from tests.live.programs import needs
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]

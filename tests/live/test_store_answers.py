@@ -7,51 +7,38 @@ from pathlib import Path
 
 import pytest
 
-from model.snapshot import NODE_METRICS
 from serve_app.collect.prometheus.client import Prometheus
-from serve_app.collect.prometheus.detect import MeshSource
 from serve_app.net.endpoint import Endpoint
-from serve_app.settings import CollectorSettings, MeshSettings
-from tests.live.history import prometheus_with_text, write_lines
+from serve_app.settings import CollectorSettings
+from tests.live.history import prometheus_with_text
 from tests.live.monitor import Monitor
+from tests.live.polls import open_source, value_of
 from tests.live.programs import free_ports, needs
 from tests.live.series import Export
+from tests.live.written import LENGTH, STEP, Written, write
 
 pytestmark = [pytest.mark.live, needs("prometheus", "promtool")]
 
-STEP = 15  # s between two samples
 AT = datetime.fromtimestamp(int(datetime.now(UTC).timestamp()) // STEP * STEP - 600, UTC)
-FIRST = AT - timedelta(seconds=20 * STEP)
-ENDS = (
-    'source_workload_namespace="shop",source_canonical_service="web",'
-    'destination_service_namespace="shop",destination_service_name="cart"'
-)
+FIRST = AT - timedelta(seconds=LENGTH)
+ENDS = {
+    "source_workload_namespace": "shop", "source_canonical_service": "web",
+    "destination_service_namespace": "shop", "destination_service_name": "cart",
+}  # fmt: skip
 # Requests a second of two pods, at most this slow (ms). One answers within 10 ms, the other within 10 to 100.
 FAST, SLOW = (10, 10, 10), (0, 10, 10)
 
 
-def counter(name: str, labels: str, rate: float) -> str:
-    """A counter as OpenMetrics text."""
-    begin = int(FIRST.timestamp())
-    return "".join(f"{name}{{{labels}}} {rate * i * STEP:g} {begin + i * STEP}\n" for i in range(21))
-
-
 def write_mesh(file: Path, bounds: tuple[tuple[str, str, str], tuple[str, str, str]]) -> None:
     """Write a call, seen from both ends; each pod of the callee spells the bounds in its own way."""
-    lines: dict[str, list[str]] = {"istio_requests_total": [], "istio_request_duration_milliseconds_bucket": []}
-    requests, buckets = lines
+    out = Written(int(FIRST.timestamp()))
     for pod, (counts, spellings) in enumerate(zip((FAST, SLOW), bounds, strict=True)):
         for reporter in ("source", "destination"):
-            labels = f'reporter="{reporter}",pod="cart-{pod}",response_code="200",{ENDS}'
-            lines[requests].append(counter(requests, labels, 10))
-            lines[buckets] += [
-                counter(buckets, f'{labels},le="{le}"', rate) for le, rate in zip(spellings, counts, strict=True)
-            ]
-    write_lines(lines, file)
-
-
-def open_source(url: str) -> MeshSource:
-    return MeshSource(MeshSettings(prometheus=url, source="istio"), CollectorSettings(window_seconds=60))
+            labels = {"reporter": reporter, "pod": f"cart-{pod}", "response_code": "200", **ENDS}
+            out.counter("istio_requests_total", labels, 10)
+            for le, rate in zip(spellings, counts, strict=True):
+                out.counter("istio_request_duration_milliseconds_bucket", {**labels, "le": le}, rate)
+    write([out], file)
 
 
 @pytest.mark.parametrize(
@@ -69,15 +56,13 @@ def test_quantiles_do_not_depend_on_the_spelling_of_bounds(
     write_mesh(tmp_path / "text", bounds)
     with (
         prometheus_with_text(tmp_path / "text", tmp_path, FIRST, Export(interval_seconds=4 * STEP)) as monitor,
-        closing(open_source(monitor.url)) as source,
+        open_source(monitor.url, CollectorSettings(window_seconds=60)) as source,
     ):
         poll = source.poll(AT)
     assert poll.snapshot is not None, poll.why
-    row = poll.snapshot.node_ids.index("shop/cart")
-    values = dict(zip(NODE_METRICS, poll.snapshot.node_features[row].tolist(), strict=True))
-    assert values["request_rate"] == pytest.approx(20, rel=0.03)
-    assert values["p50_latency"] == pytest.approx(0.010, rel=0.01)
-    assert values["p99_latency"] == pytest.approx(0.010 + 0.090 * 0.98, rel=0.01)
+    wanted = {"request_rate": 20, "p50_latency": 0.010, "p99_latency": 0.010 + 0.090 * 0.98}
+    found = {metric: value_of(poll.snapshot, "shop/cart", metric) for metric in wanted}
+    assert found == pytest.approx(wanted, rel=0.01)
     assert not math.isnan(poll.snapshot.edge_features[0].sum())
 
 

@@ -1,6 +1,6 @@
 """What a real Prometheus has of a mesh decides how the mesh is polled: scrapes, lag, clusters, pairs of servers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -129,6 +129,18 @@ def prometheus_of(folder: Path, *scraped: Scraped) -> Iterator[Mesh]:
         yield Mesh(monitor.url)
 
 
+def poll_once(folder: Path, *scraped: Scraped, seconds: float = 0.0, **mesh: Any) -> Poll:
+    """Poll a Prometheus with these series once, so long after ``NOW``; ``mesh``: its settings."""
+    with prometheus_of(folder, *scraped) as one:
+        return one.poll(seconds, **mesh)
+
+
+def poll_often(folder: Path, instants: Iterable[int], *scraped: Scraped) -> list[Poll]:
+    """Poll a Prometheus with these series with one source at each instant, s after ``NOW``."""
+    with prometheus_of(folder, *scraped) as mesh, mesh.source() as source:
+        return [poll_at(source, seconds) for seconds in instants]
+
+
 def services(poll: Poll) -> list[str]:
     assert poll.snapshot is not None, poll.why
     return sorted(poll.snapshot.node_ids)
@@ -146,8 +158,7 @@ def subjects(poll: Poll) -> list[str]:
 
 @pytest.mark.parametrize("step", [5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 75.0, 90.0, 120.0])
 def test_the_window_follows_the_scrape_interval(tmp_path: Path, step: float) -> None:
-    with prometheus_of(tmp_path, Scraped(istio(), step)) as mesh, mesh.source() as source:
-        polls = [poll_at(source, seconds) for seconds in range(0, 180, 15)]
+    polls = poll_often(tmp_path, range(0, 180, 15), Scraped(istio(), step))
     assert {tuple(services(poll)) for poll in polls} == {tuple(SERVICES)}
     assert [value(poll, "shop/web") for poll in polls] == pytest.approx([40.0] * len(polls), rel=0.02)
     survey = polls[-1].survey
@@ -157,8 +168,7 @@ def test_the_window_follows_the_scrape_interval(tmp_path: Path, step: float) -> 
 
 
 def test_a_young_mesh_is_looked_at_again_until_its_interval_is_known(tmp_path: Path) -> None:
-    with prometheus_of(tmp_path, Scraped(istio(), 60.0, since=-65)) as mesh, mesh.source() as source:
-        polls = [poll_at(source, seconds) for seconds in range(0, 360, 15)]
+    polls = poll_often(tmp_path, range(0, 360, 15), Scraped(istio(), 60.0, since=-65))
     assert polls[0].survey is not None
     assert polls[0].survey.mesh.interval_seconds is None
     known = [poll.survey.mesh.interval_seconds for poll in polls if poll.survey]
@@ -167,8 +177,7 @@ def test_a_young_mesh_is_looked_at_again_until_its_interval_is_known(tmp_path: P
 
 
 def test_a_window_of_the_settings_stays_and_the_remark_names_what_to_change(tmp_path: Path) -> None:
-    with prometheus_of(tmp_path, Scraped(istio(), 60.0)) as mesh:
-        poll = mesh.poll(45, {"window_seconds": 60.0})
+    poll = poll_once(tmp_path, Scraped(istio(), 60.0), seconds=45, collector={"window_seconds": 60.0})
     assert "set window_seconds = 240" in poll.why
     assert "scrape_interval to 15 s" in poll.why
 
@@ -176,8 +185,7 @@ def test_a_window_of_the_settings_stays_and_the_remark_names_what_to_change(tmp_
 @pytest.mark.parametrize("labels", [{}, {"job": "slow-pods"}])
 def test_a_part_that_is_scraped_less_often_does_not_come_and_go(tmp_path: Path, labels: dict[str, str]) -> None:
     parts = Scraped(istio()), Scraped(istio(3.0, "slow", **labels), 60.0)
-    with prometheus_of(tmp_path, *parts) as mesh, mesh.source() as source:
-        polls = [poll_at(source, seconds) for seconds in range(0, 120, 15)]
+    polls = poll_often(tmp_path, range(0, 120, 15), *parts)
     expected = sorted(SERVICES + [name.replace("shop", "slow") for name in SERVICES])
     assert {tuple(services(poll)) for poll in polls} == {tuple(expected)}
     (remark,) = polls[-1].remarks
@@ -188,16 +196,14 @@ def test_a_part_that_is_scraped_less_often_does_not_come_and_go(tmp_path: Path, 
 def test_containers_have_a_window_of_their_own(tmp_path: Path) -> None:
     used, state = containers(0.3)
     parts = Scraped(istio()), Scraped(used, 60.0), Scraped(state, 30.0, is_gauge=True)
-    with prometheus_of(tmp_path, *parts) as mesh, mesh.source() as source:
-        polls = [poll_at(source, seconds) for seconds in range(0, 120, 15)]
+    polls = poll_often(tmp_path, range(0, 120, 15), *parts)
     assert [value(poll, "shop/web", "cpu_utilization") for poll in polls] == pytest.approx([0.3] * 8, rel=0.05)
     assert "containers are scraped every 60 s" in polls[0].why
 
 
 def test_another_interval_is_noticed_at_run_time(tmp_path: Path) -> None:
     parts = Scraped(istio(), 15.0, since=-1500, until=0), Scraped(istio(), 60.0, since=0, until=1500)
-    with prometheus_of(tmp_path, *parts) as mesh, mesh.source() as source:
-        polls = [poll_at(source, seconds) for seconds in range(-60, 1200, 30)]
+    polls = poll_often(tmp_path, range(-60, 1200, 30), *parts)
     windows = [poll.survey.mesh.window_seconds for poll in polls if poll.survey]
     assert windows[0] == 60.0
     assert windows[-1] == 240.0
@@ -216,8 +222,7 @@ def test_a_lag_of_all_data_is_named_and_followed(tmp_path: Path, step: float, la
 
 
 def test_with_an_age_of_the_settings_the_remark_names_the_setting(tmp_path: Path) -> None:
-    with prometheus_of(tmp_path, Scraped(istio(), until=-120)) as mesh:
-        poll = mesh.poll(-15, {"behind_seconds": 15.0})
+    poll = poll_once(tmp_path, Scraped(istio(), until=-120), seconds=-15, collector={"behind_seconds": 15.0})
     assert poll.behind_seconds == 0
     assert "set behind_seconds = 1" in poll.why
 
@@ -233,8 +238,7 @@ def test_a_part_whose_targets_died_is_no_lag(tmp_path: Path) -> None:
 
 
 def test_a_lag_beyond_the_lookback_is_named(tmp_path: Path) -> None:
-    with prometheus_of(tmp_path, Scraped(istio(), until=-700)) as mesh:
-        poll = mesh.poll(-15)
+    poll = poll_once(tmp_path, Scraped(istio(), until=-700), seconds=-15)
     assert poll.snapshot is None
     assert "is 11 minutes old" in poll.why
     assert "behind_seconds = 780" in poll.why
@@ -260,8 +264,7 @@ def test_only_the_busiest_of_several_clusters_is_read_and_it_stays_so(tmp_path: 
 
 def test_clusters_without_a_common_service_are_one_mesh(tmp_path: Path) -> None:
     parts = Scraped(istio(cluster="a")), Scraped(istio(5.0, "bank", cluster="b"))
-    with prometheus_of(tmp_path, *parts) as mesh:
-        poll = mesh.poll()
+    poll = poll_once(tmp_path, *parts)
     assert len(services(poll)) == 8
     assert "no service in common" in poll.why
 
@@ -285,8 +288,7 @@ def test_the_cluster_is_in_the_name_and_resources_belong_to_it(tmp_path: Path, s
     for name, cores in (("prod", 0.8), ("dev", 0.1)):
         used, state = containers(cores, cluster=name)
         scraped += [Scraped(used), Scraped(state, is_gauge=True)]
-    with prometheus_of(tmp_path, *scraped) as mesh:
-        poll = mesh.poll(source=source, cluster_label="cluster")
+    poll = poll_once(tmp_path, *scraped, source=source, cluster_label="cluster")
     assert services(poll) == [f"{cluster}.{name}" for cluster in ("dev", "prod") for name in SERVICES]
     assert value(poll, "prod.shop/web", "cpu_utilization") == pytest.approx(0.8, rel=0.05)
     assert value(poll, "dev.shop/web", "cpu_utilization") == pytest.approx(0.1, rel=0.05)
@@ -307,8 +309,7 @@ def test_matchers_restrict_the_metrics_that_have_the_label(tmp_path: Path) -> No
         Scraped(unlabelled, is_gauge=True),
         Scraped(lag, is_gauge=True),
     )
-    with prometheus_of(tmp_path, *scraped) as mesh:
-        poll = mesh.poll(match={"cluster": "prod"})
+    poll = poll_once(tmp_path, *scraped, match={"cluster": "prod"})
     assert value(poll, "shop/web") == pytest.approx(9.0, rel=0.01)
     assert value(poll, "shop/web", "cpu_utilization") == pytest.approx(0.4, rel=0.05)
     assert poll.snapshot is not None
@@ -330,8 +331,7 @@ def test_metrics_that_only_another_mesh_has_do_not_count(tmp_path: Path, label: 
         states.append({f'kube_pod_init_container_info{{{sidecar},restart_policy="Always"}}': 1.0})
         states.append({f'kube_pod_init_container_resource_limits{{{sidecar},resource="cpu"}}': 9.0})
     scraped = [*map(Scraped, parts), *(Scraped(state, is_gauge=True) for state in states)]
-    with prometheus_of(tmp_path, *scraped) as mesh:
-        poll = mesh.poll(source="istio", match={label: "prod"})
+    poll = poll_once(tmp_path, *scraped, source="istio", match={label: "prod"})
     assert value(poll, "shop/cart", "cpu_utilization") == pytest.approx(0.5, rel=0.01)
     assert poll.why == ""
 
@@ -350,8 +350,7 @@ def test_a_label_that_another_mesh_has_may_lack_on_the_resources_of_this_one(
         *map(Scraped, (used, others_used)),
         *(Scraped(one, is_gauge=True) for one in (state, others_state)),
     ]
-    with prometheus_of(tmp_path, *scraped) as mesh:
-        poll = mesh.poll(source="istio", match=match)
+    poll = poll_once(tmp_path, *scraped, source="istio", match=match)
     assert value(poll, "shop/cart") == pytest.approx(40, rel=0.01)
     assert value(poll, "shop/cart", "cpu_utilization") == pytest.approx(0.5, rel=0.01)
 
@@ -374,8 +373,7 @@ def test_matchers_of_a_label_that_only_resources_have_restrict_only_these(tmp_pa
 )
 def test_matchers_that_fit_nothing_are_explained(tmp_path: Path, match: dict[str, str], why: str) -> None:
     parts = Scraped(istio(cluster="prod")), Scraped(istio(1.0, cluster="dev"))
-    with prometheus_of(tmp_path, *parts) as mesh:
-        poll = mesh.poll(match=match)
+    poll = poll_once(tmp_path, *parts, match=match)
     assert poll.snapshot is None
     assert why in poll.why
 
@@ -424,16 +422,14 @@ def test_two_jobs_that_scrape_the_same_targets_are_named(tmp_path: Path) -> None
 
 def test_a_label_of_replicas_of_pods_is_no_pair(tmp_path: Path) -> None:
     parts = [Scraped(istio(10.0, replica=str(i), pod=f"web-{i}")) for i in range(2)]
-    with prometheus_of(tmp_path, *parts) as mesh:
-        poll = mesh.poll()
+    poll = poll_once(tmp_path, *parts)
     assert value(poll, "shop/web") == pytest.approx(20.0, rel=0.01)
     assert subjects(poll) == []
 
 
 def test_servers_of_two_clusters_are_no_pair(tmp_path: Path) -> None:
     parts = Scraped(istio(30.0, prometheus="prod/k8s")), Scraped(istio(2.0, prometheus="dev/k8s"))
-    with prometheus_of(tmp_path, *parts) as mesh:
-        poll = mesh.poll()
+    poll = poll_once(tmp_path, *parts)
     assert value(poll, "shop/web") == pytest.approx(30.0, rel=0.01)
     assert subjects(poll) == ["clusters"]
 
@@ -464,8 +460,7 @@ def test_another_kind_of_mesh_is_found_when_the_first_one_ends(tmp_path: Path) -
 
 def test_telemetry_of_another_kind_beside_the_mesh_changes_nothing(tmp_path: Path) -> None:
     parts = Scraped(linkerd()), Scraped(istio(1.0, "trial"), since=0, until=1500)
-    with prometheus_of(tmp_path, *parts) as mesh, mesh.source() as source:
-        polls = [poll_at(source, seconds) for seconds in (-30, 300, 590)]
+    polls = poll_often(tmp_path, (-30, 300, 590), *parts)
     assert [value(poll, "shop/web") for poll in polls] == pytest.approx([7.0] * 3, rel=0.02)
 
 

@@ -1,6 +1,6 @@
 """Series of constant rates and latencies, as the text that a real Prometheus reads as history."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
@@ -21,10 +21,12 @@ class Written:
     Attributes:
         begin: Unix seconds.
         rows: labels, kind, and value or rate.
+        ends: of series that end early: the second of their last sample, by metric and position in its rows.
     """
 
     begin: int
     rows: dict[str, list[tuple[Labels, bool, float]]] = field(default_factory=dict)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def counter(self, metric: str, labels: Labels, rate: float) -> None:
         """A counter that grows at ``rate``, 1/s."""
@@ -43,14 +45,18 @@ class Written:
         self.counter(f"{metric}_sum", labels, rate * latency * (1000 if in_ms else 1))
 
     def lines(self, metric: str) -> Iterator[str]:
-        for labels, grows, value in self.rows.get(metric, ()):
-            text = ",".join(f'{name}="{one}"' for name, one in labels.items())
-            for second in range(0, LENGTH + STEP, STEP):
+        for position, (labels, grows, value) in enumerate(self.rows.get(metric, ())):
+            text = ",".join(f'{name}="{_quote(one)}"' for name, one in labels.items())
+            for second in range(0, self.ends.get((metric, position), LENGTH) + 1, STEP):
                 at = 1000 + value * second if grows else value
                 yield f"{metric}{{{text}}} {at:.6f} {self.begin + second}\n"
 
 
-def write(periods: list[Written], file: Path) -> None:
+def write(periods: Sequence[Written], file: Path) -> None:
     """Write periods as OpenMetrics text."""
     metrics = dict.fromkeys(metric for one in periods for metric in one.rows)
     write_lines({name: chain.from_iterable(map(Written.lines, periods, repeat(name))) for name in metrics}, file)
+
+
+def _quote(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -25,6 +25,7 @@ EDGE = (50.0, 0.01, 0.01, 0.05)  # a normal call, in the order of EDGE_METRICS
 SERVICES = ("shop/gateway", "shop/cart", "shop/search", "shop/store", "shop/idle")
 CALLS = ((0, 1), (0, 2), (1, 3), (2, 3))
 Values = ArrayLike | Mapping[Any, ArrayLike]
+Calls = Sequence[tuple[int, int]]
 
 
 def at(index: float, interval: float = 15.0) -> datetime:
@@ -62,6 +63,13 @@ def snapshot(
         changes=changes,
         signals=signals,
     )
+
+
+def without(service: int, calls: Calls = CALLS) -> tuple[tuple[str, ...], list[tuple[int, int]]]:
+    """Return the services that are left without one of them, and their calls."""
+    left = [row for row in range(len(SERVICES)) if row != service]
+    ends = [(left.index(a), left.index(b)) for a, b in calls if service not in (a, b)]
+    return tuple(SERVICES[row] for row in left), ends
 
 
 def noisy(

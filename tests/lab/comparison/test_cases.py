@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,13 @@ from lab.comparison.plan import OURS, Job
 from lab.comparison.rows import rows
 from lab.evaluation.measures.recording import IncidentOutcome
 from lab.evaluation.measures.truth import FAULT, NORMAL, UNSCORED, Form, GroundTruth, Span, ground_truth
-from model.verdict import Incident, Severity, Status, Verdict
+from model.verdict import Severity
 from serve_app.api.codec import verdict_line
 from serve_app.recordings.format import LabelledIncident
+from tests.builders import START, incident, verdict
 from tests.lab.comparison.test_evaluation import recording
 
-START, STEP = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=60)
+STEP = timedelta(seconds=60)
 
 
 def truth() -> GroundTruth:
@@ -44,20 +45,9 @@ def test_a_part_has_every_second_case_and_its_normal_time() -> None:
         keep_cases(truth(), "third")
 
 
-def verdict(at: datetime, *severities: Severity) -> Verdict:
-    incidents = tuple(
-        Incident(id=one.value, since=at, severity=one, score=1.0, suspects=(), affected=("a/0",)) for one in severities
-    )
-    return Verdict(
-        observed_at=at,
-        sequence=1,
-        status=Status.NORMAL,
-        mesh_score=1.0,
-        threshold=1.0,
-        probability=0.5,
-        suspects=(),
-        incidents=incidents,
-    )
+def line(at: datetime, severity: Severity) -> str:
+    """Return the line of a verdict with an incident."""
+    return verdict_line(verdict(incident("a/0", since=at, severity=severity), observed_at=at))
 
 
 def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:
@@ -67,18 +57,18 @@ def test_notices_are_counted_by_kind_of_fault(tmp_path: Path) -> None:
     outcomes = [IncidentOutcome(span, delay, None) for span, delay in zip(spans, (None, 3, None), strict=True)]
     lines = tmp_path / "verdicts.jsonl"
     early, late = spans[0].start - STEP, spans[0].end + 2 * STEP
-    lines.write_text("\n".join(map(verdict_line, [verdict(early, Severity.MINOR), verdict(late, Severity.NOTICE)])))
+    lines.write_text("\n".join([line(early, Severity.MINOR), line(late, Severity.NOTICE)]))
     found = {name: estimate.value for name, estimate in found_with_notices(outcomes, lines).items()}
     assert found == {"recall_with_notices": 2 / 3, "notice_recall_of_cpu": 0.5, "notice_recall_of_disk": 0.0}
-    lines.write_text(verdict_line(verdict(late, Severity.MINOR)))
+    lines.write_text(line(late, Severity.MINOR))
     assert found_with_notices(outcomes, lines) == {}
 
 
 def test_both_parts_are_reported_from_the_same_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "SPLIT", {"shop": (ODD, EVEN)})
     monkeypatch.setattr("lab.comparison.parts.SPLIT", cases.SPLIT)
-    begin, step = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=15)
-    faults = [LabelledIncident(begin + i * step, begin + (i + 4) * step, "delay", "web-1") for i in (20, 40)]
+    step = timedelta(seconds=15)
+    faults = [LabelledIncident(START + i * step, START + (i + 4) * step, "delay", "web-1") for i in (20, 40)]
     path = recording(tmp_path / "shop" / "day", 50, faults)
     job = Job("shared", OURS, (path,))
     score(job, tmp_path / "verdicts")

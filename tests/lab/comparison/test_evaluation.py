@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -22,22 +22,17 @@ from lab.evaluation.measures.thresholds import LocatedVerdicts, false_pages_at_r
 from lab.evaluation.measures.truth import Form
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
-from model.verdict import Incident, Severity, Status, Suspect, Verdict
+from model.verdict import Severity, Status, Suspect
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.reader import RecordingReader
-from serve_app.recordings.writer import RecordingWriter
+from tests.builders import START, incident, verdict, write_recording
 
-START, STEP = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=15)
+STEP = timedelta(seconds=15)
 
 
 def recording(path: Path, snapshots: int = 40, incidents: Sequence[LabelledIncident] = ()) -> Path:
     spec = MeshSpec(services=13, calls_per_service=2.0, seed=5)
-    with RecordingWriter(path, spec.interval_seconds) as writer:
-        for snapshot in Simulator(spec, snapshots=snapshots).snapshots():
-            writer.write(snapshot)
-        for incident in incidents:
-            writer.add_incident(incident)
-    return path
+    return write_recording(path, Simulator(spec, snapshots=snapshots).snapshots(), *incidents)
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +46,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(tmp_path: Path) -> None:
-    names = (
-        "low_traffic-normal",
-        "low_traffic-issues-a",
-        "temporal_traffic1-issues-b",
-        "day",
-        "busy-normal",
-        "busy-issues-c",
-    )
-    for name in names:
-        (tmp_path / "shop" / name).mkdir(parents=True)
-        (tmp_path / "shop" / name / "meta.json").write_text("{}")
-    found = {path.name: job.warm_up and job.warm_up.name for job in shared_jobs(tmp_path) for path in job.recordings}
-    assert found == {
+    warmed_up_by = {
         "low_traffic-normal": None,
         "low_traffic-issues-a": "low_traffic-normal",
         "temporal_traffic1-issues-b": "low_traffic-normal",
@@ -71,6 +54,11 @@ def test_issues_are_warmed_up_by_normal_traffic_and_other_recordings_start_cold(
         "busy-issues-c": "busy-normal",
         "day": None,
     }
+    for name in warmed_up_by:
+        (tmp_path / "shop" / name).mkdir(parents=True)
+        (tmp_path / "shop" / name / "meta.json").write_text("{}")
+    found = {path.name: job.warm_up and job.warm_up.name for job in shared_jobs(tmp_path) for path in job.recordings}
+    assert found == warmed_up_by
     assert shared_jobs(tmp_path / "absent") == []
 
 
@@ -141,32 +129,16 @@ def test_a_data_set_is_reported_by_form(shop: Path, tmp_path: Path) -> None:
 
 def verdicts_of(*scores: dict[str, float]) -> LocatedVerdicts:
     """Return verdicts from the incident scores of each snapshot, by incident id."""
-    verdicts = []
-    for i, open_now in enumerate(scores):
-        incidents = tuple(
-            Incident(
-                id=name,
-                since=START + i * STEP,
-                severity=Severity.MINOR,
-                score=score,
-                suspects=(Suspect(name[0], 1.0),),
-                affected=(name[0],),
-            )
-            for name, score in open_now.items()
+    verdicts = [
+        verdict(
+            *(
+                incident(name[0], id=name, severity=Severity.MINOR, score=score, suspects=(Suspect(name[0], 1.0),))
+                for name, score in open_now.items()
+            ),
+            observed_at=START + i * STEP,
         )
-        status = Status.ANOMALOUS if incidents else Status.NORMAL
-        verdicts.append(
-            Verdict(
-                observed_at=START + i * STEP,
-                sequence=i + 1,
-                status=status,
-                mesh_score=1.0,
-                threshold=1.0,
-                probability=0.5,
-                suspects=(Suspect("a", 1.0),),
-                incidents=incidents,
-            )
-        )
+        for i, open_now in enumerate(scores)
+    ]
     fault = LocatedFault(
         START + 2 * STEP, START + 4 * STEP, START + 4 * STEP, "a", frozenset("a"), frozenset("a"), "delay"
     )

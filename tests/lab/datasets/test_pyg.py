@@ -18,7 +18,7 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot
 from serve_app.recordings.format import LabelledIncident
 from serve_app.recordings.reader import RecordingReader
-from serve_app.recordings.writer import RecordingWriter
+from tests.builders import START, write_recording
 
 
 def with_name(snapshot: MeshSnapshot, name: str) -> MeshSnapshot:
@@ -31,11 +31,7 @@ def path(tmp_path: Path) -> Path:
     made = Simulator(MeshSpec(services=20, calls_per_service=2, seed=3), snapshots=20).snapshots()
     snapshots = [with_name(snapshot, "shop/cart") for snapshot in made]
     start, end = snapshots[15].observed_at, snapshots[-1].observed_at + timedelta(seconds=15)
-    with RecordingWriter(tmp_path / "shop", 15.0) as writer:
-        for snapshot in snapshots:
-            writer.write(snapshot)
-        writer.add_incident(LabelledIncident(start, end, "latency", "cart"))
-    return tmp_path / "shop"
+    return write_recording(tmp_path / "shop", snapshots, LabelledIncident(start, end, "latency", "cart"))
 
 
 def test_the_example_of_the_docstring_works(path: Path) -> None:
@@ -67,10 +63,7 @@ def test_only_snapshots_of_an_incident_are_labelled(path: Path) -> None:
 
 def test_a_service_that_was_not_there_is_masked(tmp_path: Path) -> None:
     made = list(Simulator(MeshSpec(services=20, calls_per_service=2, seed=3), snapshots=2).snapshots())
-    with RecordingWriter(tmp_path / "shop", 15.0) as writer:
-        writer.write(made[0])
-        writer.write(with_name(made[1], "shop/new"))
-    item = RecordingDataset(tmp_path / "shop", window=2)[0]
+    item = RecordingDataset(write_recording(tmp_path, [made[0], with_name(made[1], "shop/new")]), window=2)[0]
     row = item.node_ids.index("shop/new")
     assert not item.x_observed[row, 0].any()
     assert item.x_observed[row, 1].any()
@@ -89,8 +82,7 @@ def test_a_window_that_does_not_fit_is_refused(path: Path) -> None:
 
 def test_a_root_cause_is_found_with_and_without_its_namespace() -> None:
     def incident(service: str, **details: str) -> LabelledIncident:
-        start = next(iter(Simulator(MeshSpec(services=40), snapshots=1).snapshots())).observed_at
-        return LabelledIncident(start, start, "latency", service, details=details)
+        return LabelledIncident(START, START, "latency", service, details=details)
 
     assert is_root_cause(incident("cart"), "shop/cart")
     assert is_root_cause(incident("shop/cart"), "shop/cart")

@@ -16,7 +16,7 @@ import pytest
 
 from lab.evaluation.load import read_series, read_truth
 from lab.evaluation.measures.intervals import Estimate
-from lab.evaluation.measures.metrics import DetectorMetrics, compute_metrics
+from lab.evaluation.measures.metrics import compute_metrics
 from lab.evaluation.measures.ranking import Ranking
 from lab.evaluation.measures.recording import RecordingResult, evaluate_recording
 from lab.evaluation.measures.truth import Form, GroundTruth
@@ -24,8 +24,8 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from serve_app.errors import BadRecording, BadVerdicts
 from serve_app.recordings.format import LabelledIncident
-from serve_app.recordings.writer import RecordingWriter
 from serve_app.settings import AlertSettings
+from tests.builders import write_recording
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared"
 JUDGE = SHARED / "judge" / "evaluate.py"
@@ -90,7 +90,7 @@ def test_the_judge_gives_the_same_figures(tmp_path: Path) -> None:
     )
     references = [json.loads(line) for line in ran.stdout.splitlines()]
     for truth, file, reference in zip(truths, files, references, strict=True):
-        assert list(differences(evaluate_file(truth, file), reference)) == [], truth.name
+        assert list(differences(figures(evaluate_file(truth, file)), reference)) == [], truth.name
 
 
 def evaluate_file(truth: GroundTruth, path: Path) -> RecordingResult:
@@ -98,10 +98,10 @@ def evaluate_file(truth: GroundTruth, path: Path) -> RecordingResult:
     return evaluate_recording(truth, read_series(path, truth), budget)
 
 
-def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[str]:
-    """Compare every figure that both have."""
+def figures(judged: RecordingResult) -> dict[str, Any]:
+    """Return our figures under the judge's names."""
     found = compute_metrics([judged])
-    plain = {
+    figures: dict[str, Any] = {
         "recording": judged.recording,
         "form": found.form.value,
         "snapshots": found.snapshots,
@@ -109,87 +109,73 @@ def differences(judged: RecordingResult, reference: dict[str, Any]) -> Iterator[
         "incidents": found.incidents,
         "status": dict(judged.status),
         "auroc": found.auroc,
+        "recall": found.recall,
+        "ranking": ranked(found.ranking),
+        "delay_snapshots": {"median": found.delay_median},
+        "ranking_by_symptom": {symptom: ranked(one) for symptom, one in found.by_symptom.items()},
+        "by_kind": {kind: {"recall": one.recall, **ranked(one.ranking)} for kind, one in found.by_kind.items()},
+        "per_incident": [
+            {"detected": o.found, "delay": o.delay, "rank": o.place, "kind": o.span.kind, "culprit": o.span.culprit}
+            for o in judged.outcomes
+        ],
     }
-    for key in (key for key in plain if key in reference):
-        yield from _apart(key, (plain[key],), (reference[key],))
-    for key, value in reference.items():
-        yield from _group_apart(key, value, found)
-    yield from _incidents_apart(judged, reference.get("per_incident", []))
+    if found.form is Form.STREAM:
+        figures["budget_recall"] = {str(budget): known for budget, known in found.at_budget.items()}
+    if (alarms := found.false_alarms) is not None:
+        figures["false_alarms"] = {
+            "events": alarms.count.events,
+            "events_strict": alarms.count.strict,
+            "normal_snapshots": alarms.count.snapshots,
+            "normal_days": alarms.count.days,
+            "alarm_share": alarms.alarm_share,
+            "per_day": alarms.per_day.value,
+            "per_day_strict": alarms.strict_per_day.value,
+        }
+    return figures
 
 
-def _group_apart(key: str, value: dict[str, Any], found: DetectorMetrics) -> Iterator[str]:
-    if key == "recall":
-        yield from _share_apart(key, found.recall, value)
-    elif key == "ranking":
-        yield from _ranking_apart(key, found.ranking, value)
-    elif key == "budget_recall" and found.form is Form.STREAM:
-        for budget, share in value.items():
-            yield from _share_apart(f"{key} {budget}", found.at_budget[int(budget)], share)
-    elif key == "false_alarms":
-        alarms = found.false_alarms
-        assert alarms is not None
-        count, days = alarms.count, alarms.count.days
-        ours_ = (count.events, count.strict, count.snapshots, days, alarms.alarm_share)
-        names = ("events", "events_strict", "normal_snapshots", "normal_days", "alarm_share")
-        yield from _apart(key, ours_, tuple(value[name] for name in names))
-        for name, per_day in (("per_day", alarms.per_day), ("per_day_strict", alarms.strict_per_day)):
-            yield from _apart(f"{key} {name}", (per_day.value,), (value[name],), rounding=0.0051)
-    elif key == "delay_snapshots":
-        yield from _apart(key, (found.delay_median,), (value["median"],))
-    elif key == "ranking_by_symptom":
-        for symptom, ranked in value.items():
-            yield from _ranking_apart(symptom, found.by_symptom[symptom], ranked)
-    elif key == "by_kind":
-        for kind, row in value.items():
-            yield from _share_apart(kind, found.by_kind[kind].recall, row["recall"])
-            yield from _ranking_apart(kind, found.by_kind[kind].ranking, row)
+def ranked(ranking: Ranking | None) -> dict[str, Estimate | None]:
+    return {name: getattr(ranking, name, None) for name in ("top1", "top3")}
 
 
-def _incidents_apart(judged: RecordingResult, reference: list[dict[str, Any]]) -> Iterator[str]:
-    for outcome, row in zip(judged.outcomes, reference, strict=True):
-        ours = (outcome.found, outcome.delay, outcome.place, outcome.span.kind, outcome.span.culprit)
-        expected = tuple(row[name] for name in ("detected", "delay", "rank", "kind", "culprit"))
-        yield from _apart(f"incident {row['start']}", ours, expected)
+def differences(ours: Any, reference: Any, where: str = "") -> Iterator[str]:
+    """Compare every figure that both have."""
+    if isinstance(ours, dict):
+        for key in ours.keys() & reference.keys():
+            yield from differences(ours[key], reference[key], f"{where} {key}")
+    elif isinstance(ours, list):
+        for i, (one, other) in enumerate(zip(ours, reference, strict=True)):
+            yield from differences(one, other, f"{where} {i}")
+    elif isinstance(ours, Estimate):
+        yield from differences({"n": ours.n, "value": ours.value}, reference, where)
+        yield from intervals_apart(ours, reference, where)
+    elif not same(ours, reference, 0.0051 if "per_day" in where else ROUNDING):
+        yield f"{where}: ours {ours}, the judge's {reference}"
 
 
-def _ranking_apart(where: str, ours: Ranking | None, reference: dict[str, Any]) -> Iterator[str]:
-    assert ours is not None
-    for name in ("top1", "top3"):
-        yield from _share_apart(f"{where} {name}", getattr(ours, name), reference[name])
-
-
-def _share_apart(where: str, ours: Estimate | None, reference: dict[str, Any]) -> Iterator[str]:
+def intervals_apart(ours: Estimate, reference: dict[str, Any], where: str) -> Iterator[str]:
     """If the reference has an interval over clusters too, ours is the wider of its two. If not, ours may be wider."""
-    assert ours is not None
-    yield from _apart(where, (ours.n, ours.value), (reference["n"], reference["value"]))
     both = [reference["ci95"], reference.get("ci95_clustered", reference["ci95"])]
     low, high = max(both, key=lambda interval: (interval[1] or 0) - (interval[0] or 0))
     if not ours.clustered or "ci95_clustered" in reference:
-        yield from _apart(where, (ours.low, ours.high), (low, high))
+        yield from differences([ours.low, ours.high], [low, high], where)
     elif ours.high - ours.low < high - low - ROUNDING:  # type: ignore[operator]
         yield f"{where}: {ours} is narrower than {low} to {high}"
 
 
-def _apart(where: str, ours: tuple[Any, ...], reference: tuple[Any, ...], rounding: float = ROUNDING) -> list[str]:
-    def same(a: Any, b: Any) -> bool:
-        if isinstance(a, float) and isinstance(b, (int, float)):
-            return abs(a - b) <= rounding
-        return bool(a == b)
-
-    return [f"{where}: ours {a}, the judge's {b}" for a, b in zip(ours, reference, strict=True) if not same(a, b)]
+def same(ours: Any, reference: Any, rounding: float) -> bool:
+    if isinstance(ours, float) and isinstance(reference, int | float):
+        return abs(ours - reference) <= rounding
+    return bool(ours == reference)
 
 
 @pytest.fixture
 def labelled_recording(tmp_path: Path) -> Path:
     """Return ten snapshots. The first three are wrong."""
-    folder = tmp_path / "shop"
     snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=10).snapshots())
-    with RecordingWriter(folder, 15.0) as writer:
-        for snapshot in snapshots:
-            writer.write(snapshot)
-        name = snapshots[0].node_ids[0].split("/", 1)[1]
-        writer.add_incident(LabelledIncident(snapshots[0].observed_at, snapshots[2].observed_at, "latency", name))
-    return folder
+    name = snapshots[0].node_ids[0].split("/", 1)[1]
+    wrong = LabelledIncident(snapshots[0].observed_at, snapshots[2].observed_at, "latency", name)
+    return write_recording(tmp_path / "shop", snapshots, wrong)
 
 
 def test_a_label_without_a_namespace_finds_its_service(labelled_recording: Path) -> None:
@@ -231,7 +217,6 @@ def test_recordings_that_cannot_be_evaluated_are_refused(labelled_recording: Pat
 
 
 def test_labels_with_a_place_make_located_incidents(tmp_path: Path) -> None:
-    folder = tmp_path / "mesh"
     snapshots = list(Simulator(MeshSpec(services=20, calls_per_service=2.0, seed=1), snapshots=30).snapshots())
     times = [snapshot.observed_at for snapshot in snapshots]
     namespace, name = snapshots[0].node_ids[0].split("/", 1)
@@ -243,10 +228,8 @@ def test_labels_with_a_place_make_located_incidents(tmp_path: Path) -> None:
         "effect_sigmas": 12.0,
         "root_cause_namespace": namespace,
     }
-    with RecordingWriter(folder, 15.0) as writer:
-        for snapshot in snapshots:
-            writer.write(snapshot)
-        writer.add_incident(LabelledIncident(times[5], times[8], "latency", name, details=details))
+    label = LabelledIncident(times[5], times[8], "latency", name, details=details)
+    folder = write_recording(tmp_path / "mesh", snapshots, label)
     truth = read_truth(folder)
     assert truth.form is Form.LOCATED
     assert truth.labels.tolist() == [0] * 5 + [1] * 3 + [-1] * 11 + [0] * 11, (

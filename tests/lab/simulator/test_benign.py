@@ -48,6 +48,7 @@ def test_churn_crowds_and_batches_together_cause_no_brownout(seed: int) -> None:
         assert not lasting.any(), f"{name} fails for three snapshots"
         assert np.nanmax(series[:, CPU]) < 0.95
         slower.append(np.nanmedian(series[:, P50]) / np.nanmedian(usual[:, P50]))
+    assert any((lively[name][:, RATE] > 1.4 * usual[:, RATE]).any() for name, usual in calm.items()), "surges show"
     # A caller of a new service is slower from then on, which is correct.
     assert np.quantile(slower, 0.9) < 1.3
     assert max(slower) < 5

@@ -28,6 +28,7 @@ from model.snapshot import MeshSnapshot
 
 SPEC = MeshSpec(seed=1, hiccups_per_hour=0.0)
 TICKS = 20  # duration of a fault
+AllKinds = tuple[list[Fault], list[MeshSnapshot], list[MeshSnapshot], dict[Fault, Effect]]  # with them and without
 
 
 def plan_faults(seed: int = 1) -> tuple[MeshSpec, list[Fault]]:
@@ -53,14 +54,14 @@ def run(spec: MeshSpec, faults: list[Fault]) -> tuple[list[MeshSnapshot], list[M
 
 
 @pytest.fixture(scope="module")
-def all_kinds() -> tuple[list[Fault], list[MeshSnapshot], list[MeshSnapshot], dict[Fault, Effect]]:
+def all_kinds() -> AllKinds:
     spec, faults = plan_faults()
     with_faults, without, comparison = run(spec, faults)
     return faults, with_faults, without, comparison.effects()
 
 
 def test_before_a_fault_all_values_are_identical(
-    all_kinds: tuple[list[Fault], list[MeshSnapshot], list[MeshSnapshot], dict[Fault, Effect]],
+    all_kinds: AllKinds,
 ) -> None:
     faults, with_faults, without, _ = all_kinds
     first = faults[0].start
@@ -69,9 +70,7 @@ def test_before_a_fault_all_values_are_identical(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_shows_and_ends_and_is_worse_at_a_higher_level(
-    kind: FaultKind, all_kinds: tuple[list[Fault], list[MeshSnapshot], list[MeshSnapshot], dict[Fault, Effect]]
-) -> None:
+def test_a_fault_shows_and_ends_and_is_worse_at_a_higher_level(kind: FaultKind, all_kinds: AllKinds) -> None:
     faults, _, _, effects = all_kinds
     mesh = build_mesh(SPEC)
     position = {name: i for i, name in enumerate(mesh.topology.node_ids)}

@@ -101,6 +101,11 @@ def test_namespaces_are_heavy_tailed() -> None:
         {"namespaces": 50},
         {"interval_seconds": 0.0},
         {"start": datetime(2026, 1, 1)},
+        {"missing_metrics": ("luck",)},
+        {"weekend": 0.0},
+        {"load": 0.0},
+        {"sized_for": 0.0},
+        {"day_amplitude": 1.5},
     ],
 )
 def test_an_impossible_spec_is_refused(wrong: dict[str, object]) -> None:
@@ -324,6 +329,11 @@ def test_metrics_are_missing_as_specified() -> None:
     assert 1 - seen[:, :, RATE].mean() == pytest.approx(0.01, abs=0.005)
     p99 = np.stack([s.edge_observed for s in run])[:, :, EdgeMetric.P99_LATENCY]
     assert not p99.any(axis=0).all()
+    lacking = replace(SPEC, missing_metrics=("cpu_utilization",), missing_call_metrics=("p99_latency",))
+    (snapshot,) = Simulator(lacking, snapshots=1).snapshots()
+    assert not snapshot.node_observed[:, CPU].any()
+    assert not snapshot.edge_observed[:, EdgeMetric.P99_LATENCY].any()
+    assert snapshot.node_observed[:, RATE].all()
 
 
 def _callers(mesh: MeshPhysics) -> dict[int, np.ndarray]:

@@ -108,11 +108,3 @@ def test_load_and_capacity_are_parameters() -> None:
     np.testing.assert_allclose(little.usual_rate, 0.01 * MESH.usual_rate, rtol=0.01)
     busy = MESH.usual_utilisation > 0.05
     assert np.median(roomy.usual_utilisation[busy] / MESH.usual_utilisation[busy]) == pytest.approx(1.4 / 7.0)
-
-
-@pytest.mark.parametrize("name", ["weekend", "load", "sized_for"])
-def test_a_wrong_parameter_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name}: expected a factor above 0, got 0"):
-        replace(SPEC, **{name: 0.0})  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"day_amplitude: expected 0 to 1, got 1\.5"):
-        replace(SPEC, day_amplitude=1.5)

@@ -9,8 +9,9 @@ from lab.training.tails import TailCounts, fit_tail
 from model.features import Array
 from model.scoring.calibration import SeriesTail
 from model.state.change_impact import OWN, SEEN, UNEXPOSED, no_impact
-from model.state.filters import SCALES, SLOTS, TAIL_START, Deviation, new_filters, update_filters
-from tests.model.scoring.test_calibration import CHANNEL, past
+from model.state.filters import SCALES, TAIL_START, Deviation
+from tests.model.filter_cases import Series
+from tests.model.scoring.test_calibration import past
 
 
 def count_meshes(*excesses: Array, seen: int, exposure: int = UNEXPOSED, scale: int = 0) -> list[TailCounts]:
@@ -66,25 +67,20 @@ def test_normal_noise_exceeds_levels_at_the_stated_rate() -> None:
     Then levels with a probability of 10^-s occur about as often as that. The calibrated rate counts spells. Some spells
     last several snapshots, so a level may occur up to three times as often.
     """
-    channels, rows = (CHANNEL,), 400
-    rng = np.random.default_rng(7)
-    filters = new_filters(rows, np.zeros((SLOTS, 0, 1), np.float32), channels)
-    measured, quiet = np.ones((rows, 1), bool), np.zeros((rows, 1), np.float32)
-    nothing = np.zeros(rows, bool)  # neither muted nor paused
+    rows, rng = 400, np.random.default_rng(7)
+    noisy, counts = Series(rows), TailCounts(1)
 
-    def see(filters: Array) -> tuple[Deviation, Array]:
-        value = (0.07 * rng.standard_t(3, (rows, 1))).astype(np.float32)
-        return update_filters(filters, value, measured, quiet, nothing, nothing, channels)
+    def see() -> Deviation:
+        return noisy.see(*(0.07 * rng.standard_t(3, rows)))
 
-    counts = TailCounts(1)
     for t in range(700):
-        deviation, filters = see(filters)
+        deviation = see()
         if t >= 300:
             counts.add(deviation, np.full(rows, UNEXPOSED), np.ones(rows, bool))
     tail = fit_tail([counts])
     surprises = []
     for _ in range(600):
-        deviation, filters = see(filters)
+        deviation = see()
         series = SeriesTail(tail, deviation, np.full(rows, UNEXPOSED), no_impact(1))
         surprises.append(series.surprise(np.maximum(deviation.level, 0)))
     observed = np.stack(surprises)

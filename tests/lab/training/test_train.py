@@ -14,6 +14,7 @@ from lab.training.train import TrainingOptions, TrainingReport, train
 from model.checkpoint import Checkpoint, load, save
 
 RECORDINGS = Path(__file__).parents[4] / "shared" / "recordings" / "nezha-onlineboutique"
+Trained = tuple[Checkpoint, TrainingReport, list[str]]
 TINY = TrainingOptions(seed=3, steps=30, batch=6, meta_steps=30)
 
 
@@ -38,18 +39,18 @@ def runs() -> Iterator[list[TrainingRun]]:
     torch.set_num_threads(threads)
 
 
-def trained(runs: list[TrainingRun], options: TrainingOptions) -> tuple[Checkpoint, TrainingReport, list[str]]:
+def trained(runs: list[TrainingRun], options: TrainingOptions) -> Trained:
     steps: list[str] = []
     made, report = train(runs, options, {"seed": str(options.seed)}, lambda what, done, of: steps.append(what))
     return made, report, steps
 
 
 @pytest.fixture(scope="module")
-def tiny(runs: list[TrainingRun]) -> tuple[Checkpoint, TrainingReport, list[str]]:
+def tiny(runs: list[TrainingRun]) -> Trained:
     return trained(runs, TINY)
 
 
-def test_training_reports_its_data(tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]) -> None:
+def test_training_reports_its_data(tiny: Trained, runs: list[TrainingRun]) -> None:
     _, report, steps = tiny
     assert {k: len(v) for k, v in report.losses.items()} == {"expectation": 30, "structure": 30}
     assert len(report.meta_losses) == 30
@@ -63,9 +64,7 @@ def test_training_reports_its_data(tiny: tuple[Checkpoint, TrainingReport, list[
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_losses_and_weights(
-    tiny: tuple[Checkpoint, TrainingReport, list[str]], runs: list[TrainingRun]
-) -> None:
+def test_the_same_seed_gives_the_same_losses_and_weights(tiny: Trained, runs: list[TrainingRun]) -> None:
     made, report, _ = tiny
     again, same, _ = trained(runs, TINY)
     assert same == report
@@ -75,9 +74,7 @@ def test_the_same_seed_gives_the_same_losses_and_weights(
     assert again.page_offset == made.page_offset
 
 
-def test_trained_weights_are_saved_and_loaded(
-    tiny: tuple[Checkpoint, TrainingReport, list[str]], tmp_path: Path
-) -> None:
+def test_trained_weights_are_saved_and_loaded(tiny: Trained, tmp_path: Path) -> None:
     made, _, _ = tiny
     save(made, tmp_path / "w")
     assert load(tmp_path / "w").provenance == {"seed": "3"}

@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decision.verdict_building import MAX_WATCHED, MIN_SEEN, build_verdict, watch
-from model.evidence.kinds import EvidenceKind
+from model.decision.verdict_building import MAX_WATCHED, MIN_SEEN, watch
 from model.incidents.memory import IncidentMemory
 from model.incidents.mutes import Mute, active_mutes
 from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import LASTING_DECADES, SEVERE, Track, Tracks
 from model.verdict import Severity, Status, Watched
 from tests.builders import START, open_incident
-from tests.model.decision.verdict_cases import LEVEL, MODERATE, POLICY, evidence, judge, meta, when
+from tests.model.decision.verdict_cases import LEVEL, MODERATE, POLICY, evidence, judge, short_of_resources
 from tests.model.model_cases import at
 
 SHIPPED = AlertPolicy()
@@ -32,17 +31,14 @@ def above(*scores: float) -> Track:
 
 
 def test_a_service_above_the_level_is_watched_until_it_is_confirmed() -> None:
-    memory, seen = IncidentMemory(), []
-    for i in range(6):
-        verdict, memory = build_verdict(meta(), evidence(LEVEL + 1), memory, SHIPPED, when(i))
-        seen.append([(one.service, one.seen, one.needed, one.since) for one in verdict.watching])
-        assert bool(verdict.incidents) != bool(verdict.watching)
+    verdicts, _ = judge(*[evidence(LEVEL + 1)] * 6, policy=SHIPPED)
+    seen = [[(one.service, one.seen, one.needed, one.since) for one in v.watching] for v in verdicts]
+    assert [bool(v.incidents) for v in verdicts] == [not v.watching for v in verdicts]
     assert seen == [[("a/s0", i + 1, 5, at(0))] for i in range(4)] + [[], []]
 
 
 def test_a_service_far_above_the_level_needs_fewer_snapshots() -> None:
-    memory = IncidentMemory()
-    verdict, memory = build_verdict(meta(), evidence(SEVERE * LEVEL + 1), memory, SHIPPED, when(0))
+    (verdict,), _ = judge(evidence(SEVERE * LEVEL + 1), policy=SHIPPED)
     assert [(one.seen, one.needed, one.level) for one in verdict.watching] == [(1, 3, LEVEL)]
 
 
@@ -76,10 +72,7 @@ def test_a_service_that_is_usual_again_is_not_watched() -> None:
 
 
 def test_members_of_an_incident_are_not_watched_and_other_services_are() -> None:
-    scene = evidence(9.0, LEVEL + 1)
-    memory = IncidentMemory()
-    for i in range(3):
-        verdict, memory = build_verdict(meta(), scene, memory, SHIPPED, when(i))
+    (*_, verdict), _ = judge(*[evidence(9.0, LEVEL + 1)] * 3, policy=SHIPPED)
     assert [incident.affected for incident in verdict.incidents] == [("a/s0",)]
     assert [one.service for one in verdict.watching] == ["a/s1"]
 
@@ -131,10 +124,8 @@ def test_the_most_unusual_services_are_listed_first_and_few_of_them(scores: dict
 
 
 def test_a_resource_alone_is_watched_as_a_moderate_deviation_that_never_lasts() -> None:
-    scene = evidence(MODERATE)
-    kinds = scene.kinds.copy()
-    kinds[:, EvidenceKind.ERROR], kinds[:, EvidenceKind.RESOURCES] = 0, MODERATE / 0.6
-    verdicts, _ = judge(*[replace(scene, kinds=kinds)] * 20)
+    verdicts, _ = judge(*[short_of_resources(MODERATE)] * 20)
     assert not any(v.incidents for v in verdicts)
+    assert verdicts[-1].mesh_score == pytest.approx(MODERATE), "its duration does not count"
     (one,) = verdicts[-1].watching
     assert one.seen == one.needed - 1

@@ -7,7 +7,7 @@ from model.decision.meta_model import MetaModel
 from model.decision.verdict_building import build_verdict
 from model.evidence.explanations import Explanation, Fact
 from model.evidence.gather import Evidence
-from model.evidence.kinds import EvidenceKind, K
+from model.evidence.kinds import RESOURCES, EvidenceKind, K
 from model.incidents.memory import IncidentMemory
 from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.threshold import LASTING_DECADES
@@ -52,12 +52,27 @@ def when(index: int, learned: int = 100, missing: tuple[int, ...] = ()) -> Verdi
     return VerdictContext(at(index), index + 1, learned, 15.0, LEVEL, LEVEL, missing)
 
 
-def judge(*scenes: Evidence, learned: int = 100, missing: tuple[int, ...] = ()) -> tuple[list[Verdict], IncidentMemory]:
-    memory, verdicts = IncidentMemory(), []
-    for i, scene in enumerate(scenes):
-        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i, learned, missing))
+def judge(
+    *scenes: Evidence,
+    learned: int = 100,
+    missing: tuple[int, ...] = (),
+    policy: AlertPolicy = POLICY,
+    memory: IncidentMemory | None = None,
+    first: int = 0,
+) -> tuple[list[Verdict], IncidentMemory]:
+    """Return the verdicts about snapshots from the number ``first`` on, and what is remembered after them."""
+    memory, verdicts = memory or IncidentMemory(), []
+    for i, scene in enumerate(scenes, first):
+        verdict, memory = build_verdict(meta(), scene, memory, policy, when(i, learned, missing))
         verdicts.append(verdict)
     return verdicts, memory
+
+
+def short_of_resources(page: float) -> Evidence:
+    """Return evidence of one service whose resources alone make this page score."""
+    scene = evidence(page)
+    scene.kinds[:, EvidenceKind.ERROR], scene.kinds[:, EvidenceKind.RESOURCES] = 0, page / RESOURCES
+    return scene
 
 
 MODERATE = LEVEL - LASTING_DECADES + 0.5

@@ -11,8 +11,8 @@ from model.evidence.attribution import NATS, Attribution, attribute
 from model.evidence.gather import Evidence
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
-from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, snapshot, watch
+from tests.model.evidence_cases import CART, SEARCH, STORE, evidence_of
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, snapshot, watch, without
 
 GATEWAY, TO_STORE = 0, CALLS.index((CART, STORE))
 RARE = 3.0  # 1/s, calls of the cart to the store in these meshes, for 100 requests to it
@@ -91,12 +91,7 @@ def test_calls_beyond_the_usual_number_are_the_callers_own_doing() -> None:
 
 
 def test_calls_to_a_service_that_is_gone_explain_errors() -> None:
-    left = [i for i in range(len(SERVICES)) if i != STORE]
-    calls = [(left.index(a), left.index(b)) for a, b in CALLS if STORE not in (a, b)]
-    nodes = np.tile(NODE, (len(left), 1))
-    nodes[:, ERRORS] = 0.001
-    nodes[left.index(SEARCH), ERRORS] = 0.5
-    gone = snapshot(40, [SERVICES[i] for i in left], calls, nodes=nodes)
+    gone = snapshot(40, *without(STORE), nodes={(..., ERRORS): 0.001, (SEARCH, ERRORS): 0.5})
     observation, state = watch([gone], settled_mesh())
     assert observation.presence.gone[STORE]
     found = attribute(observation, state.edge_index, np.arange(len(CALLS)))
@@ -163,10 +158,3 @@ def test_only_symptoms_that_both_ends_show_count() -> None:
 def test_an_overloaded_callee_explains_nothing() -> None:
     assert nats((9.0, 9.0), 1.0, load=3.0) == [0.0, 0.0]
     assert nats((9.0, 9.0), 1.0, load=1.5) == pytest.approx([-NATS / 2, NATS / 2])
-
-
-def test_calls_among_the_candidates_are_attributed() -> None:
-    evidence = evidence_of(scene(), state=settled_mesh())
-    assert evidence.attribution is not None
-    assert len(evidence.attribution.errors) == len(evidence.attribution.time) == evidence.calls.shape[1]
-    assert SERVICES[IDLE] in evidence.names

@@ -19,7 +19,7 @@ from model.features import P50, P99
 from model.snapshot import BoolArray, MeshSnapshot
 from model.state.mesh_state import MeshState, Observation
 from tests.model.evidence_cases import evidence_of, score_of
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, noisy, settled_state, snapshot, watch
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, noisy, snapshot, watch
 
 # The cart calls the store, as the search does, and two services of its own.
 MESH = (*SERVICES, "shop/prices", "shop/stock")
@@ -30,9 +30,10 @@ FLOOR = 0.02
 SLOW = EDGE[P50] + 0.06
 
 
-def calm_state() -> MeshState:
+@cache
+def calm_state(mesh: tuple[str, ...] = MESH) -> MeshState:
     rng = np.random.default_rng(0)
-    return watch(noisy(i, rng, MESH, MADE, sigma=0.03) for i in range(60))[1]
+    return watch(noisy(i, rng, mesh, MADE, sigma=0.03) for i in range(60))[1]
 
 
 SETTLED = calm_state()
@@ -151,13 +152,6 @@ def test_slow_calls_are_evidence_against_the_caller_and_not_against_what_it_call
     assert score_of(slow_store, CART, "own_time") < 2
 
 
-def test_the_shared_mesh_has_a_caller_with_two_callees() -> None:
-    """The gateway calls the cart and the search."""
-    edges = {((0, 1), P50): SLOW, ((0, 1), P99): 0.2}
-    observation, state = watch([snapshot(60, edges=edges)], settled_state(60, sigma=0.03))
-    assert np.flatnonzero(find_common_causes(state, observation, FLOOR).slow_by_caller).tolist() == [0, 1]
-
-
 def failing_scene(
     calls: Mapping[tuple[int, int], float], services: Mapping[int, float] | None = None, mesh: tuple[str, ...] = MESH
 ) -> MeshSnapshot:
@@ -215,15 +209,9 @@ SPREAD = ("edge/gateway", "shop/cart", "shop/search", "data/store", "data/idle",
 SPLIT = ("edge/gateway", "shop/cart", "edge/search", *SPREAD[3:])
 
 
-@cache
-def spread_state(mesh: tuple[str, ...]) -> MeshState:
-    rng = np.random.default_rng(0)
-    return watch(noisy(i, rng, mesh, MADE, sigma=0.03) for i in range(60))[1]
-
-
 def shared_errors(calls: Mapping[tuple[int, int], float], mesh: tuple[str, ...]) -> dict[tuple[int, int], int]:
     """Return what each call shares, without the calls that share nothing."""
-    observation, state = watch([failing_scene(calls, mesh=mesh)], spread_state(mesh))
+    observation, state = watch([failing_scene(calls, mesh=mesh)], calm_state(mesh))
     shared = find_common_causes(state, observation, FLOOR).errors
     return {call: what for call, what in zip(MADE, shared.tolist(), strict=True) if what}
 
@@ -246,7 +234,7 @@ def test_a_mesh_of_one_namespace_has_none_in_common() -> None:
 
 
 def test_the_reason_of_a_namespace_comes_first() -> None:
-    found = evidence_of(failing_scene(EVERY, mesh=SPREAD), state=spread_state(SPREAD))
+    found = evidence_of(failing_scene(EVERY, mesh=SPREAD), state=calm_state(SPREAD))
     for service in (CART, SEARCH):
         row = found.names.index(SPREAD[service])
         assert found.explanation.reasons[row][0].metric == "namespace_outgoing_errors"
@@ -254,11 +242,9 @@ def test_the_reason_of_a_namespace_comes_first() -> None:
 
 def storm(store_fails: float, times: Mapping[tuple[int, int], float]) -> MeshSnapshot:
     """Return a snapshot in which the store fails, and callers make their calls to it that many times as often."""
-    nodes, edges = np.tile(NODE, (len(MESH), 1)), np.tile(EDGE, (len(MADE), 1))
-    nodes[STORE, 1] = store_fails
-    for call, factor in times.items():
-        edges[MADE.index(call), :2] = EDGE[0] * factor, store_fails
-        nodes[STORE, 0] += EDGE[0] * (factor - 1)
+    edges = {(MADE.index(call), (0, 1)): (EDGE[0] * factor, store_fails) for call, factor in times.items()}
+    more = EDGE[0] * sum(factor - 1 for factor in times.values())
+    nodes = {(STORE, (0, 1)): (NODE[0] + more, store_fails)}
     return snapshot(60, MESH, MADE, nodes=nodes, edges=edges)
 
 

@@ -1,7 +1,5 @@
 """Reasons of a suspect, in a small mesh with one deviation."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from model.evidence.gather import Evidence
 from model.snapshot import EDGE_METRICS, MeshSnapshot, NodeMetric
 from model.verdict import LOST, MOVED, NEW, VANISHED
 from tests.model.evidence_cases import CART, IDLE, SEARCH, STORE, evidence_of, snapshot_with_move
-from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot
+from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, without
 
 REQUESTS, ERRORS, P99 = NodeMetric.REQUEST_RATE, NodeMetric.ERROR_RATE, NodeMetric.P99_LATENCY
 CPU, MEMORY = NodeMetric.CPU_UTILIZATION, NodeMetric.MEMORY_UTILIZATION
@@ -66,10 +64,7 @@ def test_load_is_shown_with_reasons_it_may_explain_only_if_it_changed() -> None:
 
 
 def test_a_disappeared_service_has_one_reason_with_its_missing_requests() -> None:
-    left = [i for i in range(len(SERVICES)) if i != STORE]
-    place = {service: i for i, service in enumerate(left)}
-    calls = [(place[a], place[b]) for a, b in CALLS if STORE not in (a, b)]
-    gone = evidence_of(snapshot(30, services=[SERVICES[i] for i in left], calls=calls))
+    gone = evidence_of(snapshot(30, *without(STORE)))
     assert explain(gone, STORE) == [(VANISHED, "", pytest.approx(0, abs=0.01), pytest.approx(100, rel=0.2))]
 
 
@@ -82,7 +77,7 @@ def test_rerouted_calls_are_reasons_at_all_three_services() -> None:
 
 
 def test_a_normal_mesh_has_almost_no_reasons() -> None:
-    quiet = evidence_of(replace(snapshot(30)))
+    quiet = evidence_of(snapshot(30))
     assert np.mean([len(reasons) / MAX for reasons in quiet.explanation.reasons]) < 0.2
     assert not any(reason.source or reason.destination for reasons in quiet.explanation.reasons for reason in reasons)
 

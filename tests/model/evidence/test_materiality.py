@@ -127,6 +127,15 @@ def test_a_latency_that_no_user_notices_is_no_evidence() -> None:
     assert score_of(large, STORE, "latency") > 5
 
 
+def test_errors_are_evidence_relative_to_the_usual_errors() -> None:
+    """A rise from 1% to 5% is large. From 80% to 88% is normal for a service that fails most of the time."""
+    healthy = evidence_of(with_nodes(30, STORE, {NodeMetric.ERROR_RATE: 0.05}))
+    broken = watch((snapshot(i, nodes={(STORE, 1): 0.8}) for i in range(30, 150)), settled_state())[1]
+    worse = evidence_of(with_nodes(150, STORE, {NodeMetric.ERROR_RATE: 0.88}), state=broken)
+    assert score_of(healthy, STORE, "error") > 2
+    assert score_of(worse, STORE, "error") < 0.1
+
+
 def test_the_policy_sets_the_floor() -> None:
     state = settled_state(60, sigma=0.001)
     slower = with_nodes(60, STORE, {NodeMetric.P50_LATENCY: 0.05})

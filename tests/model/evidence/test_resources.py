@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.decision.verdict_building import build_verdict
 from model.evidence.busy_cpu import busy_cpu
+from model.evidence.gather import Evidence
 from model.evidence.kinds import EVENT_SURPRISE
 from model.evidence.level_shifts import NOTICE_MARGIN, apply_level_shifts, apply_notice_shifts
 from model.evidence.resources import MIN_OLDER, RECENT, Trend, shortage, trends
@@ -21,7 +21,7 @@ from model.state.history import BLOCKS, append_block, block_length, new_history,
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import Severity, Status, Verdict
-from tests.model.decision.verdict_cases import LEVEL, POLICY, evidence, meta, when
+from tests.model.decision.verdict_cases import LEVEL, evidence, judge
 from tests.model.incidents.incident_cases import feedback_on
 from tests.model.model_cases import NODE, SERVICES, noisy, snapshot, watch
 
@@ -151,14 +151,14 @@ def test_a_service_that_is_not_in_a_snapshot_has_no_block() -> None:
     assert "shop/cart" in SERVICES
 
 
+def noticed(notice: float, *page: float) -> Evidence:
+    """Return two services, the first of which has this evidence for a notice."""
+    return replace(evidence(*(page or (1.0, 1.0))), notice=np.array([notice, 0.0], np.float32))
+
+
 def verdicts(*notices: float, page: tuple[float, ...] = (1.0, 1.0)) -> tuple[list[Verdict], IncidentMemory]:
     """Return verdicts of snapshots in which the first of two services has this evidence for a notice."""
-    memory, found = IncidentMemory(), []
-    for i, notice in enumerate(notices):
-        scene = replace(evidence(*page), notice=np.array([notice, 0.0], np.float32))
-        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
-        found.append(verdict)
-    return found, memory
+    return judge(*(noticed(notice, *page) for notice in notices))
 
 
 def test_a_notice_is_listed_and_raises_no_alert() -> None:
@@ -175,12 +175,18 @@ def test_a_notice_is_listed_and_raises_no_alert() -> None:
 def test_a_notice_ends_when_its_service_is_part_of_an_incident() -> None:
     found, memory = verdicts(9.0, 9.0, 9.0)
     (notice,) = found[-1].incidents
-    for i in range(3, 6):
-        scene = replace(evidence(9.0, 1.0), notice=np.array([9.0, 0.0], np.float32))
-        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
+    (*_, verdict), _ = judge(*[noticed(9.0, 9.0, 1.0)] * 3, memory=memory, first=3)
     (incident,) = verdict.incidents
     assert incident.severity is not Severity.NOTICE
     assert incident.id != notice.id
+
+
+def after_feedback(memory: IncidentMemory, strength: float) -> tuple[Verdict, IncidentMemory]:
+    """Return the last of three verdicts on notices of this strength, after feedback, and the memory then."""
+    scene = evidence(1.0, 1.0)
+    shifted = apply_notice_shifts(np.array([strength, 0.0], np.float32), memory, scene.names)
+    found, memory = judge(*[replace(scene, notice=shifted)] * 3, memory=memory, first=3)
+    return found[-1], memory
 
 
 def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> None:
@@ -189,13 +195,8 @@ def test_a_notice_that_feedback_calls_useless_ends_and_does_not_come_back() -> N
     assert past.id == found[-1].notices[0].id
     denied = memory.add_feedback(feedback_on(past, was_incident=False, given=1))
     assert (denied.open, denied.above_notice) == ((), {})
-    scene = evidence(1.0, 1.0)
     for strength, listed in ((9.0, 0), (9.0 + NOTICE_MARGIN / 2, 0), (9.5 + NOTICE_MARGIN, 1)):
-        memory = denied
-        for i in range(3, 6):
-            notice = apply_notice_shifts(np.array([strength, 0.0], np.float32), memory, scene.names)
-            verdict, memory = build_verdict(meta(), replace(scene, notice=notice), memory, POLICY, when(i))
-        assert len(verdict.notices) == listed, strength
+        assert len(after_feedback(denied, strength)[0].notices) == listed, strength
 
 
 def test_feedback_on_a_notice_changes_no_level_of_alerts() -> None:
@@ -208,11 +209,9 @@ def test_feedback_on_a_notice_changes_no_level_of_alerts() -> None:
 def test_a_second_false_alarm_on_a_stronger_notice_raises_its_level_further() -> None:
     _, memory = verdicts(9.0, 9.0, 9.0)
     memory = memory.add_feedback(feedback_on(memory.past[0], was_incident=False, given=1))
-    names = evidence(1.0, 1.0).names
-    for i in range(3, 6):
-        notice = apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)
-        _, memory = build_verdict(meta(), replace(evidence(1.0, 1.0), notice=notice), memory, POLICY, when(i))
+    _, memory = after_feedback(memory, 15.0)
     memory = memory.add_feedback(feedback_on(memory.past[-1], was_incident=False, given=5))
+    names = evidence(1.0, 1.0).names
     assert apply_notice_shifts(np.array([15.0, 0.0], np.float32), memory, names)[0] < LEVEL
 
 
@@ -223,11 +222,8 @@ def test_notices_have_a_budget_of_their_own() -> None:
 
 
 def test_a_rise_is_a_reason_with_its_beginning() -> None:
-    memory = IncidentMemory()
     rising = Trend(0, "memory_utilization", 0.6, 0.4, 1200.0, None)
-    for i in range(3):
-        scene = replace(evidence(1.0, 1.0), notice=np.array([EVENT_SURPRISE, 0], np.float32), trends=(rising,))
-        verdict, memory = build_verdict(meta(), scene, memory, POLICY, when(i))
+    (*_, verdict), _ = judge(*[replace(noticed(EVENT_SURPRISE), trends=(rising,))] * 3)
     (notice,) = verdict.notices
     (reason,) = notice.suspects[0].reasons
     assert (reason.metric, reason.observed, reason.expected) == ("memory_utilization", 0.6, 0.4)

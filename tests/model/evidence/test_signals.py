@@ -6,19 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.decision.verdict_building import build_verdict
 from model.evidence import signals as signals_module
 from model.evidence.explanations import Fact
 from model.evidence.kinds import EVENT_SURPRISE
 from model.evidence.signals import impatience, pressure, unusual_signals
 from model.features import P99
 from model.incidents.kind import incident_kind
-from model.incidents.memory import IncidentMemory
 from model.snapshot import MeshSnapshot, Signal, SignalKind
 from model.state.change_impact import BESIDE, OWN, UNEXPOSED
 from model.state.mesh_state import MeshState, Observation
 from model.verdict import IncidentKind, Severity
-from tests.model.decision.verdict_cases import POLICY, meta, when
+from tests.model.decision.verdict_cases import judge
 from tests.model.evidence_cases import CART, SEARCH, evidence_of
 from tests.model.model_cases import SERVICES, snapshot, watch
 
@@ -152,13 +150,10 @@ def test_a_signal_is_evidence_for_a_notice_and_a_fact_about_the_service() -> Non
 
 
 def test_a_notice_lists_its_signals_first() -> None:
-    memory, verdicts = IncidentMemory(), []
-    course = snapshots({SignalKind.OOM_KILLS: [None, 1.0, None, None, None]})
-    for end in range(SNAPSHOTS - 3, SNAPSHOTS + 1):
-        evidence = evidence_of(*course[:end], state=MeshState())
-        verdict, memory = build_verdict(meta(), evidence, memory, POLICY, when(end))
-        verdicts.append(verdict)
-    (notice,) = verdicts[-1].incidents
+    course, first = snapshots({SignalKind.OOM_KILLS: [None, 1.0, None, None, None]}), SNAPSHOTS - 3
+    scenes = (evidence_of(*course[:end], state=MeshState()) for end in range(first, SNAPSHOTS + 1))
+    (*_, verdict), _ = judge(*scenes, first=first)
+    (notice,) = verdict.incidents
     assert (notice.severity, notice.affected) == (Severity.NOTICE, (SERVICES[CART],))
     assert incident_kind(notice) is IncidentKind.RESOURCES
     assert notice.suspects[0].reasons[0].metric == "oom_kills"

@@ -31,7 +31,7 @@ from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
 from model.verdict import MAX_SUSPECTS, IncidentKind, LimitForecast, Reason, Severity, Suspect
 from tests.builders import START, open_incident, reason
-from tests.model.decision.verdict_cases import POLICY, evidence, meta, when
+from tests.model.decision.verdict_cases import POLICY, evidence, judge, meta, when
 from tests.model.model_cases import at
 
 CPU = reason("cpu_utilization", 0.95, 0.4, load=1.4)
@@ -195,18 +195,14 @@ def test_the_notice_of_a_leak_stays_with_its_incident() -> None:
 
 def test_no_verdict_has_an_alert_and_a_notice_about_the_same_service() -> None:
     """Not even the first verdict of the alert: its notice says that users are not affected yet."""
-    memory, seen = IncidentMemory(), []
-    for i, page in enumerate([1.0] * 4 + [9.0] * 4):
-        verdict, memory = build_verdict(meta(), leaking(page), memory, POLICY, when(i))
-        seen.append((len(verdict.notices), len(verdict.alerts)))
+    verdicts, _ = judge(*map(leaking, [1.0] * 4 + [9.0] * 4))
+    seen = [(len(verdict.notices), len(verdict.alerts)) for verdict in verdicts]
     assert (1, 0) in seen
     assert seen[-1] == (0, 1)
     assert (1, 1) not in seen
 
 
 def test_an_incident_without_an_earlier_notice_has_no_reason_of_one() -> None:
-    memory = IncidentMemory()
-    for i in range(6):
-        verdict, memory = build_verdict(meta(), evidence(9.0, 1.0, calls=((1, 0),)), memory, POLICY, when(i))
+    (*_, verdict), memory = judge(*[evidence(9.0, 1.0, calls=((1, 0),))] * 6)
     assert [[reason.metric for reason in s.reasons] for s in verdict.incidents[0].suspects[:1]] == [["error_rate"]]
     assert memory.open[0].notices == ()

@@ -160,14 +160,6 @@ def test_a_merged_incident_keeps_the_current_groups_of_both() -> None:
     assert watch.now[old.id].confirmed
 
 
-def test_separate_incidents_stay_separate() -> None:
-    watch = Watch()
-    watch.see(group(1), group(5))
-    first, second = watch.see(group(1), group(5))
-    assert first.id != second.id
-    assert {first.members, second.members} == {(NAMES[1],), (NAMES[5],)}
-
-
 TWO_NAMESPACES = (*(f"a/s{i}" for i in range(5)), *(f"b/s{i}" for i in range(5)))
 
 

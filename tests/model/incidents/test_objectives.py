@@ -11,8 +11,6 @@ from model.incidents.harm import add_severity
 from model.incidents.memory import IncidentMemory
 from model.incidents.objectives import MAX_SECONDS, add_error_budgets, slow_share
 from model.snapshot import MeshSnapshot, NodeMetric
-from model.state.mesh_state import MeshState
-from model.state.serialization import pack_state, unpack_state
 from model.verdict import ErrorBudget, Objective, Severity, Verdict
 from tests.builders import START, incident, mesh_of, open_incident, verdict
 
@@ -124,12 +122,6 @@ def test_a_gap_without_snapshots_counts_at_most_two_minutes() -> None:
     window = [*(snapshot(i) for i in range(10)), snapshot(10, failing=0.5), snapshot(400, failing=0.5)]
     (budget,) = follow(window, 10, AVAILABILITY)[-1]
     assert budget.bad_requests == pytest.approx(50 * (15 + MAX_SECONDS))
-
-
-def test_the_counters_are_stored_with_the_mesh() -> None:
-    stored = open_incident(FRONT, id="a", severity=Severity.MAJOR, spent=((AVAILABILITY.name, 7.5, 100.0),))
-    state = replace(MeshState(), memory=IncidentMemory(open=(stored,)))
-    assert unpack_state(pack_state(state)).memory.open[0].spent == ((AVAILABILITY.name, 7.5, 100.0),)
 
 
 @pytest.mark.parametrize(

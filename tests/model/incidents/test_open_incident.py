@@ -136,16 +136,6 @@ def test_an_incident_that_may_have_ended_in_a_long_gap_ends_with_the_first_norma
     assert (deviating.returned, is_over(deviating, CLEAR)) == (0, False)
 
 
-def test_a_relapse_keeps_an_incident_open() -> None:
-    watch = Watch()
-    (born,) = watch.see(group(1))
-    for _ in range(5):
-        for _ in range(RETURNED - 1):
-            watch.see()
-        (again,) = watch.see(group(1))
-        assert (again.id, again.quiet) == (born.id, 0)
-
-
 def test_an_incident_keeps_the_suspects_of_its_strongest_snapshot() -> None:
     incident = open_incident(*NAMES[:1])
     for index, (score, service) in enumerate([(7.0, "early"), (9.0, "cause"), (8.0, "victim"), (0.0, "quiet")]):

@@ -22,8 +22,6 @@ from model.incidents.schedule import (
     Work,
     follow_work,
 )
-from model.state.mesh_state import MeshState
-from model.state.serialization import pack_state, pack_step, unpack_state, unpack_step
 from model.verdict import OVERDUE, IncidentKind, Severity
 from serve_app.api.headline import headline
 from serve_app.api.reason_text import reason_text
@@ -177,13 +175,6 @@ def test_old_bursts_are_forgotten() -> None:
     _, _, schedule = run([20], 60)
     assert schedule.works
     assert not step(schedule, 96 * HOUR, 0.0, 0.2).schedule.works
-
-
-def test_the_schedule_is_stored() -> None:
-    _, _, schedule = run(every(HOUR, 5), 4 * HOUR + 40)
-    memory = IncidentMemory(schedule=schedule)
-    assert unpack_state(pack_state(MeshState(memory=memory))).memory.schedule == schedule
-    assert unpack_step(pack_step(memory, 1), IncidentMemory()).schedule == schedule
 
 
 def overdue_verdicts(schedule: Schedule, indices: Iterable[int]) -> list[IncidentKind]:

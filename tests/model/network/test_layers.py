@@ -57,26 +57,6 @@ def test_without_trajectories_attention_is_gatv2() -> None:
     assert output[: NODES - 1].abs().sum() > 1
 
 
-def test_a_service_without_neighbours_gets_zeros() -> None:
-    source, target = random_calls()
-    callers = neighbourhoods_of(target, source, torch.ones(CALLS, dtype=torch.bool), NODES)
-    output = attention()(torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY), callers)
-    assert (output[-1] == 0).all()
-
-
-def test_a_call_that_is_not_sampled_has_no_effect() -> None:
-    source, target = random_calls()
-    attended = torch.ones(CALLS, dtype=torch.bool)
-    attended[7] = False
-    callers = neighbourhoods_of(target, source, attended, NODES)
-    module, x, trajectories = attention(), torch.randn(NODES, INPUTS), torch.randn(CALLS, TRAJECTORY)
-    other = trajectories.clone()
-    other[7] += 10
-    assert torch.equal(module(x, trajectories, callers), module(x, other, callers))
-    other[8] += 10
-    assert not torch.equal(module(x, trajectories, callers), module(x, other, callers))
-
-
 def test_a_layer_keeps_the_sides_apart() -> None:
     """Reversed calls give another result, because callers and callees have different weights."""
     torch.manual_seed(0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.features import Array, Channel
+from model.features import Array
 from model.scoring.calibration import (
     EXPLAINED_AT_MOST,
     RATE_WEIGHT,
@@ -26,7 +26,6 @@ def alike(rate: float, mean_excess: float, shape: float) -> Tail:
 
 
 TAIL = alike(0.02, 0.8, 0.15)
-CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
 
 
 def past(seen: float = 500, count: float = 0.0, total: float = 0.0, rows: int = 1) -> Deviation:

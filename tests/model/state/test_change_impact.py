@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.features import EDGE_CHANNELS, NODE_CHANNELS, Channel
+from model.features import EDGE_CHANNELS, NODE_CHANNELS
 from model.state.change_impact import (
     ABOVE,
     BEGUN,
@@ -18,22 +18,15 @@ from model.state.change_impact import (
     settled_series,
     update_impact,
 )
-from model.state.filters import SLOTS, TAIL_START, Deviation, new_filters, update_filters
+from model.state.filters import TAIL_START, Deviation
+from tests.model.filter_cases import Series
 
-CHANNELS = (Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2),)
 QUIET = np.zeros(4, bool)
 
 
 def deviation_of(*values: float) -> Deviation:
     """Return deviations of one series per value, after 100 snapshots of noise around 0."""
-    rng, rows = np.random.default_rng(0), len(values)
-    filters = new_filters(rows, np.zeros((SLOTS, 0, 1), np.float32), CHANNELS)
-    column = np.array(values, np.float32)[:, None]
-    measured, noise, calm = np.ones((rows, 1), bool), np.zeros((rows, 1), np.float32), np.zeros(rows, bool)
-    for _ in range(100):
-        noisy = (0.1 * rng.standard_normal((rows, 1))).astype(np.float32)
-        _, filters = update_filters(filters, noisy, measured, noise, calm, calm, CHANNELS)
-    return update_filters(filters, column, measured, noise, calm, calm, CHANNELS)[0]
+    return Series(len(values)).settle(100).see(*values)
 
 
 def test_a_change_exposes_its_service_its_callers_and_the_calls_to_both() -> None:

@@ -19,7 +19,8 @@ from model.state.mesh_state import MeshState
 from model.state.observe import observe
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, noisy, snapshot, watch
 
-DAY = round(86_400 / SAMPLE_SECONDS)  # snapshots
+STEP = 2 * SAMPLE_SECONDS  # s between two snapshots: half of the samples that a block can have
+DAY = round(86_400 / STEP)  # snapshots
 
 
 def tail(channels: int) -> Tail:
@@ -32,7 +33,7 @@ ROW = {measure: row for row, measure in enumerate(MEASURES)}
 
 
 def mesh_at(index: int, rng: np.random.Generator, latency: float = 1.0, load: float = 1.0) -> MeshSnapshot:
-    """A mesh with a daily curve of its load, at one snapshot every five minutes."""
+    """A mesh with a daily curve of its load."""
     size = (len(SERVICES), len(NODE))
     day = load * (1 + 0.4 * np.sin(2 * np.pi * index / DAY))
     nodes = np.array(NODE) * np.exp(rng.normal(0, 0.05, size)) * np.array([1, 0.2, 1, 3, 1, 1, 1])
@@ -41,7 +42,7 @@ def mesh_at(index: int, rng: np.random.Generator, latency: float = 1.0, load: fl
     nodes[:, [NodeMetric.P50_LATENCY, NodeMetric.P99_LATENCY]] *= latency
     nodes[:, 4:6] = nodes[:, 4:6].clip(0, 0.95)
     edges = np.array(EDGE) * np.exp(rng.normal(0, 0.05, (len(CALLS), len(EDGE)))) * np.array([day, 1, 1, 1])
-    return snapshot(index, nodes=nodes, edges=edges, interval=SAMPLE_SECONDS)
+    return snapshot(index, nodes=nodes, edges=edges, interval=STEP)
 
 
 def follow(snapshots: Iterable[MeshSnapshot], state: MeshState | None = None, trained: Trained = TRAINED) -> MeshState:
@@ -118,7 +119,7 @@ def test_a_new_level_of_latency_drifts_within_a_day_and_is_usual_after_a_week(kn
     assert Measure(Reference.WEEK, Kind.VALUES, "service.request_rate") not in found
     row = ROW[Measure(Reference.WEEK, Kind.VALUES, "service.p50_latency")]
     assert after.drift.moved[row] > 0.3
-    assert after.drift.since[row] >= 8 * DAY * SAMPLE_SECONDS
+    assert after.drift.since[row] >= 8 * DAY * STEP
     rng = np.random.default_rng(2)
     weeks = follow((mesh_at(i, rng, latency=1.8) for i in range(9 * DAY, 18 * DAY)), after)
     assert not drifts(weeks)

@@ -18,6 +18,7 @@ from model.state.filters import CLIP, SLOTS, TAIL_START, Deviation, new_filters,
 from model.state.mesh_state import MeshState
 from model.verdict import Severity
 from serve_app.pipeline import Mesh, Options, advance, advance_in_detail, build_meta_input
+from tests.model.filter_cases import Series
 from tests.model.model_cases import at, watch
 
 INTERVAL = 15.0
@@ -91,23 +92,8 @@ def test_without_a_time_before_nothing_is_more_than_usual() -> None:
 
 def see(values: Sequence[float], requests: float, channel: int = P99) -> list[Deviation]:
     """Return the deviations of one channel from a settled past."""
-    channels = (NODE_CHANNELS[channel],)
-    filters = new_filters(1, np.zeros((SLOTS, 0, 1), np.float32), channels)
-    nothing, found = np.zeros(1, bool), []
-    rng = np.random.default_rng(0)
-    for value in [*(0.1 * rng.standard_normal(200)), *values]:
-        deviation, filters = update_filters(
-            filters,
-            np.full((1, 1), value, np.float32),
-            np.ones((1, 1), bool),
-            np.zeros((1, 1), np.float32),
-            nothing,
-            nothing,
-            channels,
-            np.array([requests], np.float32),
-        )
-        found.append(deviation)
-    return found[200:]
+    series = Series(channel=NODE_CHANNELS[channel]).settle(200, requests)
+    return [series.see(value, requests=requests) for value in values]
 
 
 @pytest.mark.parametrize(("requests", "largest"), [(5, CLIP), (19, CLIP), (20, 30)])
@@ -199,18 +185,11 @@ def test_counts_follow_their_rows() -> None:
 
 
 def test_one_failure_of_two_is_less_than_two_of_two() -> None:
-    levels = []
-    for failed in (1, 2):
-        quiet = [snapshot_of(i, [0], [2], [0.1]) for i in range(80)]
-        observation, _ = watch([*quiet, snapshot_of(80, [failed], [2], [0.1])])
-        levels.append(observation.node.level[:, 1, ERROR].max())
-    assert levels[0] < TAIL_START < levels[1]
-
-
-def test_the_value_is_the_share_of_the_last_requests() -> None:
-    quiet = [snapshot_of(i, [0], [2], [0.1]) for i in range(80)]
-    observation, _ = watch([*quiet, snapshot_of(80, [2], [2], [0.1])])
-    assert NODE_CHANNELS[ERROR].inverse(float(observation.node.value[1, ERROR])) == pytest.approx(2 / 20, abs=0.01)
+    _, quiet = watch(snapshot_of(i, [0], [2], [0.1]) for i in range(80))
+    one, two = (watch([snapshot_of(80, [failed], [2], [0.1])], quiet)[0].node for failed in (1, 2))
+    assert one.level[:, 1, ERROR].max() < TAIL_START < two.level[:, 1, ERROR].max()
+    share = NODE_CHANNELS[ERROR].inverse(float(two.value[1, ERROR]))
+    assert share == pytest.approx(2 / 20, abs=0.01), "the value is the share of the last requests"
 
 
 @pytest.mark.parametrize("share", [0.005, 0.03])

@@ -4,9 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from model.features import Channel
 from model.state.filters import (
@@ -19,12 +16,10 @@ from model.state.filters import (
     LIMIT,
     LONG,
     LONG_SCALE,
-    MEMORABLE,
     PRIOR_WEIGHT,
     SCALES,
     SEEN,
     SHORT,
-    SLOTS,
     SLOW_CENTRE,
     SLOW_VARIANCE,
     SUPPORT,
@@ -32,58 +27,11 @@ from model.state.filters import (
     TAIL_START,
     VARIANCE,
     YOUNG,
-    Deviation,
-    _confirmed,
     accept_level,
     new_filters,
     temper_young,
-    update_filters,
 )
-
-CHANNEL = Channel("x", "1", "log", 1.0, floor=0.02, prior=0.2)
-SIGMA = 0.1
-Floats = NDArray[np.float32]
-
-
-class Series:
-    """Several series of one channel, each with its own filter."""
-
-    def __init__(self, count: int = 1, channel: Channel = CHANNEL) -> None:
-        self.channels = (channel,)
-        self.filters = new_filters(count, np.zeros((SLOTS, 0, 1), np.float32), self.channels)
-
-    def see(
-        self,
-        *values: float,
-        noise: float = 0.0,
-        muted: bool = False,
-        paused: bool = False,
-        measured: bool = True,
-    ) -> Deviation:
-        """Update the filters with one value for each series."""
-        count = self.filters.shape[1]
-        column = np.broadcast_to(np.array(values, np.float32), count)[:, None].copy()
-        deviation, self.filters = update_filters(
-            self.filters,
-            column,
-            np.full((count, 1), measured),
-            np.full((count, 1), noise, np.float32),
-            np.full(count, muted),
-            np.full(count, paused),
-            self.channels,
-        )
-        return deviation
-
-    def settle(self, snapshots: int = 600, centre: float = 0.0, seed: int = 0) -> "Series":
-        rng = np.random.default_rng(seed)
-        for _ in range(snapshots):
-            values = centre + SIGMA * rng.standard_normal(self.filters.shape[1])
-            self.see(*np.atleast_1d(values))
-        return self
-
-    def slot(self, slot: int | slice) -> Floats:
-        """Return a slot of all filters, ``[N]``; slots of the tail are ``[SCALES, N]``."""
-        return self.filters[slot, ..., 0]
+from tests.model.filter_cases import CHANNEL, SIGMA, Series
 
 
 def test_centre_and_spread_of_normal_noise_are_found() -> None:
@@ -274,31 +222,6 @@ def test_the_average_over_sixteen_counts_only_while_the_average_over_four_confir
     assert np.median(lasting.level[2]) > 2 * TAIL_START, "four such values confirm it"
 
 
-@given(st.floats(-4, 4), st.floats(-4, 4))
-def test_a_more_recent_deviation_confirms_an_average_in_part(average: float, recent: float) -> None:
-    (share,) = _confirmed(np.array([average], np.float32), np.array([recent], np.float32))
-    assert 0 <= share <= 1
-    if abs(average) <= MEMORABLE:
-        assert share == 1, "there is nothing to confirm"
-    elif average * recent <= 0:
-        assert share == 0
-    else:
-        assert share == pytest.approx(min(recent / (SUPPORT * average), 1), abs=1e-5)
-
-
-def test_level_of_white_noise_scales_each_average_to_unit_variance() -> None:
-    rng = np.random.default_rng(0)
-    z = rng.standard_normal((4000, 200)).astype(np.float32)
-    short = long = np.zeros(200, np.float32)
-    shorts, longs = [], []
-    for row in z:
-        short, long = short + (row - short) / 4, long + (row - long) / 16
-        shorts.append(short)
-        longs.append(long)
-    assert np.std(shorts[100:]) * 7**0.5 == pytest.approx(1, rel=0.02)
-    assert np.std(longs[100:]) * 31**0.5 == pytest.approx(1, rel=0.05)
-
-
 def test_a_spell_in_the_tail_counts_once() -> None:
     series = Series().settle(300)
     before = float(series.slot(EXCEED_COUNT)[0, 0])
@@ -353,16 +276,6 @@ def test_a_fall_counts_for_traffic_only() -> None:
     assert fallen[0].shape == (SCALES, 1, 1)
     np.testing.assert_array_equal(fallen[0], np.abs(fallen[1]))
     assert (fallen[1] < 0).all()
-
-
-def test_the_argument_is_unchanged() -> None:
-    series = Series(5).settle(50)
-    filters, before = series.filters, series.filters.copy()
-    deviation = series.see(1.0)
-    np.testing.assert_array_equal(filters, before)
-    past = deviation.past_short.copy()
-    series.see(9.0)
-    np.testing.assert_array_equal(deviation.past_short, past)
 
 
 @pytest.mark.parametrize(("sigmas", "is_normal"), [(3.0, True), (25.0, False)])

@@ -21,7 +21,7 @@ from model.incidents.open_incident import OpenIncident
 from model.incidents.policy import AlertPolicy
 from model.incidents.threshold import Track
 from model.snapshot import MeshSnapshot, PlannedChange
-from model.state.filters import CENTRE, LONG, LONG_RATE, SHORT, SHORT_RATE, SLOW_CENTRE
+from model.state.filters import CENTRE, LONG, LONG_RATE, SEEN, SHORT, SHORT_RATE, SLOW_CENTRE
 from model.state.levels import BASELINE_SECONDS, UNSEEN_SECONDS
 from model.state.mesh_state import MeshState
 from model.state.serialization import pack_state, unpack_state
@@ -84,8 +84,12 @@ def test_after_too_long_a_gap_incidents_are_lost_and_their_ids_known() -> None:
 
 @pytest.mark.parametrize(("seconds", "is_lost"), [(60.0, False), (LONGEST, False), (LONGEST + 1, True), (1e6, True)])
 def test_a_gap_longer_than_the_longest_one_closes_incidents(seconds: float, is_lost: bool) -> None:
-    _, state = watch([after(seconds)], with_incidents(SETTLED, ALERT))
+    before = replace(SETTLED, memory=replace(SETTLED.memory, open=(ALERT,), tracks=TRACKS, scores=(1.0, 2.0)))
+    _, state = watch([after(seconds)], before)
     assert [i.id for i in state.memory.open] == ([] if is_lost else ["i-1"])
+    assert (state.memory.tracks, state.memory.scores) == ({} if is_lost else TRACKS, (1.0, 2.0))
+    np.testing.assert_array_equal(state.node_filters[SEEN], SETTLED.node_filters[SEEN] + 1, "its baselines go on")
+    assert state.sequence == SETTLED.sequence + 1
     assert state.memory.lost == (("i-1",) if is_lost else ())
 
 
@@ -105,13 +109,14 @@ def test_a_mesh_with_a_long_interval_has_no_gap_before_three_intervals() -> None
 def test_trajectories_fade_as_if_the_missing_snapshots_had_been_usual(intervals: int) -> None:
     _, state = watch([after(15, factor=4.0), after(30, factor=4.0)], SETTLED)
     observation, _ = watch([after(intervals * state.interval_seconds, base=state)], state)
-    for past, slot, rate in (
-        (observation.node.past_short, SHORT, SHORT_RATE),
-        (observation.node.past_long, LONG, LONG_RATE),
+    for deviation, filters, row in (
+        (observation.node, state.node_filters, STORE),
+        (observation.edge, state.edge_filters, INTO_STORE[0]),
     ):
-        assert state.node_filters[slot, STORE, P50] > 0.2
-        expected = state.node_filters[slot] * (1 - rate) ** (intervals - 1)
-        np.testing.assert_allclose(past, expected, rtol=1e-3, atol=1e-9)
+        for past, slot, rate in ((deviation.past_short, SHORT, SHORT_RATE), (deviation.past_long, LONG, LONG_RATE)):
+            assert filters[slot, row, P50] > 0.2
+            expected = filters[slot] * (1 - rate) ** (intervals - 1)
+            np.testing.assert_allclose(past, expected, rtol=1e-3, atol=1e-9)
 
 
 def test_one_gap_does_not_change_the_interval_and_a_second_one_in_a_row_does() -> None:
@@ -191,7 +196,7 @@ CALM, BEFORE, AFTER = 100, 16, 20  # snapshots: calm, of the incident before the
 BEGINS, GAP = CALM, CALM + BEFORE
 FORGOTTEN = 200  # snapshots after which the simulator's noise has nothing of what it was
 WHOLE = GAP + FORGOTTEN + AFTER  # snapshots of one course that the shorter gaps are cut from
-GAPS = (1, 2, 5, 20, 100, 160, 470)
+GAPS = (1, 20, 160, 470)
 DAY = 5760 + 100  # snapshots of a gap, more than a day
 
 
@@ -305,23 +310,23 @@ def test_after_a_gap_of_a_day_an_incident_is_lost(calm: Calm) -> None:
     assert all(known not in ids(verdict) for verdict in later)
 
 
-@pytest.mark.parametrize("missing", [1, 5, 20, 100, 160, 1000])
+@pytest.mark.parametrize("missing", [1, 20, 160, 1000])
 def test_an_incident_that_ends_in_a_gap_ends_after_it(calm: Calm, missing: int) -> None:
     _, later = run(calm, missing, fault_until=GAP + 1)
     assert not later[-1].alerts
     assert later[-1].status is Status.NORMAL
-    if missing >= 8:
+    if missing > 1:
         assert not later[1].alerts, "the first normal snapshots after a long time show that it is over"
 
 
-@pytest.mark.parametrize("missing", [1, 20, 160, 6000])
+@pytest.mark.parametrize("missing", [1, 160, 6000])
 def test_a_gap_in_a_calm_time_raises_no_alert(calm: Calm, missing: int) -> None:
     _, later = run(calm, missing, fault_until=BEGINS)
     assert not any(verdict.alerts for verdict in later)
     assert not any(verdict.lost for verdict in later)
 
 
-@pytest.mark.parametrize("missing", [BEFORE, 40, 160])
+@pytest.mark.parametrize("missing", [BEFORE, 160])
 def test_a_fault_that_begins_in_a_gap_is_found_after_it(calm: Calm, missing: int) -> None:
     found, _ = calm.score(calm.mesh, snapshots()[CALM + missing : CALM + missing + AFTER])
     begun = next(index for index, verdict in enumerate(found) if verdict.alerts)
@@ -332,9 +337,9 @@ def test_a_fault_that_begins_in_a_gap_is_found_after_it(calm: Calm, missing: int
 CONFIRMED_AGAIN = 4  # snapshots after a long silence, until the incident is known to go on
 
 
-@pytest.mark.parametrize("silent_for", [20, 160])
-def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm, silent_for: int) -> None:
+def test_an_incident_does_not_recover_while_its_telemetry_is_silent(calm: Calm) -> None:
     """Snapshots come, but nothing is measured in them. That says no more than a missing snapshot."""
+    silent_for = 60  # snapshots, longer than an alert lasts that nothing confirms
     before, mesh = calm.with_fault
     known = ids(before[-1])
     assert known

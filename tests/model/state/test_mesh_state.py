@@ -19,7 +19,7 @@ from model.state.mesh_state import MeshState
 from model.state.observe import observe
 from model.state.topology import sample_neighbours, strongest
 from model.verdict import Severity
-from tests.builders import START, open_incident
+from tests.builders import open_incident
 from tests.contract import different
 from tests.model.model_cases import (
     CALLS,
@@ -33,10 +33,10 @@ from tests.model.model_cases import (
     simulated,
     snapshot,
     watch,
+    without,
 )
 
 STORE = SERVICES.index("shop/store")
-BASELINES = [CENTRE, VARIANCE, SLOW_CENTRE]
 
 
 def slow_store(index: float, factor: float = 4.0, **arguments: Any) -> MeshSnapshot:
@@ -59,35 +59,6 @@ def test_low_traffic_widens_the_spread() -> None:
     np.testing.assert_allclose(quiet.node.spread[2, P50], busy.node.spread[2, P50])
 
 
-def test_in_a_gap_trajectories_fade_and_incidents_and_baselines_stay() -> None:
-    _, state = watch([slow_store(30), slow_store(31)], settled_state())
-    memory = replace(
-        state.memory,
-        open=(open_incident("shop/store"),),
-        tracks={"shop/store": Track((9.0, 8.0), START, START)},
-        scores=(1.0, 2.0),
-    )
-    state = replace(state, memory=memory)
-    assert state.node_filters[SHORT, STORE, P50] > 0.5
-    observation, after = watch([snapshot(31 + 100)], state)
-    missing = 15 * 100 / state.interval_seconds - 1
-    for past, slot, filters, rate in (
-        (observation.node.past_short, SHORT, state.node_filters, 1 / 4),
-        (observation.node.past_long, LONG, state.node_filters, 1 / 16),
-        (observation.edge.past_short, SHORT, state.edge_filters, 1 / 4),
-        (observation.edge.past_long, LONG, state.edge_filters, 1 / 16),
-    ):
-        np.testing.assert_allclose(past, filters[slot] * (1 - rate) ** missing, rtol=1e-4, atol=1e-12)
-    (waiting,) = after.memory.open
-    assert waiting == replace(open_incident("shop/store"), unseen=round(missing))
-    assert (after.memory.tracks, after.memory.scores, after.memory.lost) == (memory.tracks, (1.0, 2.0), ())
-    # One snapshot moves baselines a little. A reset would have moved them all the way.
-    np.testing.assert_allclose(after.node_filters[SLOW_CENTRE], state.node_filters[SLOW_CENTRE], atol=0.02)
-    np.testing.assert_array_equal(after.node_filters[SEEN], state.node_filters[SEEN] + 1)
-    assert after.node_filters[EXCEED_COUNT][0, STORE, P50] > 0.5
-    assert after.sequence == state.sequence + 1
-
-
 def usual_p50(state: MeshState) -> float:
     """Return the usual p50 of the store by its fast baseline, relative to the level at first."""
     return float(np.exp(state.node_filters[CENTRE, STORE, P50]) / NODE[P50])
@@ -98,7 +69,7 @@ def open_alert(state: MeshState, since: datetime, severity: Severity = Severity.
     return replace(state, memory=replace(state.memory, open=(opened,)))
 
 
-@pytest.mark.parametrize("snapshots", [20, 130, 400])
+@pytest.mark.parametrize("snapshots", [20, 250])
 def test_baselines_pause_as_long_as_an_alert_is_open(snapshots: int) -> None:
     state = open_alert(settled_state(60, sigma=0.03), at(60))
     observation, after = watch([slow_store(60 + i) for i in range(snapshots)], state)
@@ -173,6 +144,7 @@ def test_what_is_unusual_for_an_hour_without_an_alert_becomes_normal() -> None:
     memory = IncidentMemory(**unusual(9.0, 9.0))
     assert memory.is_suspicious(names, at(60 + 240)).tolist() == [True, False]
     assert not memory.is_suspicious(names, at(60 + 241)).any()
+    assert not replace(memory, threshold=None).is_suspicious(names, at(61)).any()
     state = settled_state(60, sigma=0.03)
     state = replace(state, memory=replace(state.memory, **unusual(9.0, 9.0)))
     _, paused = watch([slow_store(60 + i) for i in range(240)], state)
@@ -305,8 +277,7 @@ def test_a_new_service_is_embedded_near_its_neighbours(seed: int) -> None:
 
 
 def test_a_vanished_service_is_observed_with_zero_traffic() -> None:
-    services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
-    observation, state = watch([snapshot(30, services, calls)], settled_state())
+    observation, state = watch([snapshot(30, *without(STORE))], settled_state())
     assert state.node_ids == SERVICES
     np.testing.assert_array_equal(observation.node_present, [True, True, True, False, True])
     np.testing.assert_array_equal(observation.edge_present, [True, True, False, False])
@@ -323,7 +294,7 @@ def test_a_vanished_service_is_observed_with_zero_traffic() -> None:
 def test_vanished_services_are_forgotten_after_the_window() -> None:
     window_size = 8
     _, state = watch(snapshot(i) for i in range(20))
-    services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
+    services, calls = without(STORE)
     _, state = watch([snapshot(20 + i, services, calls) for i in range(window_size)], state, window_size=window_size)
     assert "shop/store" in state.node_ids
     before = state.node_filters[:, [0, 1, 2, 4]]
@@ -343,8 +314,7 @@ def test_a_vanished_call_is_forgotten_but_its_services_stay() -> None:
 
 
 def test_a_service_that_returns_keeps_its_baselines() -> None:
-    services, calls = SERVICES[:3] + SERVICES[4:], ((0, 1), (0, 2))
-    _, state = watch([snapshot(30, services, calls), snapshot(31, services, calls)], settled_state())
+    _, state = watch([snapshot(30 + i, *without(STORE)) for i in range(2)], settled_state())
     observation, state = watch([snapshot(32)], state)
     assert observation.node.observed[STORE].all()
     assert observation.node_present.all()

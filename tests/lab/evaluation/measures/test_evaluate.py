@@ -1,6 +1,7 @@
 """Evaluation by time: a worked example, then each rule by hand."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -13,7 +14,8 @@ from lab.evaluation.measures.metrics import DetectorMetrics, compute_metrics
 from lab.evaluation.measures.recording import RecordingResult, evaluate_recording
 from lab.evaluation.measures.series import align_verdicts
 from lab.evaluation.measures.truth import FAULT, GUARD, Form, GroundTruth, Span, ground_truth
-from model.verdict import Incident, Severity, Status, Suspect, Verdict
+from model.verdict import Severity, Status, Suspect, Verdict
+from tests.builders import incident, verdict
 
 TEN = datetime(2026, 1, 1, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -41,25 +43,14 @@ def verdicts(
     scores: Mapping[int, float] | None = None,
     warm_up: int = 0,
     suspects: Mapping[int, Sequence[str]] | None = None,
-    probability: float = 0.1,
 ) -> list[Verdict]:
     found = []
     for i in range(len(truth.times)):
         status = Status.WARMING_UP if i < warm_up else Status.ANOMALOUS if i in alarms else Status.NORMAL
         score = (scores or {}).get(i, 5.0 if i in alarms else 1.0)
         named = tuple(Suspect(name, 0.1) for name in (suspects or {}).get(i, ("shop/web",)))
-        found.append(
-            Verdict(
-                observed_at=truth.instant(i),
-                sequence=i,
-                status=status,
-                mesh_score=score,
-                threshold=4.0,
-                probability=probability,
-                suspects=named,
-                incidents=(),
-            )
-        )
+        fields = {"status": status, "mesh_score": score, "suspects": named}
+        found.append(verdict(observed_at=truth.instant(i), probability=0.1, **fields))
     return found
 
 
@@ -76,7 +67,7 @@ def test_the_worked_example() -> None:
     found = of(truth, verdicts(truth, [2, 3, 6, 7, 20]))
     assert found.recall is not None
     assert found.recall.value == 0.5
-    assert [(a, b) for a, b in zip(*_events([2, 3, 6, 7, 20]), strict=True)] == [(2, 7), (20, 20)]
+    assert _events([2, 3, 6, 7, 20]) == ([2, 20], [7, 20])
     assert found.false_alarms is not None
     assert (found.false_alarms.count.events, found.false_alarms.count.strict) == (0, 1), "the last alarm is in the tail"
     assert found.delay_median == 2.0
@@ -184,16 +175,7 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
     lines = verdicts(truth, [1, 2])
 
     def move(line: Verdict, seconds: float) -> Verdict:
-        return Verdict(
-            observed_at=line.observed_at + timedelta(seconds=seconds),
-            sequence=0,
-            status=line.status,
-            mesh_score=line.mesh_score,
-            threshold=0.0,
-            probability=0.0,
-            suspects=(),
-            incidents=line.incidents,
-        )
+        return replace(line, observed_at=line.observed_at + timedelta(seconds=seconds))
 
     placed = align_verdicts([move(lines[1], 20), move(lines[2], -31), move(lines[3], 0), move(lines[2], 1000)], truth)
     assert placed.status == ("missing", "anomalous", "missing", "normal")
@@ -201,68 +183,42 @@ def test_verdicts_are_placed_on_the_nearest_snapshot() -> None:
     assert [page.begin for page in placed.pages] == [at(1)]
 
 
+def verdict_at(i: int, *incidents: tuple[str, float, str], **severities: Severity) -> Verdict:
+    """Return a verdict at a minute with these incidents: id, score and suspect; or severities by id."""
+    known = [(*one, Severity.MINOR) for one in incidents]
+    known += [(name, 3.0, "a/b", severity) for name, severity in severities.items()]
+    return verdict(
+        *(
+            incident(who, id=name, since=at(i), severity=severity, score=score, suspects=(Suspect(who, 1.0),))
+            for name, score, who, severity in known
+        ),
+        observed_at=at(i),
+    )
+
+
 def test_an_incident_is_one_alert_with_its_first_and_its_strongest_ranking() -> None:
-    truth = stream(last=4)
-
-    def build_verdict(i: int, *incidents: tuple[str, float, str]) -> Verdict:
-        known = tuple(
-            Incident(id=n, since=TEN, severity=Severity.MINOR, score=s, suspects=(Suspect(who, 1.0),), affected=(who,))
-            for n, s, who in incidents
-        )
-        return Verdict(
-            observed_at=at(i),
-            sequence=i,
-            status=Status.NORMAL,
-            mesh_score=1.0,
-            threshold=1.0,
-            probability=0.5,
-            suspects=(),
-            incidents=known,
-        )
-
     lines = [
-        build_verdict(0),
-        build_verdict(1, ("x", 2, "a/b")),
-        build_verdict(2, ("x", 5, "a/c"), ("y", 1, "b/b")),
-        build_verdict(3, ("x", 5, "a/d")),
+        verdict_at(0),
+        verdict_at(1, ("x", 2, "a/b")),
+        verdict_at(2, ("x", 5, "a/c"), ("y", 1, "b/b")),
+        verdict_at(3, ("x", 5, "a/d")),
     ]
-    x, y = align_verdicts(lines, truth).pages
+    x, y = align_verdicts(lines, stream(last=4)).pages
     assert (x.id, x.begin, x.suspects, x.affected) == ("x", at(1), ("a/c",), {"a/c"})
     assert (y.id, y.begin) == ("y", at(2))
 
 
 def test_an_incident_is_a_notice_until_it_raises_an_alert() -> None:
     truth = stream(last=4)
-
-    def at_severity(i: int, **incidents: Severity) -> Verdict:
-        known = tuple(
-            Incident(
-                id=name, since=TEN, severity=severity, score=3.0, suspects=(Suspect("a/b", 1.0),), affected=("a/b",)
-            )
-            for name, severity in incidents.items()
-        )
-        return Verdict(
-            observed_at=at(i),
-            sequence=i,
-            status=Status.ANOMALOUS,
-            mesh_score=1.0,
-            threshold=1.0,
-            probability=0.5,
-            suspects=(),
-            incidents=known,
-        )
-
-    placed = align_verdicts(
-        [
-            at_severity(0, low=Severity.NOTICE),
-            at_severity(1, low=Severity.NOTICE, rises=Severity.NOTICE),
-            at_severity(2, low=Severity.NOTICE, rises=Severity.MAJOR),
-        ],
-        truth,
-    )
+    lines = [
+        verdict_at(0, low=Severity.NOTICE),
+        verdict_at(1, low=Severity.NOTICE, rises=Severity.NOTICE),
+        verdict_at(2, low=Severity.NOTICE, rises=Severity.MAJOR),
+    ]
+    placed = align_verdicts(lines, truth)
     assert [(notice.id, notice.begin) for notice in placed.notices] == [("low", at(0)), ("rises", at(1))]
     assert [(page.id, page.begin) for page in placed.pages] == [("rises", at(2))]
-    only_notices = align_verdicts([at_severity(0, low=Severity.NOTICE)], truth)
+    only_notices = align_verdicts(lines[:1], truth)
     assert only_notices.pages == (), "the status alone raises no alert if the detector has incidents"
 
 
@@ -270,31 +226,13 @@ def test_alerts_while_telemetry_is_missing_are_counted_apart() -> None:
     """Telemetry is missing from minute 2 to 4, and two minutes of grace follow: snapshots 2 to 5."""
     times = [at(i) for i in range(10)]
     truth = ground_truth("quiet", Form.NORMAL, times, MINUTE, {"a/b"}, silences=[(at(2), at(4))])
-
-    def open_incident(i: int, name: str, severity: Severity = Severity.MINOR) -> Verdict:
-        known = (
-            Incident(
-                id=name, since=at(i), severity=severity, score=3.0, suspects=(Suspect("a/b", 1.0),), affected=("a/b",)
-            ),
-        )
-        return Verdict(
-            observed_at=at(i),
-            sequence=i,
-            status=Status.ANOMALOUS,
-            mesh_score=1.0,
-            threshold=1.0,
-            probability=0.5,
-            suspects=(),
-            incidents=known,
-        )
-
     lines = [
         *verdicts(truth, []),
-        open_incident(1, "before"),
-        open_incident(2, "during"),
-        open_incident(3, "noticed", Severity.NOTICE),
-        open_incident(5, "grace"),
-        open_incident(6, "after"),
+        verdict_at(1, before=Severity.MINOR),
+        verdict_at(2, during=Severity.MINOR),
+        verdict_at(3, noticed=Severity.NOTICE),
+        verdict_at(5, grace=Severity.MINOR),
+        verdict_at(6, after=Severity.MINOR),
     ]
     result = evaluate_recording(truth, align_verdicts(lines, truth), 1.0)
     found = compute_metrics([result])

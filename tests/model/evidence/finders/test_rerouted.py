@@ -36,14 +36,6 @@ def test_a_slow_move_counts_while_its_calls_are_new(minutes: int, counts: bool) 
     assert (score_of(found, CART, "vanished") > 0) == counts
 
 
-def test_traffic_that_moves_to_a_new_service_is_no_rerouting() -> None:
-    """A canary or a replacement takes over traffic, at any speed."""
-    for already in (0, 5, 12):
-        canary = [snapshot_with_move(0.05, index=30 + i, to=NEW) for i in range(already)]
-        found = evidence_of(*canary, snapshot_with_move(0.7, index=30 + already, to=NEW))
-        assert found.kinds[:, EvidenceKind.VANISHED].max() == 0
-
-
 @pytest.mark.parametrize(
     ("name", "minutes", "counts"),
     [(NEW, 5, False), (NEW, 70, False), ("shop/depot", 5, False), ("shop/depot", 20, False), ("shop/depot", 70, True)],
