@@ -119,7 +119,6 @@ class CollectorExport(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Close the connection."""
         self._otlp.shutdown()  # type: ignore[no-untyped-call]
 
     def _report(self, fails: bool, spans: int) -> None:

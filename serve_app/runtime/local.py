@@ -38,9 +38,13 @@ from ray.serve.schema import ApplicationStatus, DeploymentStatus, LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.runtime import fork_server
-from serve_app.runtime.allocator import WORKER_ENVIRONMENT
-from serve_app.runtime.environment import START_SECONDS, remove_token, set_environment
-from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
+from serve_app.runtime.environment import (
+    START_SECONDS,
+    cluster_address,
+    leave_other_clusters,
+    remove_token,
+    set_environment,
+)
 from serve_app.runtime.supervisor import kill_all_below
 from serve_app.settings import Settings
 from serve_app.settings.serve import KEEP_ALIVE_SECONDS
@@ -73,7 +77,7 @@ def connect(settings: Settings) -> bool:
     if ray.is_initialized():
         return False
     if address := cluster_address():
-        ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
+        ray.init(namespace="serve", runtime_env={"env_vars": fork_server.WORKER_ENVIRONMENT})
         if os.environ.get("RAY_AUTH_MODE") != "token":
             log.warning(
                 "Ray at %s: anyone who can reach its ports can run code there; set RAY_AUTH_MODE=token on all of its "

@@ -1,8 +1,8 @@
 """Access rules from settings."""
 
-from serve_app.access.grants import Grant
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.rules import Rules
+from serve_app.access.tokens import Grant
 from serve_app.errors import BadSettings
 from serve_app.settings.settings import Settings
 

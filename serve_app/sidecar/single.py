@@ -141,7 +141,6 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def _serve_http(settings: Settings, app: ASGIApp, listening: socket.socket) -> AsyncIterator[None]:
-    """Serves HTTP inside the block."""
     front = settings.serve
     server = _Server(
         uvicorn.Config(
@@ -230,7 +229,6 @@ def _bind_grpc(server: grpc.aio.Server, address: str, settings: Settings) -> str
 
 
 def _bracket_ipv6(host: str) -> str:
-    """A host as written in addresses."""
     return f"[{host}]" if ":" in host else host
 
 

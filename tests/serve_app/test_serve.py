@@ -215,14 +215,6 @@ def test_a_verdict_has_its_duration(in_either_place: Service) -> None:
     assert 'stage="score"' not in counted
 
 
-def test_the_same_snapshot_again_counts_once(service: Service) -> None:
-    first, second = record_simulation(SMALL, 2)
-    verdicts = [push(service, "again", s) for s in (first, second)]
-    assert push(service, "again", second) == verdicts[1]
-    assert push(service, "again", first) == verdicts[0]  # an older snapshot, but a known one
-    assert service.http.get("/v1/meshes/again/verdict").json()["sequence"] == 2
-
-
 def test_a_baseline_sets_the_past_and_not_the_clock(service: Service) -> None:
     snapshots = record_simulation(SMALL, 15)
     for snapshot in snapshots[:12]:

@@ -20,7 +20,6 @@ POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
 
 
 def hand_principal(scope: Scope, principal: Principal) -> Scope:
-    """Return a copy of a scope, with the caller in it."""
     return {**scope, "extensions": {**scope.get("extensions", {}), HANDED: principal}}
 
 
@@ -44,7 +43,7 @@ class AccessControl:
         try:
             principal = await self._caller(scope, ingress)
         except ServeError as error:
-            await refuse(scope["app"], error)(scope, receive, send)
+            await refuse(scope["app"].state.instruments, error)(scope, receive, send)
             return
         scope.setdefault("state", {})[PRINCIPAL] = principal
         await self._app(scope, receive, send)
@@ -58,14 +57,13 @@ class AccessControl:
             )
         if principal.user is not None:  # another replica may have signed the user out, which the gate does not know
             if ingress.sign_ins is not None:
-                await ingress.sign_ins.follow(scope)
+                await ingress.sign_ins.follow()
             if not ingress.access.is_valid(principal):
                 raise Unauthenticated("authorization: this sign-in has ended; sign in again")
         return principal
 
 
 def principal_of(request: Request) -> Principal:
-    """The principal of a request that the middleware admitted."""
     found: Principal = getattr(request.state, PRINCIPAL)
     return found
 

@@ -46,7 +46,6 @@ class Note:
     makes_room: bool = False
 
     def update(self, **known: object) -> None:
-        """Add to the record what has become known."""
         self.record = self.record.model_copy(update=known)
 
     def add_names(self, *names: str) -> None:
@@ -98,7 +97,6 @@ class Audited:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
         is_noted = scope["type"] == "http" and scope["method"] not in SAFE
         if not is_noted or replica.ingress().backend is None:
             await self._app(scope, receive, send)
@@ -142,7 +140,7 @@ def make_note(scope: Scope) -> Note:
             route="",
             mesh="",
             names=[],
-            address=ingress.access.locate(scope["headers"], scope.get("client")),
+            address=ingress.access.locate(scope),
             request=found if REQUEST_ID.fullmatch(found) else secrets.token_hex(8),
             status=None,
             **_identity(principal),
@@ -151,7 +149,6 @@ def make_note(scope: Scope) -> Note:
 
 
 def _identity(principal: Principal) -> dict[str, Any]:
-    """Who makes a change, as fields of its record."""
     subject = principal.user.subject if principal.user else ""
     return {"user": principal.name, "way": principal.way_in, "subject": subject}
 

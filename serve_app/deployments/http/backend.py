@@ -9,8 +9,7 @@ from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.session.doors import doors_of
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import WAITED, Caller, Handle, P, T, with_session
+from serve_app.runtime.rpc import WAITED, Caller, Deadline, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 

@@ -38,7 +38,6 @@ class HandedBodies:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
         extensions = scope.get("extensions", {})
         if EXTENSION in extensions:  # taken out, so that the body is freed once it is decoded
             receive = replay_body(extensions.pop(EXTENSION), receive)

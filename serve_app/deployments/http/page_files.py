@@ -19,17 +19,16 @@ class PageFiles:
     """ASGI middleware: answers requests for files of the page, without a call to a replica. Each page asks for dozens.
 
     Args:
-        app: gets all other requests, including those for files that do not exist. It answers the same if it runs alone.
+        app: gets all other requests, including those for files that do not exist.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
         app = self._app
         if scope["type"] == "http" and scope["method"] == "GET" and (file := find_file(scope["path"])):
-            app = ServerTiming(permanent_response(file, Headers(scope=scope)))
+            app = ServerTiming(file_response(file, Headers(scope=scope), CACHE_PERMANENTLY))  # its path has a digest
         await app(scope, receive, send)
 
 
@@ -50,11 +49,6 @@ def waiting_response(error: ServeError, scope: Scope, *, is_starting: bool) -> R
     response = file_response(page, Headers(scope=scope), {**HEADERS, "cache-control": "no-store"})
     response.status_code = answer(error).status
     return response
-
-
-def permanent_response(file: File, request: Mapping[str, str]) -> Response:
-    """A file that never changes, since its path has a digest. ``request``: headers."""
-    return file_response(file, request, CACHE_PERMANENTLY)
 
 
 def file_response(file: File, request: Mapping[str, str], headers: Mapping[str, str]) -> Response:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from serve_app.runtime.background import start_task
+from serve_app.runtime.replica import start_task
 
 T = TypeVar("T")
 

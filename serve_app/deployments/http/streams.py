@@ -42,8 +42,6 @@ class NewVerdicts:
 
 
 class _ObservedAt(msgspec.Struct):
-    """The time in a verdict's JSON."""
-
     observed_at: str
 
 

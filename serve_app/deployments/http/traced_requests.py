@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
 from serve_app.observability import spans
-from serve_app.observability.log_context import set_log_context
+from serve_app.observability.logs import set_log_context
 
 MESH_ROUTE = re.compile(rf"/v1/meshes/(?P<mesh>{MESH_NAME})/(?P<what>snapshots|baseline|otlp/v1/metrics)")
 _HEADER = spans.HEADER.encode()
@@ -27,7 +27,6 @@ class TracedRequests:
         self._app, self._place = app, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on inside its span."""
         found = MESH_ROUTE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if found:
             with set_log_context(found["mesh"]):

@@ -25,8 +25,7 @@ from serve_app.deployments.scoring.queue import ScoredGroup, Scores
 from serve_app.metrics import PARTS_SCORED, Instruments
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import Caller, P, T
+from serve_app.runtime.rpc import Caller, Deadline, P, T
 
 log = logging.getLogger(__name__)
 
@@ -132,5 +131,4 @@ def score_parts(network: MeshNetwork, prepared: PreparedSnapshot) -> list[Scores
 
 
 def count_cores() -> int:
-    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,8 +14,7 @@ from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.deployments.scoring.queue import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.pipeline import stage_span
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Deadline
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +56,15 @@ class Progress:
 
     @property
     def parts_by_replica(self) -> dict[str, int]:
-        """Number of parts scored, by replica."""
         parts: Counter[str] = Counter()
         for group in self._scored:
             parts[group.replica] += len(group.scores)
         return dict(parts)
 
     def answer(self, document: bytes) -> SnapshotAnswer:
-        """The answer to the ingress."""
         return SnapshotAnswer(document, {**self.seconds, "inference": self.pass_seconds}, dict(self.retries))
 
     def require_time(self) -> None:
-        """Raise ``DeadlineExceeded`` if no time is left."""
         if self.deadline.remaining_seconds <= 0:
             raise DeadlineExceeded(
                 f"mesh {self.mesh!r}: the deadline passed before the verdict was ready; nothing was changed; try "

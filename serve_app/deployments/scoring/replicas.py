@@ -23,8 +23,7 @@ from serve_app.models.loader import NOT_LOADED
 from serve_app.models.served import ServedModel
 from serve_app.observability.spans import traceparent
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import Caller, Handle, P, T
+from serve_app.runtime.rpc import Caller, Deadline, Handle, P, T
 
 if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
@@ -121,7 +120,6 @@ class ReplicaRunner:
             return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
 
     async def _ask(self, caller: Caller, group: Group) -> ScoredGroup:
-        """Have a group scored by a scorer."""
         ask, mesh = self._replicas.scorer.score, self.progress.mesh
         return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._in_shadow)
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.access import Access, Principal, Rules, Scope
-from serve_app.access.grants import Grant
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.sign_ins import SignedInUser, SignInCookies, watch_secret
+from serve_app.access.tokens import Grant
 from serve_app.access.watched_file import RELOAD_SECONDS
 from serve_app.errors import BadSettings, Forbidden, ServeError
+from tests.builders import http_scope
 
 SECRET = "a-secret-of-the-client-0123456789"
 HOST = (b"host", b"mesh.example")
@@ -53,7 +54,7 @@ def outcome(access: Access, method: str, path: str, user: SignedInUser, *more: t
     assert access.sign_ins is not None
     cookie = (b"cookie", f"a=b; {access.sign_ins.name}={access.sign_ins.seal(user)}".encode())
     try:
-        access.check(method, path, [HOST, cookie, *more], CLIENT)
+        access.check(http_scope(method, path, HOST, cookie, *more, client=CLIENT))
     except ServeError as error:
         return type(error).__name__
     return "ok"
@@ -156,7 +157,7 @@ def test_lists_have_the_meshes_that_a_user_can_read(access: Access) -> None:
     assert access.sign_ins is not None
     for groups, meshes in ((("shop", "pushers"), {"shop"}), (("readers", "shop"), None), (("pushers",), set())):
         cookie = (b"cookie", f"{access.sign_ins.name}={access.sign_ins.seal(user_of(*groups))}".encode())
-        found = access.identify([HOST, cookie], CLIENT)
+        found = access.identify(http_scope("GET", "/", HOST, cookie, client=CLIENT))
         assert found is not None
         assert found.meshes == meshes
 

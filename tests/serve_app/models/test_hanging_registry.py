@@ -33,7 +33,7 @@ from serve_app.models.registry import Registry
 from serve_app.models.rollout import change_rollout
 from serve_app.models.served import ServedModel, ServedModels, open_models
 from serve_app.pipeline import Mesh, Options, run_stages
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.state_store import StateStore
 from tests.builders import add_model, allow_deployments

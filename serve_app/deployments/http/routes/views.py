@@ -200,8 +200,8 @@ async def _list_meshes(
     for state in collectors or ():
         empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
         found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
-    principal = principal_of(request)
-    visible = (found[name] for name in sorted(found) if principal.can_see(name))
+    seen = principal_of(request).meshes
+    visible = (found[name] for name in sorted(found) if seen is None or name in seen)
     return [one.model_copy(update={"warm_up_snapshots": warm_up}) for one in visible]
 
 

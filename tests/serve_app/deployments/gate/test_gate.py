@@ -25,8 +25,8 @@ from serve_app.deployments.gate.gate import Gate
 from serve_app.deployments.http import handed_bodies
 from serve_app.deployments.http.access_control import HANDED
 from serve_app.deployments.http.handed_bodies import HandedBodies
-from serve_app.deployments.outcomes import Outcome
 from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import Outcome
 from serve_app.runtime.rpc import WAITED
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules

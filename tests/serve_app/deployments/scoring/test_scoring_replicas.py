@@ -19,7 +19,7 @@ from serve_app.deployments.scoring.queue import Group, ScoredGroup
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from tests.serve_app.running import assert_same
 from tests.timing import PATIENCE_SECONDS
 
