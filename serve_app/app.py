@@ -17,7 +17,7 @@ from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
 from kernels import gpu_files
-from serve_app.access import Access, require_certificate, require_protection, require_provider
+from serve_app.access.rules import require_protection, require_provider
 from serve_app.deployments.scaling import replica_options
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
@@ -27,7 +27,7 @@ from serve_app.runtime.instruments import RayInstruments
 from serve_app.runtime.local import stop
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
 from serve_app.settings import Settings
-from serve_app.settings.access import serve_rules
+from serve_app.settings.access import require_usable, serve_rules
 from serve_app.settings.scorer import GPU_BATCH
 from serve_app.stores.opening import check_store
 
@@ -153,11 +153,7 @@ def start(
     logs.install()
     _choose_log(settings)
     report("reading the settings and the weights")
-    front = settings.serve
-    require_protection(serve_rules(settings), [front.host])  # before anything starts
-    Access(serve_rules(settings))  # raises its errors here
-    require_provider(serve_rules(settings))
-    require_certificate(front.certificate_file, front.key_file)
+    require_usable(settings, [settings.serve.host])
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
     if needs_gpu:

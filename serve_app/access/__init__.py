@@ -5,7 +5,7 @@
 """
 
 from serve_app.access.control import COOKIE, COOKIE_SECONDS, Access, Principal, RequestHead
-from serve_app.access.rules import Rules, is_loopback, require_certificate, require_protection, require_provider
+from serve_app.access.rules import Rules, is_loopback
 from serve_app.access.tokens import Scope, Token
 
 __all__ = [
@@ -18,7 +18,4 @@ __all__ = [
     "Scope",
     "Token",
     "is_loopback",
-    "require_certificate",
-    "require_protection",
-    "require_provider",
 ]

@@ -54,6 +54,7 @@ QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 # That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
 MIN_CPUS = 16
 LOOPBACK = "127.0.0.1"
+NAMESPACE = "serve"  # of Serve's own actors
 OBJECT_STORE_BYTES = 256 * 2**20
 START_ATTEMPTS = 5
 FIRST_STARTS = 2  # of the replicas of a deployment that have never run; what fails twice fails again
@@ -77,7 +78,7 @@ def connect(settings: Settings) -> bool:
     if ray.is_initialized():
         return False
     if address := cluster_address():
-        ray.init(namespace="serve", runtime_env={"env_vars": fork_server.WORKER_ENVIRONMENT})
+        ray.init(namespace=NAMESPACE, runtime_env={"env_vars": fork_server.WORKER_ENVIRONMENT})
         if os.environ.get("RAY_AUTH_MODE") != "token":
             log.warning(
                 "Ray at %s: anyone who can reach its ports can run code there; set RAY_AUTH_MODE=token on all of its "
@@ -85,17 +86,11 @@ def connect(settings: Settings) -> bool:
                 address,
             )
         return False
-    start(settings, namespace="serve", quiet=False)
+    start(settings, quiet=False)
     return True
 
 
-def start(
-    settings: Settings,
-    namespace: str | None = None,
-    *,
-    quiet: bool = True,
-    report: Callable[[str], None] = lambda _: None,
-) -> str:
+def start(settings: Settings, *, quiet: bool = True, report: Callable[[str], None] = lambda _: None) -> str:
     """Start Ray and Serve, whatever cluster the environment names.
 
     Args:
@@ -123,7 +118,7 @@ def start(
     fork_server.start()
     report("starting Ray")
     _start_ray(
-        namespace=namespace,
+        namespace=NAMESPACE,
         num_cpus=max(MIN_CPUS, os.cpu_count() or MIN_CPUS),
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,

@@ -7,6 +7,7 @@ Deployments ask here for what Serve gives its replicas, so that they import no R
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from serve_app.exporter import PrometheusInstruments
@@ -16,12 +17,12 @@ T = TypeVar("T")
 _single: "Single | None" = None
 
 
+@dataclass
 class Single:
     """What this process has in place of Serve."""
 
-    def __init__(self) -> None:
-        self.instruments = PrometheusInstruments()
-        self.ingress: Any = None
+    instruments: PrometheusInstruments = field(default_factory=PrometheusInstruments)
+    ingress: Any = None
 
 
 class LocalHandle:

@@ -64,17 +64,13 @@ class Deadline:
 
 def with_session(handle: T, session_id: str) -> T:
     """The handle with its calls routed to the replica that owns a session (here: a mesh)."""
-    handle_options: Any = handle
-    routed: T = handle_options.options(session_id=session_id)
-    return routed
+    return _with_options(handle, session_id=session_id)
 
 
 def with_pickle(handle: T) -> T:
     """The handle with its calls pickled by the standard library. Serve's default, cloudpickle, takes longer, and can
     also pickle functions and classes of a script, which no such call has."""
-    handle_options: Any = handle
-    plain: T = handle_options.options(request_serialization="pickle", response_serialization="pickle")
-    return plain
+    return _with_options(handle, request_serialization="pickle", response_serialization="pickle")
 
 
 def connect(handle: T) -> T:
@@ -87,9 +83,13 @@ def connect(handle: T) -> T:
     """
     if handle is None or isinstance(handle, LocalHandle):
         return handle
-    handle_options: Any = handle
-    connected: T = handle_options.options(_by_reference=not calls_by_grpc())
-    return connected
+    return _with_options(handle, _by_reference=not calls_by_grpc())
+
+
+def _with_options(handle: T, **options: Any) -> T:
+    untyped: Any = handle
+    found: T = untyped.options(**options)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

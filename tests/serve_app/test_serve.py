@@ -275,13 +275,18 @@ def kill(deployment: str, application: str) -> None:
 
 def find_process(role: str) -> psutil.Process:
     """Return the only process of Ray with this role, such as ``ServeReplica:tagae:Notifier``."""
-    found = []
-    for one in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if role in " ".join(one.cmdline()):  # also while it says which method it runs
-                found.append(one)
-    [process] = found
-    return process
+    found: list[psutil.Process] = []
+
+    def is_there() -> bool:
+        found.clear()
+        for one in psutil.Process().children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if role in " ".join(one.cmdline()):  # also while it says which method it runs
+                    found.append(one)
+        return len(found) == 1
+
+    assert eventually(is_there), found  # a process that changes its title has none for a moment
+    return found[0]
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.rules import is_loopback
-from serve_app.access.sign_ins import watch_secret
+from serve_app.access.sign_ins import read_client_secret
+from serve_app.access.watched_file import WatchedFile
 from serve_app.errors import ProviderFailed
 from serve_app.net.endpoint import Endpoint, basic_auth, check_url
 from serve_app.net.http import HttpSender
@@ -61,7 +62,7 @@ class Provider:
 
     def __init__(self, rules: OidcRules, deadline_seconds: float) -> None:
         self._rules, self._deadline = rules, deadline_seconds
-        self._secret = watch_secret(rules.client_secret_file)
+        self._secret = WatchedFile(rules.client_secret_file, read_client_secret)
         Endpoint(rules.issuer, ca_file=rules.ca_file).ssl_context()  # raises its errors here
         self._metadata: ProviderMetadata | None = None
         self._read_at = 0.0

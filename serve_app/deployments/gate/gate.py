@@ -26,9 +26,9 @@ from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.http.access_control import hand_principal
 from serve_app.deployments.http.handed_bodies import MAX_BYTES, hand_body, replay_body
-from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
+from serve_app.deployments.http.page_files import answer_page_files, is_page_request, waiting_response
 from serve_app.deployments.http.problems import MEDIA_TYPE, refuse
-from serve_app.deployments.http.traced_requests import TracedRequests
+from serve_app.deployments.http.traced_requests import trace_requests
 from serve_app.errors import (
     DeadlineExceeded,
     DocumentTooLarge,
@@ -105,7 +105,7 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
-        self._app, self._access, self._instruments = PageFiles(app), access, instruments
+        self._app, self._access, self._instruments = answer_page_files(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
@@ -391,7 +391,7 @@ def middlewares_for(settings: Settings) -> list[Middleware]:
     access = Access(serve_rules(settings))
     assets.files()  # compresses them now, not during the first request
     gate = Middleware(Gate, settings=settings, access=access, instruments=open_instruments())
-    return [Middleware(TracedRequests, place="gate"), gate]
+    return [Middleware(trace_requests, place="gate"), gate]
 
 
 def _is_problem(start: Message) -> bool:

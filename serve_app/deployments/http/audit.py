@@ -90,16 +90,13 @@ def short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-class Audited:
-    """ASGI middleware behind the access control: notes each request that may change something, and its outcome."""
+def audit_requests(app: ASGIApp) -> ASGIApp:
+    """Middleware behind the access control: notes each request that may change something, and its outcome."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_noted = scope["type"] == "http" and scope["method"] not in SAFE
         if not is_noted or replica.ingress().backend is None:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         note = scope["state"][NOTE] = make_note(scope)
         is_open = True
@@ -112,11 +109,13 @@ class Audited:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_recorded)
+            await app(scope, receive, send_recorded)
         except Exception:  # if the client left, the outcome stays unknown
             if is_open:
                 await note.finish(500)
             raise
+
+    return answer
 
 
 def is_change(method: str, route: str) -> bool:

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
     from serve_app.deployments.scoring.scorer import Scorer
 
-SnapshotRunner = SessionRunner | ReplicaRunner
+MeshRunner = SessionRunner | ReplicaRunner
 log = logging.getLogger(__name__)
 NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 SHADOW_SECONDS = 30.0  # for which the other model of a trial may score a snapshot; no one waits for it
@@ -219,9 +219,8 @@ class MeshSession:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced)
-        progress = runner.progress
-        self._scored[mesh] = ScoredMesh(runner.place, progress.parts_by_replica, progress.missing_parts)
-        return progress.answer(stored.document)
+        self._scored[mesh] = ScoredMesh(runner.place, runner.parts_by_replica, runner.missing_parts)
+        return runner.answer(stored.document)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
@@ -249,7 +248,7 @@ class MeshSession:
                 advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
                 mesh = advanced.mesh
         document = encode_verdict(advanced.verdict).model_dump_json().encode()
-        return runner.progress.answer(document)
+        return runner.answer(document)
 
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
@@ -279,12 +278,12 @@ class MeshSession:
         )
         return replace(info, refused=(*info.refused, *self._models.missing), receivers=problems)
 
-    async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
+    async def _runner(self, mesh: str, deadline: Deadline) -> MeshRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
         model = self._models.get(mesh) or await self._models.of(mesh)
         return self._backend.runner(mesh or NOT_STORED, deadline, model)
 
-    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
+    async def _advance(self, runner: MeshRunner, mesh: Mesh, packed: bytes) -> StageResults:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
         return await run_stages(runner, mesh, snapshot, self._options)
 
@@ -292,7 +291,7 @@ class MeshSession:
         self,
         mesh: str,
         packed: bytes,
-        runner: SnapshotRunner,
+        runner: MeshRunner,
         *,
         counted: bool = True,
         events: tuple[ClusterEvent, ...] = (),
@@ -302,10 +301,10 @@ class MeshSession:
         with self._load.work():
             stored = await self._steps.push(push, options(self._settings, mesh), runner)
         if stored.advanced is not None:
-            for stage, duration in runner.progress.seconds.items():
+            for stage, duration in runner.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
                 self._instruments.count(STAGE_TIME, duration, stage=stage)
-            self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
+            self._instruments.count(PARTS_MISSING, runner.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
             if verdict.confidence is not None:

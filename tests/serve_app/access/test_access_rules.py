@@ -27,9 +27,9 @@ from serve_app.access import (
     editing,
     failures,
     is_loopback,
-    require_protection,
 )
 from serve_app.access.routes import OPEN, SAFE, need
+from serve_app.access.rules import require_protection
 from serve_app.access.tokens import Grant, Token, find_token, parse, read_token_file
 from serve_app.access.watched_file import RELOAD_SECONDS, WatchedFile
 from serve_app.deployments.http.ingress import http
@@ -63,7 +63,7 @@ def bearer(token: str) -> tuple[bytes, bytes]:
 
 
 def watch(file: Path, clock: Clock) -> Callable[[str], Token | None]:
-    """Return what finds a token in the file as it is when it is called."""
+    """Return what finds a token in the present content of the file."""
     watched = WatchedFile(file, read_token_file, clock)
     return lambda token: find_token(watched.content(), token)
 
@@ -478,40 +478,25 @@ def access_by_proxy(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
 
 
 def test_only_a_trusted_proxy_names_the_user(access_by_proxy: Access, tokens: dict[str, str]) -> None:
-    forwarded_header = (b"x-forwarded-user", b"ada")
-    found = access_by_proxy.check(http_scope("GET", "/v1/meshes", HOST, forwarded_header, client=("10.0.0.9", 1)))
+    ada, proxy = (b"x-forwarded-user", b"ada"), ("10.0.0.9", 1)
+
+    def read(*headers: tuple[bytes, bytes], client: object = proxy) -> str:
+        return outcome(access_by_proxy, "GET", "/v1/meshes", *headers, client=client)
+
+    found = access_by_proxy.check(http_scope("GET", "/v1/meshes", HOST, ada, client=proxy))
     assert (found.name, found.scopes, found.way) == ("ada", {Scope.READ, Scope.WRITE}, "proxy")
-    for inside in (("10.0.0.9", 1), ("fd00::5", 1), ("::ffff:10.0.0.9", 1)):
-        assert outcome(access_by_proxy, "POST", PUSH, forwarded_header, client=inside) == "ok"
-        assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", forwarded_header, client=inside) == "Forbidden"
-        assert outcome(access_by_proxy, "GET", "/v1/meshes", client=inside) == "Unauthenticated"
-        assert (
-            outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, forwarded_header, client=inside)
-            == "Unauthenticated"
-        ), "the header was sent twice"
-        assert (
-            outcome(access_by_proxy, "GET", "/v1/meshes", (b"x-forwarded-user", b""), client=inside)
-            == "Unauthenticated"
-        )
+    for inside in (proxy, ("fd00::5", 1), ("::ffff:10.0.0.9", 1)):
+        assert outcome(access_by_proxy, "POST", PUSH, ada, client=inside) == "ok"
+        assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", ada, client=inside) == "Forbidden"
+        assert read(client=inside) == "Unauthenticated"
+        assert read(ada, ada, client=inside) == "Unauthenticated", "the header was sent twice"
+        assert read((b"x-forwarded-user", b""), client=inside) == "Unauthenticated"
     for outside in (FAR, LOCAL, ("10.0.1.9", 1), None):
-        assert outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, client=outside) == "Unauthenticated"
-    wrong = (b"cookie", b"tagae_token=gone")
-    assert outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, wrong, client=("10.0.0.9", 1)) == "ok"
-    assert (
-        outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, bearer("wrong"), client=("10.0.0.9", 1))
-        == "Unauthenticated"
-    )
-    assert (
-        outcome(
-            access_by_proxy,
-            "DELETE",
-            "/v1/meshes/shop",
-            forwarded_header,
-            bearer(tokens["admin"]),
-            client=("10.0.0.9", 1),
-        )
-        == "ok"
-    )
+        assert read(ada, client=outside) == "Unauthenticated"
+    assert read(ada, (b"cookie", b"tagae_token=gone")) == "ok"
+    assert read(ada, bearer("wrong")) == "Unauthenticated"
+    admin = bearer(tokens["admin"])
+    assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", ada, admin, client=proxy) == "ok"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from serve_app.access import Access, Principal, Rules, Scope
 from serve_app.access.oidc.rules import OidcRules
-from serve_app.access.sign_ins import SignedInUser, SignInCookies, watch_secret
+from serve_app.access.sign_ins import SignedInUser, SignInCookies, read_client_secret
 from serve_app.access.tokens import Grant
-from serve_app.access.watched_file import RELOAD_SECONDS
+from serve_app.access.watched_file import RELOAD_SECONDS, WatchedFile
 from serve_app.errors import BadSettings, Forbidden, ServeError
 from tests.builders import http_scope
 
@@ -111,12 +111,12 @@ def test_a_cookie_fits_into_browsers(cookies: SignInCookies) -> None:
 def test_the_secret_must_be_long_and_may_change(tmp_path: Path) -> None:
     file, now = tmp_path / "secret", [0.0]
     with pytest.raises(BadSettings, match="client_secret_file"):
-        watch_secret(file)
+        read_client_secret(file)
     file.write_text("short")
     with pytest.raises(BadSettings, match="at least 24"):
-        watch_secret(file)
+        read_client_secret(file)
     file.write_text(SECRET)
-    secret = watch_secret(file, lambda: now[0])
+    secret = WatchedFile(file, read_client_secret, lambda: now[0])
     file.write_text(SECRET + "-new")
     now[0] += RELOAD_SECONDS
     assert secret.content() == SECRET + "-new"

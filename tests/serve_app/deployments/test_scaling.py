@@ -1,6 +1,5 @@
 """Autoscaling by the requests that replicas work on."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +8,7 @@ from ray.serve._private.common import DeploymentID, ReplicaID
 from ray.serve.config import AutoscalingContext, AutoscalingPolicy
 from starlette.types import Message, Receive, Scope, Send
 
-from serve_app.deployments.http.interface import CountRequests
+from serve_app.deployments.http.interface import count_requests
 from serve_app.deployments.load import REQUESTS, RequestLoad
 from serve_app.deployments.scaling import choose_replicas, replica_options
 from serve_app.runtime import replica
@@ -40,7 +39,7 @@ def test_a_request_that_fails_counts_no_longer() -> None:
     assert load.report() == {REQUESTS: 0.0}
 
 
-def test_a_stream_counts_until_its_answer_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_counts_until_its_answer_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, seen = Clock(100.0), list[float]()
     load = RequestLoad(clock)
 
@@ -57,7 +56,7 @@ def test_a_stream_counts_until_its_answer_begins(monkeypatch: pytest.MonkeyPatch
         raise AssertionError("nothing to receive")
 
     monkeypatch.setattr(replica, "ingress", lambda: SimpleNamespace(load=load))
-    asyncio.run(CountRequests(answer)({"type": "http"}, receive, send))
+    await count_requests(answer)({"type": "http"}, receive, send)
     assert seen == [101.0, 200.0]
     assert load.report() == {REQUESTS: pytest.approx(1.0 / 100.0)}
 

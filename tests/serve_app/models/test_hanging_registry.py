@@ -240,6 +240,6 @@ async def test_a_session_scores_in_place_of_replicas_whose_registry_hangs(
         runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS), model)
         advanced = await run_stages(runner, mesh, snapshot, Options(max_services=20))
         mesh = advanced.mesh
-        assert runner.progress.missing_parts == 0
+        assert runner.missing_parts == 0
         assert advanced.verdict.coverage == 1.0
         assert advanced.verdict.model_digest == pin.version

@@ -276,8 +276,6 @@ def watched_once(ask: VerdictsStub) -> int | None:
         (["--port", "{port}"], "in use"),
         (["--host", "192.0.2.1", "--set", "serve.allow_anonymous=true"], "not of this machine"),
         (["--host", "0.0.0.0"], "tagae token create"),
-        (["--host", "0.0.0.0", "--set", "serve.tokens_file={folder}/none.toml"], "expected a readable file"),
-        (["--set", "serve.certificate_file={file}", "--set", "serve.key_file={file}"], "its key in PEM"),
     ],
 )
 def test_a_start_that_fails_has_a_short_error(

@@ -10,10 +10,9 @@ from starlette.exceptions import HTTPException
 
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http.access_control import access_rules, principal_of
-from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.interface import MeshName, describe_text
 from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import UseStreams, errors_of_mesh
-from serve_app.deployments.http.routes.responses import describe_text
 from serve_app.deployments.http.streams import EVENTS
 from serve_app.web import assets
 

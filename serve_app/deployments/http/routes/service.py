@@ -15,9 +15,8 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import access_rules
 from serve_app.deployments.http.audit import MAX_TEXT, note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
-from serve_app.deployments.http.interface import VERSION
+from serve_app.deployments.http.interface import VERSION, describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend, UseHealth
-from serve_app.deployments.http.routes.responses import describe_json_body, json_response
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import InvalidParameter, ServeError, StoreGone, UnknownReceiver
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments

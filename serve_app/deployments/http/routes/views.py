@@ -30,9 +30,8 @@ from serve_app.api.views import Deviations, graph_document
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
-from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.interface import MeshName, describe_text, json_response
 from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend, errors_of_mesh
-from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name

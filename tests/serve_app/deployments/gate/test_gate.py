@@ -24,7 +24,7 @@ from serve_app.deployments.gate import gate as gates
 from serve_app.deployments.gate.gate import Gate
 from serve_app.deployments.http import handed_bodies
 from serve_app.deployments.http.access_control import HANDED
-from serve_app.deployments.http.handed_bodies import HandedBodies
+from serve_app.deployments.http.handed_bodies import take_handed_bodies
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import Outcome
 from serve_app.runtime.rpc import WAITED
@@ -113,7 +113,7 @@ def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
         config = uvicorn.Config(
-            Gate(HandedBodies(behind), settings, Access(serve_rules(settings)), behind.instruments),
+            Gate(take_handed_bodies(behind), settings, Access(serve_rules(settings)), behind.instruments),
             lifespan="off",
             log_config=None,
         )

@@ -13,7 +13,7 @@ from serve_app.access import Access, Principal, Rules
 from serve_app.access import Scope as Permission
 from serve_app.access.sign_ins import SignedInUser
 from serve_app.access.tokens import Grant
-from serve_app.deployments.http.access_control import AccessControl, hand_principal, principal_of
+from serve_app.deployments.http.access_control import control_access, hand_principal, principal_of
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime import replica
 
@@ -34,7 +34,7 @@ class Application:
         app = FastAPI()
         app.state.instruments = PrometheusInstruments(replica="test")
         app.add_api_route("/who", self._who)
-        app.add_middleware(AccessControl)
+        app.add_middleware(control_access)
         self._app = app
 
     async def _who(self, request: Request) -> str:

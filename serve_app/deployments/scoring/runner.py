@@ -1,4 +1,4 @@
-"""The progress of a snapshot through its stages: deadline, durations, scores, and the answer to the ingress."""
+"""What a runner of stages knows of its snapshot: deadline, durations, scores, and the answer to the ingress."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from model.checkpoint import Checkpoint
 from model.scoring.score import PartitionScore
 from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.deployments.scoring.queue import ScoredGroup
@@ -19,20 +20,18 @@ from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Deadline
 log = logging.getLogger(__name__)
 
 
-class Progress:
-    """The progress of one snapshot through the stages.
-
-    Args:
-        deadline: after which no stage begins.
+class SnapshotRunner:
+    """Runs the stages of one snapshot: the part of a :class:`~serve_app.pipeline.StageRunner` that both places share.
 
     Attributes:
+        deadline: after which no stage begins.
         seconds: duration of each stage.
         missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
     """
 
-    def __init__(self, mesh: str, deadline: Deadline) -> None:
-        self.mesh, self.deadline = mesh, deadline
+    def __init__(self, mesh: str, deadline: Deadline, checkpoint: Checkpoint) -> None:
+        self.mesh, self.deadline, self.checkpoint = mesh, deadline, checkpoint
         self._scored: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
