@@ -70,8 +70,8 @@ def build(args: Arguments) -> Application:
     _choose_log(settings)
     has_own_ray = local.connect(settings)
     if has_own_ray and settings.scorer.device == "cuda":  # nodes of another cluster may have GPUs, or join later
-        _require_gpu()
-        _require_gpu_of_ray()
+        _require_gpu(of_ray=False)
+        _require_gpu(of_ray=True)
     return application(settings)
 
 
@@ -157,11 +157,11 @@ def start(
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
     if needs_gpu:
-        _require_gpu()
+        _require_gpu(of_ray=False)
     try:
         url = local.start(settings, report=report)
         if needs_gpu:
-            _require_gpu_of_ray()
+            _require_gpu(of_ray=True)
         report("starting the replicas")
         refusals = _deploy_in_worker(settings, beside or {})
         local.wait_until_answered(url)
@@ -287,20 +287,12 @@ def _device(settings: Settings) -> str:
     return instead.torch.type
 
 
-def _require_gpu() -> None:
-    """Raises NoCapacity if torch cannot use a GPU here."""
+def _require_gpu(*, of_ray: bool) -> None:
+    """Raises NoCapacity if torch cannot use a GPU here, or, ``of_ray``, if Ray does not see the one that torch sees."""
     from kernels import gpu
     from serve_app.runtime import devices
 
-    if obstacle := gpu.find_obstacle():
-        raise devices.refusal(obstacle)
-
-
-def _require_gpu_of_ray() -> None:
-    """Raises NoCapacity if torch sees a GPU, and Ray does not."""
-    from serve_app.runtime import devices
-
-    if obstacle := _gpu_without_ray():
+    if obstacle := _gpu_without_ray() if of_ray else gpu.find_obstacle():
         raise devices.refusal(obstacle)
 
 

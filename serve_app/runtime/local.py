@@ -276,15 +276,11 @@ def _few_processes(*, prints_logs: bool) -> Iterator[None]:
         return default_parameters(**{**given, **ours, "node_ip_address": LOOPBACK})
 
     parameter.RayParams = few_parameters
-    Node.start_api_server = _start_no_api_server
+    Node.start_api_server = lambda *_, **__: None
     try:
         yield
     finally:
         parameter.RayParams, Node.start_api_server = default_parameters, start_api_server
-
-
-def _start_no_api_server(node: Node, **_: object) -> None:
-    """In place of a method of ``node``."""
 
 
 def _kill(processes: Collection[psutil.Process]) -> None:

@@ -7,8 +7,7 @@ import time
 from serve_app.access import Access
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.sign_ins import SignInCookies
-from serve_app.deployments.http.backend import Backend
-from serve_app.deployments.http.single_flight import SingleFlight
+from serve_app.deployments.http.backend import Backend, SingleFlight
 from serve_app.errors import ServeError
 from serve_app.runtime.replica import start_task
 

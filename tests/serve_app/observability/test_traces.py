@@ -24,6 +24,7 @@ from serve_app.observability.export import SpanQueue, start_export
 from serve_app.observability.traces import check_traces
 from serve_app.settings import Settings
 from serve_app.settings.observability import TraceSettings
+from tests.serve_app.alerts.alerting import metric_value
 from tests.serve_app.observability.trace_collector import ReceivedSpan, TraceCollector, run_trace_collector
 from tests.serve_app.running import eventually, record_simulation, start_service
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
@@ -226,9 +227,7 @@ def recording() -> Iterator[Any]:
 
 
 def count_dropped(instruments: PrometheusInstruments, reason: str) -> float:
-    """The value of the metric of dropped spans."""
-    found = re.search(rf'^tagae_spans_dropped_total{{reason="{reason}"}} (\S+)$', instruments.text().decode(), re.M)
-    return float(found[1]) if found else 0.0
+    return metric_value(instruments, "tagae_spans_dropped_total", reason=reason)
 
 
 def test_spans_that_do_not_fit_are_dropped_and_counted(recording: Any, monkeypatch: pytest.MonkeyPatch) -> None:

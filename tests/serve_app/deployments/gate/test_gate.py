@@ -351,11 +351,7 @@ def push(port: int, mesh: str) -> Peer:
 
 
 def count_dropped(behind: Behind, reason: str) -> float:
-    """How many snapshots were counted as dropped."""
-    for line in behind.instruments.text().decode().splitlines():
-        if line.startswith("tagae_snapshots_dropped_total{") and reason in line:
-            return float(line.split()[-1])
-    return 0.0
+    return metric_value(behind.instruments, "tagae_snapshots_dropped_total", reason=reason)
 
 
 def test_under_overload_the_last_snapshots_are_refused_and_counted() -> None:
