@@ -17,16 +17,17 @@ from ray.serve import Application, Deployment
 from ray.serve.config import BackpressureConfig, RequestRouterConfig
 
 from kernels import gpu_files
-from serve_app.access import Access, require_certificate, require_protection, require_provider
-from serve_app.deployments.scaling import follow_requests
+from serve_app.access.rules import require_protection, require_provider
+from serve_app.deployments.scaling import replica_options
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.observability.traces import check_traces
 from serve_app.runtime import local, logs
 from serve_app.runtime.environment import MAX_FAILED_STARTS
 from serve_app.runtime.instruments import RayInstruments
+from serve_app.runtime.local import stop
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
-from serve_app.settings import ServeSettings, Settings
-from serve_app.settings.access import serve_rules
+from serve_app.settings import Settings
+from serve_app.settings.access import require_usable, serve_rules
 from serve_app.settings.scorer import GPU_BATCH
 from serve_app.stores.opening import check_store
 
@@ -69,8 +70,8 @@ def build(args: Arguments) -> Application:
     _choose_log(settings)
     has_own_ray = local.connect(settings)
     if has_own_ray and settings.scorer.device == "cuda":  # nodes of another cluster may have GPUs, or join later
-        _require_gpu()
-        _require_gpu_of_ray()
+        _require_gpu(of_ray=False)
+        _require_gpu(of_ray=True)
     return application(settings)
 
 
@@ -94,11 +95,16 @@ def application(settings: Settings) -> Application:
     front, device = settings.serve, _device(settings)
     scorer = meta = None
     if _has_replicas(settings, device):
-        scorer, meta = _scorer(settings, device).bind(settings, device), _meta(settings).bind(settings)
+        from serve_app.deployments.scoring.meta import MetaModel
+
+        scorer = _scorer(settings, device).bind(settings, device)
+        chosen = settings.scorer
+        replicas = replica_options(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
+        meta = _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas).bind(settings)
     ingresses = front.max_ingress_replicas or front.ingress_replicas
     session = _light(
         MeshSession,
-        **_replicas(front, front.session_replicas, front.max_session_replicas),
+        **replica_options(front, front.session_replicas, front.max_session_replicas),
         max_ongoing_requests=front.max_ongoing_requests + ingresses * front.max_streams,
         max_queued_requests=front.max_queued_requests,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
@@ -115,7 +121,7 @@ def application(settings: Settings) -> Application:
     passing = sessions * front.max_ongoing_requests + front.max_queued_requests + front.max_streams + READS
     return _light(
         serve.ingress(routes)(Ingress),
-        **_replicas(front, front.ingress_replicas, front.max_ingress_replicas),
+        **replica_options(front, front.ingress_replicas, front.max_ingress_replicas),
         max_ongoing_requests=passing,
         max_queued_requests=passing,
         graceful_shutdown_timeout_s=GRACE_SECONDS,
@@ -147,24 +153,20 @@ def start(
     logs.install()
     _choose_log(settings)
     report("reading the settings and the weights")
-    front = settings.serve
-    require_protection(serve_rules(settings), [front.host])  # before anything starts
-    Access(serve_rules(settings))  # raises its errors here
-    require_provider(serve_rules(settings))
-    require_certificate(front.certificate_file, front.key_file)
+    require_usable(settings, [settings.serve.host])
     check_traces(settings.traces)
     needs_gpu = settings.scorer.device == "cuda"
     if needs_gpu:
-        _require_gpu()
+        _require_gpu(of_ray=False)
     try:
         url = local.start(settings, report=report)
         if needs_gpu:
-            _require_gpu_of_ray()
+            _require_gpu(of_ray=True)
         report("starting the replicas")
         refusals = _deploy_in_worker(settings, beside or {})
         local.wait_until_answered(url)
     except BaseException:
-        local.stop()
+        stop()
         raise
     for refusal in refusals:
         log.error(refusal)
@@ -204,11 +206,6 @@ def _deploy(settings: Settings, beside: Mapping[str, Application]) -> list[str]:
     except RuntimeError as error:
         raise NoCapacity(f"the service could not start: {_explain_failed_start() or error}") from None
     return list(weights.refused)
-
-
-def stop() -> bool:
-    """Stop the service of :func:`start`; no process is left. Returns whether it ended in order, see ``local.stop``."""
-    return local.stop()
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,21 +256,6 @@ def _scorer(settings: Settings, device: str) -> Deployment:
     )
 
 
-def _meta(settings: Settings) -> Deployment:
-    from serve_app.deployments.scoring.meta import MetaModel
-
-    front, chosen = settings.serve, settings.scorer
-    replicas = _replicas(front, chosen.meta_replicas, chosen.max_meta_replicas, reports_load=False)
-    return _light(MetaModel, max_ongoing_requests=front.max_ongoing_requests, **replicas)
-
-
-def _replicas(front: ServeSettings, fewest: int, most: int | None, *, reports_load: bool = True) -> dict[str, Any]:
-    if most is None:
-        return {"num_replicas": fewest}
-    chosen = follow_requests(fewest, most, front.target_requests, front.downscale_seconds, reports_load=reports_load)
-    return {"autoscaling_config": chosen}
-
-
 def _light(cls: Any, **options: Any) -> Deployment:
     return serve.deployment(
         cls,
@@ -305,20 +287,12 @@ def _device(settings: Settings) -> str:
     return instead.torch.type
 
 
-def _require_gpu() -> None:
-    """Raises NoCapacity if torch cannot use a GPU here."""
+def _require_gpu(*, of_ray: bool) -> None:
+    """Raises NoCapacity if torch cannot use a GPU here, or, ``of_ray``, if Ray does not see the one that torch sees."""
     from kernels import gpu
     from serve_app.runtime import devices
 
-    if obstacle := gpu.find_obstacle():
-        raise devices.refusal(obstacle)
-
-
-def _require_gpu_of_ray() -> None:
-    """Raises NoCapacity if torch sees a GPU, and Ray does not."""
-    from serve_app.runtime import devices
-
-    if obstacle := _gpu_without_ray():
+    if obstacle := _gpu_without_ray() if of_ray else gpu.find_obstacle():
         raise devices.refusal(obstacle)
 
 

@@ -1,10 +1,11 @@
 """The metrics endpoint: counters of this process, gauges of meshes, and the state of collectors."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from model.drift.measures import MEASURES
@@ -38,7 +39,6 @@ class PrometheusInstruments:
         self._series(metric, labels).set(value)
 
     def _series(self, metric: Metric, labels: Mapping[str, str]) -> Any:
-        """The series of a metric with these labels."""
         family, every = self._families[metric.name], {**self._constant, **labels}
         return family.labels(**every) if every else family
 
@@ -48,86 +48,72 @@ class PrometheusInstruments:
             return Histogram(*about, registry=self._registry, buckets=metric.buckets)
         return (Gauge if metric.gauge else Counter)(*about, registry=self._registry)
 
-    def registry(
-        self, meshes: Callable[[], Iterable["MeshGauges"]], collected: Callable[[], Iterable[CollectorState]]
-    ) -> CollectorRegistry:
-        """All metrics. Each scrape calls both functions."""
+    def text(self, meshes: Sequence[MeshGauges] = (), collected: Sequence[CollectorState] = ()) -> bytes:
+        """All metrics in Prometheus' text format (``CONTENT_TYPE``)."""
         every = CollectorRegistry(auto_describe=False)
         every.register(self._registry)
-        every.register(_MeshCollector(meshes))
-        every.register(_CollectorMetrics(collected))
-        return every
-
-    def text(self, meshes: Iterable["MeshGauges"] = (), collected: Iterable[CollectorState] = ()) -> bytes:
-        """All metrics in Prometheus' text format (``CONTENT_TYPE``)."""
-        return generate_latest(self.registry(lambda: meshes, lambda: collected))
+        every.register(_Families([*_of_meshes(meshes), *_drift(meshes), *_of_collectors(collected)]))
+        return generate_latest(every)
 
 
-class _MeshCollector(Collector):
-    """The gauges of all meshes."""
+class _Families(Collector):
+    """Metrics that were read for one scrape."""
 
-    def __init__(self, meshes: Callable[[], Iterable[MeshGauges]]) -> None:
-        self._meshes = meshes
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        meshes = tuple(self._meshes())
-        for name, description, value in _GAUGES:
-            family = GaugeMetricFamily(f"tagae_mesh_{name}", description, labels=("mesh",))
-            for m in meshes:
-                if (measured := value(m)) is not None:
-                    family.add_metric((m.mesh,), measured)
-            yield family
-        status = GaugeMetricFamily(
-            "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
-        )
-        for m in meshes:
-            for known in Status:
-                status.add_metric((m.mesh, known.value), float(m.status == known.value))
-        yield status
-        yield from _drift(meshes)
+    def collect(self) -> Iterable[Family]:
+        return self._families
 
 
-def _drift(meshes: Iterable[MeshGauges]) -> Iterator[GaugeMetricFamily]:
+def _of_meshes(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
+    for name, description, value in _GAUGES:
+        yield _gauge(f"tagae_mesh_{name}", description, ((m.mesh, value(m)) for m in meshes))
+    status = GaugeMetricFamily(
+        "tagae_mesh_status", "1 for the status of the newest verdict.", labels=("mesh", "status")
+    )
+    for m in meshes:
+        for known in Status:
+            status.add_metric((m.mesh, known.value), float(m.status == known.value))
+    yield status
+
+
+def _drift(meshes: Sequence[MeshGauges]) -> Iterator[Family]:
     """How far the meshes have drifted."""
     ratio = GaugeMetricFamily(
         "tagae_mesh_drift_ratio",
         "Distance of a mesh from a reference, relative to its limit: drift if it is above 1 for twelve hours.",
         labels=("mesh", "reference", "kind", "channel"),
     )
-    drifting = GaugeMetricFamily(
-        "tagae_mesh_drifting", "Measures of a mesh that are above their limits for twelve hours.", labels=("mesh",)
-    )
-    for mesh in meshes:
-        if mesh.drift is None:
-            continue
-        drifting.add_metric((mesh.mesh,), mesh.drift.drifting)
-        for measure, value in zip(MEASURES, mesh.drift.ratios, strict=True):
+    known = [(mesh.mesh, mesh.drift) for mesh in meshes if mesh.drift is not None]
+    for mesh, drift in known:
+        for measure, value in zip(MEASURES, drift.ratios, strict=True):
             if value is not None:
-                ratio.add_metric((mesh.mesh, measure.reference, measure.kind, measure.channel), value)
+                ratio.add_metric((mesh, measure.reference, measure.kind, measure.channel), value)
     yield ratio
-    yield drifting
+    about = "Measures of a mesh that are above their limits for twelve hours."
+    yield _gauge("tagae_mesh_drifting", about, ((mesh, drift.drifting) for mesh, drift in known))
 
 
-class _CollectorMetrics(Collector):
-    """The state of each mesh's collector; no metrics if there is no collector."""
+def _of_collectors(states: Sequence[CollectorState]) -> Iterator[Family]:
+    """No metrics if there is no collector."""
+    for name, description, value in _COLLECTED if states else ():
+        yield _gauge(f"tagae_collector_{name}", description, ((one.mesh, value(one)) for one in states))
+    for name, label, description, counts in _COUNTED if states else ():
+        counter = CounterMetricFamily(f"tagae_collector_{name}", description, labels=("mesh", label))
+        for one in states:
+            for kind, count in counts(one).items():
+                counter.add_metric((one.mesh, kind), count)
+        yield counter
 
-    def __init__(self, meshes: Callable[[], Iterable[CollectorState]]) -> None:
-        self._meshes = meshes
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        meshes = tuple(self._meshes())
-        for name, description, value in _COLLECTED if meshes else ():
-            gauge = GaugeMetricFamily(f"tagae_collector_{name}", description, labels=("mesh",))
-            for m in meshes:
-                if (measured := value(m)) is not None:
-                    gauge.add_metric((m.mesh,), measured)
-            yield gauge
-        for name, label, description, counts in _COUNTED if meshes else ():
-            counter = CounterMetricFamily(f"tagae_collector_{name}", description, labels=("mesh", label))
-            for m in meshes:
-                for kind, count in counts(m).items():
-                    counter.add_metric((m.mesh, kind), count)
-            yield counter
+def _gauge(name: str, description: str, values: Iterable[tuple[str, float | None]]) -> Family:
+    """A gauge by mesh; a mesh without a value has none."""
+    gauge = GaugeMetricFamily(name, description, labels=("mesh",))
+    for mesh, value in values:
+        if value is not None:
+            gauge.add_metric((mesh,), value)
+    return gauge
 
 
 _COLLECTED: tuple[tuple[str, str, Callable[[CollectorState], float | None]], ...] = (

@@ -29,7 +29,7 @@ from serve_app.api.schemas.actions import (
 )
 from serve_app.errors import CorruptState, StoreConflict, UnknownIncident
 from serve_app.observability import spans
-from serve_app.observability.log_context import set_log_context
+from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import PREPARE, STORE, Options, StageResults, StageRunner, deviations_of, run_stages
 from serve_app.stores.cache import CachedMesh
 from serve_app.stores.record import Record, drift_gauges

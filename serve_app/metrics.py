@@ -8,6 +8,8 @@ that all replicas give the same values, and a deleted mesh disappears.
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
+from enum import StrEnum
+from http import HTTPStatus
 from typing import Protocol
 
 # From one stage of a small mesh up to the default deadline.
@@ -26,7 +28,6 @@ class Metric:
 
     @property
     def is_counter(self) -> bool:
-        """Whether it is a counter."""
         return not self.buckets and not self.gauge
 
 
@@ -181,6 +182,25 @@ GPU_FALLBACKS = Metric(
     ("reason",),
 )
 METRICS = tuple(one for one in list(globals().values()) if isinstance(one, Metric))
+
+
+class Outcome(StrEnum):
+    """What became of a request, as gates and collectors count it: a label of ``REQUESTS``."""
+
+    SERVED = "served"
+    FAILED = "failed"  # through the service: 5xx, or an answer that broke off
+    SHED = "shed"  # 429: refused because of overload
+    CLIENT = "client"  # another 4xx, the client's own error
+    ABANDONED = "abandoned"  # the client left before the answer
+
+
+def outcome_of(status: int) -> Outcome:
+    """The outcome of a request that was answered with this HTTP status."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return Outcome.SHED
+    if status >= 500:
+        return Outcome.FAILED
+    return Outcome.CLIENT if status >= 400 else Outcome.SERVED
 
 
 class Instruments(Protocol):

@@ -143,6 +143,12 @@ def write_certificate(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
+def http_scope(method: str, path: str, *headers: tuple[bytes, bytes], client: object, **more: str) -> dict[str, Any]:
+    """Return the ASGI scope of a request over HTTP/1.1; ``more``: fields that differ."""
+    base = {"type": "http", "http_version": "1.1", "scheme": "http", "method": method, "path": path}
+    return {**base, "headers": headers, "client": client, **more}
+
+
 def allow_deployments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let deployments be built in this process, as in a replica, though Ray does not run."""
     context = SimpleNamespace(

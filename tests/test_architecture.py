@@ -39,7 +39,7 @@ SERVE_APP = (
 MAX_PACKAGES = 28  # nodes of the structure: folders of serve_app, and the packages below
 # The same within serve_app/deployments, by folder or file.
 DEPLOYMENTS = (
-    ("load", "outcomes"),
+    ("load",),
     ("scaling",),
     ("notifier", "scoring"),
     ("session",),
@@ -120,7 +120,7 @@ ROOMS = {  # allowed imports; a folder ends with a slash
     "typer": ("serve_app/cli/",),
     "fsspec": ("serve_app/models/",),
     # The last for errors of Ray's own servers.
-    "grpc": ("serve_app/sidecar/", "serve_app/runtime/serve_errors.py"),
+    "grpc": ("serve_app/sidecar/", "serve_app/runtime/rpc.py"),
     "google": ("serve_app/sidecar/", "serve_app/collect/otlp/", "serve_app/net/google.py"),  # protobuf; credentials
     "opentelemetry": ("serve_app/collect/otlp/", "serve_app/observability/"),
 }
@@ -144,7 +144,6 @@ ENVIRONMENT = (
     "serve_app/runtime/keeper.py",
     "serve_app/runtime/kept.py",
     "serve_app/runtime/local.py",
-    "serve_app/runtime/other_clusters.py",
     "serve_app/runtime/reporting.py",
     "serve_app/doctor/installation.py",
     "kernels/library.py",
@@ -335,7 +334,7 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
         ),
         (
             imports_up_or_sideways_in_a_package,
-            "serve_app/deployments/outcomes.py",
+            "serve_app/deployments/load.py",
             "import serve_app.deployments.scoring.meta",
         ),
         (imports_out_of_room, "serve_app/pipeline.py", "import ray"),

@@ -116,7 +116,7 @@ class SignInCookies:
         self._now = now
         # Another provider, client or address is another key, so that no other service's cookie is valid here.
         purpose = json.dumps(["tagae sign-in", rules.issuer, rules.client_id, rules.external_url])
-        self._secret = watch_secret(rules.client_secret_file)
+        self._secret = WatchedFile(rules.client_secret_file, read_client_secret)
         self._purpose = purpose.encode()
 
     def seal(self, kept: SignedInUser | SignInAttempt) -> str:
@@ -165,16 +165,12 @@ def _encode(content: bytes) -> str:
     return urlsafe_b64encode(content).decode().rstrip("=")
 
 
-def watch_secret(file: Path, clock: Callable[[], float] = time.monotonic) -> WatchedFile[str]:
-    """The client secret.
+def read_client_secret(file: Path) -> str:
+    """Read the client secret.
 
     Raises:
         BadSettings: it cannot be read, or is too short.
     """
-    return WatchedFile(file, _read_client_secret, clock)
-
-
-def _read_client_secret(file: Path) -> str:
     try:
         secret = read_secret(file)
     except SecretUnreadable as error:

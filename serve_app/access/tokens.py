@@ -17,9 +17,8 @@ import hmac
 import logging
 import re
 import stat
-import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,7 +26,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from serve_app.access.watched_file import WatchedFile
 from serve_app.errors import BadSettings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
@@ -50,6 +48,26 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """What a caller may do.
+
+    Attributes:
+        scopes: at least one.
+        meshes: that the scopes are for; None: all.
+    """
+
+    scopes: frozenset[Scope]
+    meshes: frozenset[str] | None = None
+
+    def has(self, scope: Scope) -> bool:
+        """Whether the scope is granted, directly or through ``admin``."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def covers(self, mesh: str) -> bool:
+        return self.meshes is None or mesh in self.meshes
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """One entry of the file.
 
@@ -68,12 +86,10 @@ class Token:
     expires: datetime | None = None
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether the token has expired."""
         return self.expires is not None and now >= self.expires
 
 
 def hash_token(token: str) -> bytes:
-    """SHA-256 of a token, 32 bytes."""
     return sha256(token.encode()).digest()
 
 
@@ -145,35 +161,25 @@ def _meshes(entry: dict[str, Any], place: str) -> frozenset[str] | None:
     return frozenset(given)
 
 
-class TokenFile:
-    """The tokens of a file, read again when the file changes. To revoke a token, remove its entry; to revoke all, leave
-    an empty file.
+def find_token(tokens: Iterable[Token], token: str) -> Token | None:
+    """The entry of a token, even if it has expired.
+
+    The time does not depend on which entry matches, or on how much of a hash matches: every entry is compared in
+    constant time.
+    """
+    digest, found = hash_token(token), None
+    for entry in tokens:
+        if hmac.compare_digest(entry.digest, digest):
+            found = entry
+    return found
+
+
+def read_token_file(path: Path) -> tuple[Token, ...]:
+    """Read the tokens of a file. To revoke a token, remove its entry; to revoke all, leave an empty file.
 
     Raises:
         BadSettings: the file cannot be read, is invalid, or is writable for everyone.
     """
-
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file = WatchedFile(path, _read, clock)
-
-    def tokens(self, *, is_newest: bool = False) -> tuple[Token, ...]:
-        """The valid tokens; ``is_newest``: even if the file was checked just before."""
-        return self._file.content(is_newest=is_newest)
-
-    def find(self, token: str) -> Token | None:
-        """The entry of a token, even if it has expired.
-
-        The time does not depend on which entry matches, or on how much of a hash matches: every entry is compared in
-        constant time.
-        """
-        digest, found = hash_token(token), None
-        for entry in self.tokens():
-            if hmac.compare_digest(entry.digest, digest):
-                found = entry
-        return found
-
-
-def _read(path: Path) -> tuple[Token, ...]:
     place = f"tokens file {path}"
     try:
         mode, text = path.stat().st_mode, path.read_text(encoding="utf-8")

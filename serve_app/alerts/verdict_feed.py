@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from serve_app.alerts.delivery import FORGET_AFTER, AlertDelivery
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, ServeError
-from serve_app.observability.log_context import set_log_context
+from serve_app.observability.logs import set_log_context
 from serve_app.stores.record import Record
 from serve_app.stores.state_store import StateStore
 

@@ -15,8 +15,8 @@ import typer
 from serve_app.cli.console import Steps, print_state, spinner, write_json
 from serve_app.cli.options import Assignments, ConfigFile, overrides
 from serve_app.observability.logs import stderr_handler
+from serve_app.runtime.environment import leave_other_clusters
 from serve_app.runtime.kept import Kept
-from serve_app.runtime.other_clusters import leave_other_clusters
 
 LOST = 75  # exit code of a service that cannot go on (EX_TEMPFAIL)
 OWNS_PROCESS = "owns the process"  # what the console script passes to its commands

@@ -8,29 +8,29 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from model.snapshot import MeshSnapshot
 from serve_app.api.codec import pack_snapshot
-from serve_app.collect.kubernetes.watch import EventWatch, WatchState
-from serve_app.collect.loop import CollectorState, MeshCollector, Push, ReadPast, poll_schedule
+from serve_app.collect.kubernetes.watch import EventWatch
+from serve_app.collect.loop import CollectorState, MeshCollector, ReadPast, poll_schedule
 from serve_app.collect.opening import OpenedSource, open_source
 from serve_app.collect.ownership import Ownership
 from serve_app.collect.prometheus.past import RANGE_WITHIN_SECONDS, PastReader, PastSource
 from serve_app.collect.replay import STEP_SECONDS, Replay
-from serve_app.deployments.outcomes import outcome_of
 from serve_app.deployments.scoring.messages import Resume
 from serve_app.deployments.session.doors import doors_of
 from serve_app.errors import ServeError, answer
-from serve_app.metrics import REQUESTS
-from serve_app.observability.log_context import set_log_context
+from serve_app.metrics import REQUESTS, outcome_of
+from serve_app.observability.logs import set_log_context
 from serve_app.observability.spans import span, traceparent
-from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Handle, connect, with_session
+from serve_app.runtime.rpc import PAUSE_SECONDS, Caller, Deadline, Handle, connect, with_session
 from serve_app.settings import CollectorSettings, MeshSettings, Settings
 from serve_app.stores.history_files import PastSeries
 from serve_app.stores.opening import open_leases
@@ -108,50 +108,39 @@ class Collector:
         return pack_snapshot(await asyncio.to_thread(self._past.read_instant, mesh, at))
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends
-        """Leave the meshes to other replicas."""
         await self._ownership.end()
 
     def _state(self, mesh: str) -> CollectorState:
-        return replace(self._loops[mesh].state, events=self._watch_state(mesh))
+        watch = self._watches.get(mesh)
+        return replace(self._loops[mesh].state, events=watch.state if watch else None)
 
     def _note(self, mesh: str) -> bytes:
         return self._state(mesh).pack()
 
-    def _watch_state(self, mesh: str) -> WatchState | None:
-        watch = self._watches.get(mesh)
-        return watch.state if watch else None
-
     def _loop(self, name: str, mesh: MeshSettings, collector: CollectorSettings) -> MeshCollector:
         source = open_source(mesh, collector)
-        return MeshCollector(
-            name,
-            source,
-            self._push_of(name, source),
-            poll_schedule(name, collector),
-            lambda: self._ownership.is_owner(name),
-        )
+        push, schedule = partial(self._push_live, name, source), poll_schedule(name, collector)
+        return MeshCollector(name, source, push, schedule, lambda: self._ownership.is_owner(name))
 
-    def _push_of(self, mesh: str, source: OpenedSource) -> Push:
-        session, watch = with_session(self._sessions, mesh), self._watches.get(mesh)
-
-        async def push(snapshot: MeshSnapshot) -> None:
-            events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
-            caller = Caller(Deadline.after(self._deadline_seconds))
-            try:
-                with span("collector.push", mesh=mesh):
-                    packed, trace = pack_snapshot(snapshot), traceparent()
-                    await caller.ask(session.push, mesh, packed, caller.deadline, events, trace)
-            except Exception as error:
-                self._count(answer(error).status)
-                raise
-            self._count(200)
-            log.debug("mesh %s: %s has its verdict", mesh, snapshot.observed_at)
-
-        return push
+    async def _push_live(self, mesh: str, source: OpenedSource, snapshot: MeshSnapshot) -> None:
+        """Push a snapshot, and count it as a gate counts the ones that arrive over HTTP."""
+        watch = self._watches.get(mesh)
+        events = watch.find(frozenset(snapshot.node_ids), source.workload_services) if watch else ()
+        try:
+            with span("collector.push", mesh=mesh):
+                await self._push(mesh, snapshot, events=events, trace=traceparent())
+        except Exception as error:
+            self._count(answer(error).status)
+            raise
+        self._count(HTTPStatus.OK)
+        log.debug("mesh %s: %s has its verdict", mesh, snapshot.observed_at)
 
     def _count(self, status: int) -> None:
-        """Count a push, as a gate counts the ones that arrive over HTTP."""
         self._instruments.count(REQUESTS, kind="push", outcome=outcome_of(status).value)
+
+    async def _push(self, mesh: str, snapshot: MeshSnapshot, **more: Any) -> None:
+        caller, session = Caller(Deadline.after(self._deadline_seconds)), with_session(self._sessions, mesh)
+        await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, **more)
 
     async def _collect(self, one: MeshCollector) -> None:
         """Collect a mesh while this replica owns it, from the newest snapshot of the service on."""
@@ -177,7 +166,7 @@ class Collector:
         replay = Replay(
             mesh,
             lambda: PastSource(settings, self._collector, step, RANGE_WITHIN_SECONDS),
-            self._push_past(mesh),
+            partial(self._push, mesh, replayed=True),
             lambda: one.schedule.newest(time.time()),
             note,
             lambda: self._ownership.is_owner(mesh),
@@ -195,15 +184,6 @@ class Collector:
                 note(None)
 
         return read
-
-    def _push_past(self, mesh: str) -> Push:
-        session = with_session(self._sessions, mesh)
-
-        async def push(snapshot: MeshSnapshot) -> None:
-            caller = Caller(Deadline.after(self._deadline_seconds))
-            await caller.ask(session.push, mesh, pack_snapshot(snapshot), caller.deadline, replayed=True)
-
-        return push
 
     async def _resume(self, mesh: str) -> Resume:
         """Where to continue with a mesh. Waits until a session answers: before that no snapshot could be pushed, and

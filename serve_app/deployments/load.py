@@ -18,7 +18,6 @@ class RequestLoad:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Count a request during the block."""
         self._add(1)
         try:
             yield
@@ -27,7 +26,6 @@ class RequestLoad:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request is under way."""
         return self._count > 0
 
     def report(self) -> dict[str, float]:

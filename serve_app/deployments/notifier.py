@@ -49,7 +49,6 @@ class Notifier:
             raise RuntimeError("delivery of alerts has ended")
 
     async def __del__(self) -> None:  # Serve awaits it when a replica ends
-        """Deliver waiting alerts, within their deadline."""
         await self._owner.close()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
 from serve_app.deployments.load import REQUESTS
+from serve_app.settings import ServeSettings
 
 UPSCALE_SECONDS = 10.0  # how long the load must be higher, before there are more replicas
 
@@ -21,29 +22,26 @@ def choose_replicas(context: AutoscalingContext) -> tuple[float, dict[str, Any]]
     return sum(loads.values()) / context.config.target_ongoing_requests, {}
 
 
-def follow_requests(
-    fewest: int,
-    most: int,
-    target_requests: float,
-    downscale_seconds: float,
-    *,
-    reports_load: bool = True,
-) -> AutoscalingConfig:
-    """Autoscaling of a deployment by the requests that it works on.
+def replica_options(
+    front: ServeSettings, fewest: int, most: int | None, *, reports_load: bool = True
+) -> dict[str, Any]:
+    """Options of a deployment: ``fewest`` replicas, or up to ``most`` by the requests that it works on.
 
     Args:
-        fewest, most: replicas; at least one and at most ``most``.
-        target_requests: for each replica, on average.
-        downscale_seconds: how long the load must be lower.
+        front: how many requests each replica should have, and how long the load must be lower.
+        most: None: the number is fixed. It wins over ``fewest``.
         reports_load: whether its class reports a :class:`RequestLoad` with ``record_autoscaling_stats``. Otherwise
             Serve's own count decides.
     """
+    if most is None:
+        return {"num_replicas": fewest}
     policy = {"policy": AutoscalingPolicy(policy_function=choose_replicas)} if reports_load else {}
-    return AutoscalingConfig(
+    chosen = AutoscalingConfig(
         min_replicas=min(fewest, most),
         max_replicas=most,
-        target_ongoing_requests=target_requests,
+        target_ongoing_requests=front.target_requests,
         upscale_delay_s=UPSCALE_SECONDS,
-        downscale_delay_s=downscale_seconds,
+        downscale_delay_s=front.downscale_seconds,
         **policy,
     )
+    return {"autoscaling_config": chosen}

@@ -90,7 +90,6 @@ class Endpoint:
 
 
 def basic_auth(username: str, password: str) -> str:
-    """The value of ``Authorization`` for a user name and a password."""
     return f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"
 
 

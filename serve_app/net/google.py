@@ -32,7 +32,6 @@ class GoogleTokens(TokenSource):
         self._auth = google.auth
 
     def fetch(self) -> tuple[str, float]:
-        """A new token and its lifetime, s; see :class:`TokenSource`."""
         try:
             credentials, _ = self._auth.default(scopes=[SCOPE])
             credentials.refresh(self._auth.transport.requests.Request())

@@ -118,7 +118,6 @@ class HttpSender:
         return Reply()
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._http.aclose()
 
     async def _exchange(self, method: str, path: str, body: bytes, headers: Mapping[str, str], keep: int) -> Reply:

@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from requests.auth import AuthBase
 
 from serve_app.metrics import SPANS_DROPPED, Instruments
 from serve_app.net.endpoint import read_headers
@@ -86,7 +86,7 @@ class CollectorExport(SpanExporter):
     def __init__(self, settings: TraceSettings, instruments: Instruments) -> None:
         session = requests.Session()
         if settings.headers_file:
-            session.auth = _HeadersOfFile(settings.headers_file)
+            session.auth = partial(_with_headers, settings.headers_file)
         self._url, self._instruments = settings.url, instruments
         self._otlp = OTLPSpanExporter(
             self._url,
@@ -119,7 +119,6 @@ class CollectorExport(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Close the connection."""
         self._otlp.shutdown()  # type: ignore[no-untyped-call]
 
     def _report(self, fails: bool, spans: int) -> None:
@@ -133,15 +132,10 @@ class CollectorExport(SpanExporter):
         self._fails = fails
 
 
-class _HeadersOfFile(AuthBase):
-    """Adds the headers of a file to each request; the file is read each time, because secrets are rotated."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers.update(read_headers(self._file))
-        return request
+def _with_headers(file: Path, request: requests.PreparedRequest) -> requests.PreparedRequest:
+    """Add the headers of a file, which is read each time, because secrets are rotated."""
+    request.headers.update(read_headers(file))
+    return request
 
 
 class _LastMessage(logging.Handler):

@@ -1,11 +1,46 @@
-"""Log lines as JSON: one object a line, the same in every process."""
+"""Log lines as JSON: one object a line, the same in every process, with the mesh and the snapshot it is about."""
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from serve_app.observability.log_context import log_context
 from serve_app.observability.spans import trace_id
+
+
+@dataclass(frozen=True, slots=True)
+class LogContext:
+    """What some work is about.
+
+    Attributes:
+        mesh: name; None: no single mesh.
+        sequence: number of the snapshot in its mesh; None: no snapshot, or its number is not known yet.
+    """
+
+    mesh: str | None = None
+    sequence: int | None = None
+
+
+_NOTHING = LogContext()
+_context: ContextVar[LogContext | None] = ContextVar("log_context", default=None)
+
+
+def log_context() -> LogContext:
+    """The context of the code that runs now."""
+    return _context.get() or _NOTHING
+
+
+@contextmanager
+def set_log_context(mesh: str, sequence: int | None = None) -> Iterator[None]:
+    """Set the context of the block, and of tasks that it starts."""
+    token = _context.set(LogContext(mesh, sequence))
+    try:
+        yield
+    finally:
+        _context.reset(token)
 
 
 class AddContext(logging.Filter):

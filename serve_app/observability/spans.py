@@ -49,7 +49,6 @@ def record_with(tracer: trace.Tracer | None) -> None:
 
 
 def is_recording() -> bool:
-    """Whether this process records spans."""
     return _tracer is not None
 
 
@@ -105,7 +104,6 @@ def trace_id() -> str | None:
 
 
 def annotate(**attributes: Value) -> None:
-    """Add attributes to the current span; see :meth:`Span.set`."""
     _current().set(**attributes)
 
 

@@ -38,7 +38,6 @@ class Device:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether passes run on a GPU."""
         return self.torch.type == "cuda"
 
 

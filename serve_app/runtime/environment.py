@@ -1,21 +1,24 @@
 """The environment that the processes of a Ray on this machine inherit: how Ray works here, and our settings.
 
 A runtime environment of Ray would cost each of them a process that is started and thrown away.
+
+Ray itself reads many variables ``RAY_*``. Most tune it (limits of time, logs, ``RAY_TMPDIR``, TLS, throughput) and stay
+in force. Others change what a start does: they name a cluster to connect to, or are what a cluster gives its own
+processes, for example where this process is a job of ``ray job submit``. They are removed, and the log says so.
 """
 
 import json
+import logging
 import os
 import secrets
 import shutil
 import tempfile
 from pathlib import Path
 
-# To have Ray read its environment and its token again; under `serve run`, Python has imported it before they are set.
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # its stub lacks them
-
-from serve_app.runtime.allocator import WORKER_ENVIRONMENT
+from serve_app.runtime.fork_server import WORKER_ENVIRONMENT
 from serve_app.settings import Settings
 
+log = logging.getLogger(__name__)
 GRPC_BYTES = 2**30  # above every limit of a body; Ray's 4 MiB are less than a mesh of 10,000 services has
 GRPC_SWITCH = "RAY_SERVE_USE_GRPC_BY_DEFAULT"
 LOOPBACK_SWITCH = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -53,6 +56,56 @@ RAY_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the behaviour to come, without the warning about it
 }
 TOKEN_FOLDER = "tagae-ray-"  # and random letters
+ADDRESS = "RAY_ADDRESS"
+NO_ADDRESS = {"", "local"}  # values of RAY_ADDRESS that mean a Ray of one's own
+UNSET = ("", "0")  # Ray sets a variable to 0 itself as Python imports it
+OF_OTHER_CLUSTERS = (
+    "RAY_NAMESPACE",
+    "RAY_RUNTIME_ENV",
+    "RAY_RUNTIME_ENV_HOOK",
+    "RAY_JOB_CONFIG_JSON_ENV_VAR",
+    "RAY_OVERRIDE_JOB_RUNTIME_ENV",
+    # Where the head keeps its state, which a start would read.
+    "RAY_REDIS_ADDRESS",
+    "RAY_REDIS_PASSWORD",
+    "RAY_external_storage_namespace",
+    "RAY_gcs_storage",
+    "RAY_gcs_storage_path",
+    "RAY_GCS_SERVER_PORT",
+    # Of the node that this process runs on.
+    "RAY_OVERRIDE_RESOURCES",
+    "RAY_OVERRIDE_LABELS",
+    "RAY_OVERRIDE_NODE_ID_FOR_TESTING",
+    # Other ways in: a HAProxy that bypasses our limits and logins, another cluster's client, no processes at all.
+    "RAY_SERVE_ENABLE_HA_PROXY",
+    "RAY_CLIENT_MODE",
+    "RAY_SERVE_FORCE_LOCAL_TESTING_MODE",
+)
+# Ray sets these for its own processes: they mean nothing to people, and here they are of the Ray around this process.
+_OF_PROCESSES = ("RAY_JOB_ID", "RAY_RAYLET_PID")
+
+
+def cluster_address() -> str | None:
+    """The cluster that ``RAY_ADDRESS`` names; None: none."""
+    address = os.environ.get(ADDRESS, "").strip()
+    return None if address in NO_ADDRESS else address
+
+
+def leave_other_clusters() -> None:
+    """Remove the variables that are meant for another cluster, and log which."""
+    address = cluster_address()
+    if address:
+        log.warning(
+            "%s=%s is ignored: the service starts a Ray of its own here; to run on that cluster, use "
+            "`serve run serve_app.app:build`",
+            ADDRESS,
+            address,
+        )
+    found = sorted(name for name in OF_OTHER_CLUSTERS if os.environ.get(name, "") not in UNSET)
+    if found:
+        log.warning("ignored, because the service starts a Ray of its own here: %s", ", ".join(found))
+    for name in (ADDRESS, *OF_OTHER_CLUSTERS, *_OF_PROCESSES):
+        os.environ.pop(name, None)
 
 
 def set_environment(settings: Settings, quiet: bool) -> None:
@@ -67,6 +120,9 @@ def set_environment(settings: Settings, quiet: bool) -> None:
     os.environ.update(RAY_ENVIRONMENT)
     os.environ["RAY_SERVE_LOG_TO_STDERR"] = "0" if quiet else "1"
     os.environ[SETTINGS] = json.dumps(settings.model_dump(), default=str)
+    # To have Ray read its environment and its token again; under `serve run`, Python has imported it before.
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]  # its stub lacks them
+
     token = Path(tempfile.mkdtemp(prefix=TOKEN_FOLDER)) / "token"  # the directory is its owner's alone
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32), encoding="ascii")
@@ -77,14 +133,12 @@ def set_environment(settings: Settings, quiet: bool) -> None:
 
 
 def remove_token() -> None:
-    """Remove the token file of :func:`set_environment`."""
     path = Path(os.environ.pop("RAY_AUTH_TOKEN_PATH", "none"))
     if path.parent.name.startswith(TOKEN_FOLDER):
         shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def calls_by_grpc() -> bool:
-    """Whether this process calls replicas by gRPC."""
     return os.environ.get(GRPC_SWITCH) == "1"
 
 

@@ -51,7 +51,6 @@ class Kept:
         return cls(-1, 0, 0)
 
     def report(self, port: int) -> None:
-        """Tell the keeper that the service is ready."""
         if self.descriptor >= 0:
             os.write(self.descriptor, f"{port}\n".encode())
 

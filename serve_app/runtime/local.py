@@ -38,9 +38,13 @@ from ray.serve.schema import ApplicationStatus, DeploymentStatus, LoggingConfig
 
 from serve_app.errors import BadSettings, NoCapacity
 from serve_app.runtime import fork_server
-from serve_app.runtime.allocator import WORKER_ENVIRONMENT
-from serve_app.runtime.environment import START_SECONDS, remove_token, set_environment
-from serve_app.runtime.other_clusters import cluster_address, leave_other_clusters
+from serve_app.runtime.environment import (
+    START_SECONDS,
+    cluster_address,
+    leave_other_clusters,
+    remove_token,
+    set_environment,
+)
 from serve_app.runtime.supervisor import kill_all_below
 from serve_app.settings import Settings
 from serve_app.settings.serve import KEEP_ALIVE_SECONDS
@@ -50,6 +54,7 @@ QUIET = LoggingConfig(enable_access_log=False, log_level="WARNING")
 # That replicas can claim together. A replica without its claim never starts; they share the real CPUs anyway.
 MIN_CPUS = 16
 LOOPBACK = "127.0.0.1"
+NAMESPACE = "serve"  # of Serve's own actors
 OBJECT_STORE_BYTES = 256 * 2**20
 START_ATTEMPTS = 5
 FIRST_STARTS = 2  # of the replicas of a deployment that have never run; what fails twice fails again
@@ -73,7 +78,7 @@ def connect(settings: Settings) -> bool:
     if ray.is_initialized():
         return False
     if address := cluster_address():
-        ray.init(namespace="serve", runtime_env={"env_vars": WORKER_ENVIRONMENT})
+        ray.init(namespace=NAMESPACE, runtime_env={"env_vars": fork_server.WORKER_ENVIRONMENT})
         if os.environ.get("RAY_AUTH_MODE") != "token":
             log.warning(
                 "Ray at %s: anyone who can reach its ports can run code there; set RAY_AUTH_MODE=token on all of its "
@@ -81,17 +86,11 @@ def connect(settings: Settings) -> bool:
                 address,
             )
         return False
-    start(settings, namespace="serve", quiet=False)
+    start(settings, quiet=False)
     return True
 
 
-def start(
-    settings: Settings,
-    namespace: str | None = None,
-    *,
-    quiet: bool = True,
-    report: Callable[[str], None] = lambda _: None,
-) -> str:
+def start(settings: Settings, *, quiet: bool = True, report: Callable[[str], None] = lambda _: None) -> str:
     """Start Ray and Serve, whatever cluster the environment names.
 
     Args:
@@ -119,7 +118,7 @@ def start(
     fork_server.start()
     report("starting Ray")
     _start_ray(
-        namespace=namespace,
+        namespace=NAMESPACE,
         num_cpus=max(MIN_CPUS, os.cpu_count() or MIN_CPUS),
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,
@@ -277,15 +276,11 @@ def _few_processes(*, prints_logs: bool) -> Iterator[None]:
         return default_parameters(**{**given, **ours, "node_ip_address": LOOPBACK})
 
     parameter.RayParams = few_parameters
-    Node.start_api_server = _start_no_api_server
+    Node.start_api_server = lambda *_, **__: None
     try:
         yield
     finally:
         parameter.RayParams, Node.start_api_server = default_parameters, start_api_server
-
-
-def _start_no_api_server(node: Node, **_: object) -> None:
-    """In place of a method of ``node``."""
 
 
 def _kill(processes: Collection[psutil.Process]) -> None:

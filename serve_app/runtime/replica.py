@@ -5,21 +5,24 @@ Deployments ask here for what Serve gives its replicas, so that they import no R
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from serve_app.exporter import PrometheusInstruments
 from serve_app.metrics import Instruments
 
+T = TypeVar("T")
 _single: "Single | None" = None
 
 
+@dataclass
 class Single:
     """What this process has in place of Serve."""
 
-    def __init__(self) -> None:
-        self.instruments = PrometheusInstruments()
-        self.ingress: Any = None
+    instruments: PrometheusInstruments = field(default_factory=PrometheusInstruments)
+    ingress: Any = None
 
 
 class LocalHandle:
@@ -55,7 +58,6 @@ def run_single() -> Single:
 
 
 def is_single() -> bool:
-    """Whether this process runs all deployments, without Ray."""
     return _single is not None
 
 
@@ -98,9 +100,22 @@ def has_gpu() -> bool:
 
 
 def open_instruments() -> Instruments:
-    """What this process counts its work with."""
     if _single is not None:
         return _single.instruments
     from serve_app.runtime.instruments import RayInstruments
 
     return RayInstruments()
+
+
+def start_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start work that continues if the request that starts it is cancelled. Returns its task.
+
+    When a client leaves, Serve cancels the calls to other replicas that were made in the context of its request, also
+    those that others wait for. So the task has a copy of that context without the request. Spans and logs keep theirs.
+    """
+    context = copy_context()
+    if _single is None:
+        from ray.serve import context as serve_context
+
+        context.run(serve_context._unset_request_context)
+    return asyncio.get_running_loop().create_task(work, context=context)

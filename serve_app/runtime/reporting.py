@@ -11,6 +11,7 @@ from functools import cache
 
 from serve_app.observability.traces import start_traces
 from serve_app.runtime import logs
+from serve_app.runtime.environment import LOOPBACK_SWITCH
 from serve_app.runtime.replica import is_single, open_instruments
 from serve_app.settings import Settings
 
@@ -41,7 +42,7 @@ def prepare() -> None:
 
     logs.install()
     worker_setup.set_up()
-    if os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER") == "0":
+    if os.environ.get(LOOPBACK_SWITCH) == "0":
         _bind_port_to_loopback()
 
 

@@ -4,15 +4,19 @@ Every remote method can be called twice: scoring and deciding are pure, and a pu
 to another replica at once. If there is none, the call waits for the replacement until the deadline.
 """
 
+from __future__ import annotations
+
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, ParamSpec, TypeVar, overload
 
-from serve_app.errors import DeadlineExceeded, NoCapacity
+from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.observability.spans import add_event
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.environment import calls_by_grpc
 from serve_app.runtime.replica import LocalHandle
 
 P = ParamSpec("P")
@@ -25,19 +29,48 @@ RETRY_AFTER_SECONDS = 1.0
 PAUSE_SECONDS = 0.25  # between repeats after the first; a replacement takes seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The deadline of a request.
+
+    Another process receives the time that is left and counts it by its own clock. So the clocks of nodes need not
+    agree. The transfer takes milliseconds and is not counted.
+
+    Attributes:
+        at: s of the monotonic clock of this process.
+    """
+
+    at: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        return cls(time.monotonic() + seconds)
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Seconds that are left; 0 once it has passed."""
+        return max(0.0, self.at - time.monotonic())
+
+    def extend(self, seconds: float) -> Deadline:
+        return Deadline(self.at + seconds)
+
+    def take_share(self, share: float) -> Deadline:
+        """The deadline at a share of the time that is left."""
+        return Deadline.after(share * self.remaining_seconds)
+
+    def __reduce__(self) -> tuple[Callable[[float], Deadline], tuple[float]]:
+        return Deadline.after, (self.remaining_seconds,)
+
+
 def with_session(handle: T, session_id: str) -> T:
     """The handle with its calls routed to the replica that owns a session (here: a mesh)."""
-    handle_options: Any = handle
-    routed: T = handle_options.options(session_id=session_id)
-    return routed
+    return _with_options(handle, session_id=session_id)
 
 
 def with_pickle(handle: T) -> T:
     """The handle with its calls pickled by the standard library. Serve's default, cloudpickle, takes longer, and can
     also pickle functions and classes of a script, which no such call has."""
-    handle_options: Any = handle
-    plain: T = handle_options.options(request_serialization="pickle", response_serialization="pickle")
-    return plain
+    return _with_options(handle, request_serialization="pickle", response_serialization="pickle")
 
 
 def connect(handle: T) -> T:
@@ -50,11 +83,13 @@ def connect(handle: T) -> T:
     """
     if handle is None or isinstance(handle, LocalHandle):
         return handle
-    from serve_app.runtime.environment import calls_by_grpc
+    return _with_options(handle, _by_reference=not calls_by_grpc())
 
-    handle_options: Any = handle
-    connected: T = handle_options.options(_by_reference=not calls_by_grpc())
-    return connected
+
+def _with_options(handle: T, **options: Any) -> T:
+    untyped: Any = handle
+    found: T = untyped.options(**options)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +107,7 @@ class RemoteDoors:
     call: Any
     names: tuple[str, ...] = ()
 
-    def __getattr__(self, name: str) -> "RemoteDoors":
+    def __getattr__(self, name: str) -> RemoteDoors:
         return RemoteDoors(self.call, (*self.names, name))
 
     @property
@@ -139,9 +174,7 @@ async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) ->
         async with asyncio.timeout(deadline.remaining_seconds):
             if isinstance(response, asyncio.Future):  # of this process, which may have no Ray
                 return await response
-            from serve_app.runtime.serve_errors import translate
-
-            with translate(method.deployment_name):
+            with _translate(method.deployment_name):
                 return await response
     except TimeoutError:
         response.cancel()
@@ -154,3 +187,37 @@ async def _answer(method: Any, deadline: Deadline, *args: Any, **kwargs: Any) ->
     except asyncio.CancelledError:
         response.cancel()
         raise
+
+
+@contextmanager
+def _translate(deployment: str) -> Iterator[None]:
+    """Translate the errors of Ray and of Serve that the block, a call of a deployment, raises.
+
+    Raises:
+        ReplicaLost: its replica ended.
+        TimeoutError: it was cancelled.
+        Overloaded: the deployment's queue is full.
+        Exception: what the remote method raised.
+    """
+    from grpc import StatusCode
+    from grpc.aio import AioRpcError
+    from ray.exceptions import RayActorError, RayTaskError
+    from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RequestCancelledError
+
+    try:
+        yield
+    except (RayActorError, DeploymentUnavailableError) as error:
+        raise ReplicaLost from error
+    except AioRpcError as error:
+        # If a replica ended in order during the call, its server cancelled it. Serve names other ends itself.
+        if error.code() is not StatusCode.CANCELLED:
+            raise
+        raise ReplicaLost from error
+    except RequestCancelledError:
+        raise TimeoutError from None
+    except BackPressureError as error:
+        raise Overloaded(
+            f"{deployment}: its queue is full; try again later", retry_after_seconds=RETRY_AFTER_SECONDS
+        ) from error
+    except RayTaskError as error:
+        raise error.cause from None

@@ -1,8 +1,11 @@
 """Access rules from settings."""
 
-from serve_app.access.grants import Grant
+from collections.abc import Iterable
+
+from serve_app.access.control import Access
 from serve_app.access.oidc.rules import OidcRules
-from serve_app.access.rules import Rules
+from serve_app.access.rules import Rules, require_certificate, require_protection, require_provider
+from serve_app.access.tokens import Grant
 from serve_app.errors import BadSettings
 from serve_app.settings.settings import Settings
 
@@ -25,6 +28,23 @@ def serve_rules(settings: Settings) -> Rules:
         proxy_user_scopes=tuple(chosen.proxy_user_scopes),
         oidc=_oidc_rules(settings),
     )
+
+
+def require_usable(settings: Settings, hosts: Iterable[str]) -> None:
+    """Refuse, before anything starts, what cannot work on this machine or opens the service to a network by accident.
+
+    Args:
+        hosts: that the service will listen on.
+
+    Raises:
+        BadSettings: the tokens file, the provider or the certificate cannot be used, or others could connect without a
+            login.
+    """
+    rules = serve_rules(settings)
+    require_protection(rules, hosts)
+    Access(rules)  # raises its errors here
+    require_provider(rules)
+    require_certificate(settings.serve.certificate_file, settings.serve.key_file)
 
 
 def _oidc_rules(settings: Settings) -> OidcRules | None:

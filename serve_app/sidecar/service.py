@@ -1,6 +1,7 @@
 """The service of ``verdicts.proto`` as an adapter: each call is a request to the HTTP application of this process.
 
-So HTTP and gRPC share access, limits, audit, metrics and errors.
+So HTTP and gRPC share access, limits, audit, metrics and errors. Messages are converted by protobuf's own JSON mapping:
+a snapshot in a message gets the same checks as one in JSON, with the same error texts and pointers.
 """
 
 import asyncio
@@ -10,15 +11,15 @@ from typing import Any
 from urllib.parse import unquote
 
 import grpc
+from google.protobuf import json_format
 from starlette.types import ASGIApp, Message, Receive
 
 from serve_app.alerts.annotations import truncate
 from serve_app.api.problems import problem
 from serve_app.api.schemas.problem import Problem
-from serve_app.errors import ANSWERS, MalformedDocument, NoCapacity, UnknownMesh
+from serve_app.errors import ANSWERS, InvalidDocument, MalformedDocument, NoCapacity, UnknownMesh
 from serve_app.settings.base import check_mesh_name
 from serve_app.sidecar.generated.verdicts_pb2 import DESCRIPTOR, LatestRequest, Snapshot, Verdict, WatchRequest
-from serve_app.sidecar.messages import snapshot_document, verdict_message
 
 SERVICE = DESCRIPTOR.services_by_name["Verdicts"].full_name
 MESH = "tagae-mesh"  # in the metadata of a call: the name of its mesh
@@ -83,7 +84,6 @@ class Verdicts:
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     def end(self) -> None:
-        """End the streams of all watchers."""
         ending = Refused(problem(NoCapacity("the service is shutting down; watch again after its restart")))
         for newest in self._watchers:
             _replace(newest, ending)
@@ -234,6 +234,33 @@ async def abort(context: Any, error: Exception) -> None:
         log.error("a request failed", exc_info=error)
     metadata = (("tagae-problem", document.type), *((("tagae-pointer", document.pointer),) if document.pointer else ()))
     await context.abort(code, truncate(document.detail, MAX_LETTERS), metadata)
+
+
+def verdict_message(document: bytes) -> Verdict:
+    """The message of a verdict's JSON document. Fields of later versions are left out."""
+    message: Verdict = json_format.Parse(document, Verdict(), ignore_unknown_fields=True)
+    return message
+
+
+def snapshot_document(message: Snapshot) -> bytes:
+    """The JSON document of a snapshot's message. Missing fields are empty or left out; the check of the document
+    reports them.
+
+    Raises:
+        InvalidDocument: its time is not valid.
+    """
+    try:
+        document: str = json_format.MessageToJson(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True, indent=None
+        )
+    except (json_format.Error, ValueError) as error:
+        detail = f"expected a time between the years 1 and 9999 ({str(error).rstrip('.')}); correct it"
+        raise InvalidDocument(
+            f"/observed_at: {detail}",
+            pointer="/observed_at",
+            errors=[{"pointer": "/observed_at", "detail": detail}],
+        ) from None
+    return document.encode()
 
 
 def peer_host(peer: str) -> str:

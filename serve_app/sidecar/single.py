@@ -20,7 +20,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health
 from starlette.types import ASGIApp
 
-from serve_app.access import Access, require_certificate, require_protection, require_provider
 from serve_app.deployments.collector import Collector
 from serve_app.deployments.gate.gate import middlewares_for
 from serve_app.deployments.http.ingress import Ingress, http
@@ -33,7 +32,7 @@ from serve_app.observability.traces import check_traces, start_traces
 from serve_app.runtime import replica
 from serve_app.runtime.replica import LocalHandle
 from serve_app.settings import Settings
-from serve_app.settings.access import serve_rules
+from serve_app.settings.access import require_usable
 from serve_app.settings.serve import KEEP_ALIVE_SECONDS, UNIX
 from serve_app.sidecar.service import SERVICE, Verdicts
 
@@ -59,12 +58,9 @@ async def run(settings: Settings, ready: Callable[[str, Sequence[str]], None]) -
     ends = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ends.set)
-    front, rules = settings.serve, serve_rules(settings)
+    front = settings.serve
     hosts = [address.rpartition(":")[0].strip("[]") for address in front.grpc if not address.startswith(UNIX)]
-    require_protection(rules, [front.host, *hosts])
-    Access(rules)  # raises its errors here
-    require_provider(rules)
-    require_certificate(front.certificate_file, front.key_file)
+    require_usable(settings, [front.host, *hosts])
     check_traces(settings.traces)
     single = replica.run_single()
     send_spans = start_traces(settings.traces, "single", replica.open_instruments)
@@ -141,7 +137,6 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def _serve_http(settings: Settings, app: ASGIApp, listening: socket.socket) -> AsyncIterator[None]:
-    """Serves HTTP inside the block."""
     front = settings.serve
     server = _Server(
         uvicorn.Config(
@@ -230,7 +225,6 @@ def _bind_grpc(server: grpc.aio.Server, address: str, settings: Settings) -> str
 
 
 def _bracket_ipv6(host: str) -> str:
-    """A host as written in addresses."""
     return f"[{host}]" if ":" in host else host
 
 

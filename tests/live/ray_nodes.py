@@ -27,8 +27,8 @@ from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatusOverview, ServeDeploySchema
 
 from serve_app.errors import NoCapacity
-from serve_app.runtime.allocator import WORKER_ENVIRONMENT
 from serve_app.runtime.environment import RAY_ENVIRONMENT
+from serve_app.runtime.fork_server import WORKER_ENVIRONMENT
 from serve_app.runtime.local import OBJECT_STORE_BYTES, POLL_SECONDS, START_ATTEMPTS, TIMED_OUT
 from tests.live.programs import LOOPBACK, Program, free_ports
 from tests.timing import PATIENCE_SECONDS

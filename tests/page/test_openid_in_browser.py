@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from serve_app.access import Scope, editing
-from serve_app.access.grants import Grant
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.sign_ins import SignedInUser, SignInCookies
+from serve_app.access.tokens import Grant
 from tests.live.openid_provider import CLIENT, SECRET, OpenIdProvider, describe_missing
 from tests.live.programs import free_ports
 from tests.page.browsing import IN_BROWSER, REFUSED, Tab, tab

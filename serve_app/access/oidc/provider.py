@@ -4,14 +4,15 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.rules import is_loopback
-from serve_app.access.sign_ins import watch_secret
+from serve_app.access.sign_ins import read_client_secret
+from serve_app.access.watched_file import WatchedFile
 from serve_app.errors import ProviderFailed
 from serve_app.net.endpoint import Endpoint, basic_auth, check_url
 from serve_app.net.http import HttpSender
@@ -59,25 +60,30 @@ class Provider:
         BadSettings: the client secret or the certificates cannot be used.
     """
 
-    def __init__(self, rules: OidcRules, deadline_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rules, self._deadline, self._clock = rules, deadline_seconds, clock
-        self._secret = watch_secret(rules.client_secret_file)
+    def __init__(self, rules: OidcRules, deadline_seconds: float) -> None:
+        self._rules, self._deadline = rules, deadline_seconds
+        self._secret = WatchedFile(rules.client_secret_file, read_client_secret)
         Endpoint(rules.issuer, ca_file=rules.ca_file).ssl_context()  # raises its errors here
         self._metadata: ProviderMetadata | None = None
         self._read_at = 0.0
         self._reading = asyncio.Lock()
 
-    async def metadata(self) -> ProviderMetadata:
-        """The metadata, at most an hour old.
+    async def metadata(self, max_age_seconds: float = METADATA_SECONDS) -> ProviderMetadata:
+        """The metadata, read at most so long ago. If it cannot be read again, the former one is used.
 
         Raises:
-            ProviderFailed: it cannot be read, or is wrong.
+            ProviderFailed: it has never been read, and cannot be read, or is wrong.
         """
-        return await self._fresh(METADATA_SECONDS)
-
-    async def refresh(self) -> ProviderMetadata:
-        """The metadata, after a token with an unknown key. Errors as in :meth:`metadata`."""
-        return await self._fresh(REFRESH_SECONDS)
+        async with self._reading:
+            if self._metadata is None or time.monotonic() - self._read_at >= max_age_seconds:
+                try:
+                    self._metadata = await self._read()
+                except ProviderFailed as error:
+                    if self._metadata is None:
+                        raise
+                    log.warning("%s; its former metadata stays in use", error.message)
+                self._read_at = time.monotonic()
+            return self._metadata
 
     async def exchange(self, code: str, verifier: str) -> tuple[str, str]:
         """Exchange a code; returns the ID token and the access token, which may be empty.
@@ -118,19 +124,6 @@ class Provider:
             raise ProviderFailed("sign-in: expected claims of the user from userinfo_endpoint, got another user's")
         return claims
 
-    async def _fresh(self, seconds: float) -> ProviderMetadata:
-        """The metadata, read at most so long ago. If it cannot be read again, the former one is used."""
-        async with self._reading:
-            if self._metadata is None or self._clock() - self._read_at >= seconds:
-                try:
-                    self._metadata = await self._read()
-                except ProviderFailed as error:
-                    if self._metadata is None:
-                        raise
-                    log.warning("%s; its former metadata stays in use", error.message)
-                self._read_at = self._clock()
-            return self._metadata
-
     async def _read(self) -> ProviderMetadata:
         from serve_app.access.oidc.id_token import import_keys  # of the extra
 
@@ -163,13 +156,10 @@ class Provider:
             parts = urlsplit(check_url(url if isinstance(url, str) else ""))
         except ValueError as error:
             raise ProviderFailed(f"provider: {name}: {error}, got {str(url)[:200]!r}") from None
-        if parts.scheme != "https" and not (is_loopback(parts.hostname or "") and self._is_local):
+        hosts = (parts.hostname, urlsplit(self._rules.issuer).hostname)
+        if parts.scheme != "https" and not all(is_loopback(host or "") for host in hosts):
             raise ProviderFailed(f"provider: {name}: expected https://, got {str(url)[:200]!r}")
         return str(url)
-
-    @property
-    def _is_local(self) -> bool:
-        return is_loopback(urlsplit(self._rules.issuer).hostname or "")
 
     async def _ask(
         self, method: Any, url: str, body: bytes = b"", headers: Mapping[str, str] | None = None

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from serve_app.access.grants import Grant
+from serve_app.access.tokens import Grant
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.access.oidc.id_token import BadToken, UnknownKey, check_id_token
-from serve_app.access.oidc.provider import Provider, ProviderMetadata
+from serve_app.access.oidc.provider import REFRESH_SECONDS, Provider, ProviderMetadata
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.sign_ins import ATTEMPT_SECONDS, SignedInUser, SignInCookies, begin_attempt
 from serve_app.errors import Forbidden, Overloaded, ProviderFailed, ServeError, SignInRefused
@@ -159,7 +159,7 @@ class SignOn:
             try:
                 claims = self._check_token(found, token, nonce)
             except UnknownKey:  # the provider may have changed its keys
-                claims = self._check_token(await self._provider.refresh(), token, nonce)
+                claims = self._check_token(await self._provider.metadata(REFRESH_SECONDS), token, nonce)
         except BadToken as error:
             raise SignInRefused(
                 f"sign-in: expected a valid ID token from the provider, got a wrong one: {error}; check serve.oidc, "
@@ -207,5 +207,4 @@ class SignOn:
 
 
 def _with_query(url: str, query: Mapping[str, str]) -> str:
-    """A URL with further parameters; those that it has stay."""
     return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"

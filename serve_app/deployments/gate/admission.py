@@ -153,7 +153,6 @@ class Admission:
         return max(2.0, self.usable / len(self._asked))
 
     def _decay(self, now: float) -> None:
-        """Forget the past: a count halves each second."""
         if self._decayed == -math.inf:
             self._decayed = now
         factor = 0.5 ** (now - self._decayed)

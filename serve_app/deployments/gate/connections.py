@@ -37,7 +37,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._header_bytes = 0  # of incomplete headers received so far
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, or refuse it."""
         super().connection_made(transport)
         address = self.client[0] if self.client else "unix"
         for count, most in (
@@ -52,7 +51,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting the connection."""
         super().connection_lost(exc)
         self._stop_timer()
         if self._address:

@@ -26,10 +26,9 @@ from serve_app.deployments.gate.connections import MAX_HEADER_BYTES
 from serve_app.deployments.gate.waiting_room import WaitingRoom
 from serve_app.deployments.http.access_control import hand_principal
 from serve_app.deployments.http.handed_bodies import MAX_BYTES, hand_body, replay_body
-from serve_app.deployments.http.page_files import PageFiles, is_page_request, waiting_response
-from serve_app.deployments.http.problems import MEDIA_TYPE, problem_response
-from serve_app.deployments.http.traced_requests import TracedRequests
-from serve_app.deployments.outcomes import Outcome, outcome_of
+from serve_app.deployments.http.page_files import answer_page_files, is_page_request, waiting_response
+from serve_app.deployments.http.problems import MEDIA_TYPE, refuse
+from serve_app.deployments.http.traced_requests import trace_requests
 from serve_app.errors import (
     DeadlineExceeded,
     DocumentTooLarge,
@@ -40,7 +39,8 @@ from serve_app.errors import (
     SlowRequest,
     answer,
 )
-from serve_app.metrics import FAILED_LOGINS, REFUSALS, REQUESTS, SNAPSHOTS_DROPPED, Instruments
+from serve_app.metrics import REQUESTS, SNAPSHOTS_DROPPED, Instruments, Outcome, outcome_of
+from serve_app.runtime.environment import handed_settings
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, WAITED
@@ -105,7 +105,7 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, access: Access, instruments: Instruments) -> None:
-        self._app, self._access, self._instruments = PageFiles(app), access, instruments
+        self._app, self._access, self._instruments = answer_page_files(app), access, instruments
         self._front, self._most_body = settings.serve, settings.limits.max_body_bytes
         self._admission = Admission(settings.serve.deadline_seconds)
         self._room = WaitingRoom(self._admission)
@@ -114,7 +114,6 @@ class Gate:
         self._has_answered = False  # the service, at least once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it."""
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
@@ -125,9 +124,7 @@ class Gate:
         answered, request = TrackedSend(send), None
         try:
             self._check_headers(scope)
-            client, scheme, version = scope["client"], scope["scheme"], scope["http_version"]
-            caller = self._access.check(scope["method"], scope["path"], scope["headers"], client, scheme, version)
-            scope = hand_principal(scope, caller)
+            scope = hand_principal(scope, self._access.check(scope))
             request = self._request(scope)
             if request.deadline_seconds is None:
                 await self._app(scope, receive, answered)
@@ -139,13 +136,12 @@ class Gate:
                 self._count(request, answered, answer(error).status)
             if answered.has_begun:
                 raise  # uvicorn closes the connection, which tells the client that the answer is not whole
-            self._instruments.count(REFUSALS, code=answer(error).code)
-            if reason := error.details.get("reason"):
-                self._instruments.count(FAILED_LOGINS, reason=reason)
+            response = refuse(self._instruments, error)
             if is_page_request(scope) and isinstance(error, NoCapacity | DeadlineExceeded):
-                await waiting_response(error, scope, is_starting=self._is_starting())(scope, receive, send)
-            else:
-                await _refuse(error, scope, receive, send)
+                response = waiting_response(error, scope, is_starting=self._is_starting())
+            elif isinstance(error, SlowRequest | HeadersTooLarge | DocumentTooLarge):
+                response.headers["connection"] = "close"  # the rest of the request may never arrive
+            await response(scope, receive, send)
         except Exception:
             if request is not None:
                 self._count(request, answered, BROKEN)
@@ -213,7 +209,6 @@ class Gate:
         return Request(POSTS.get(found[2], RequestKind.READ), found[1], live, is_push)
 
     def _refusal(self) -> Overloaded:
-        """The error of a request that is not admitted."""
         wait = self._admission.retry_after_seconds()
         return Overloaded(
             "the service has as many requests in progress as it can finish in time; nothing was changed; try again "
@@ -337,11 +332,9 @@ class TrackedSend:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the answer has begun."""
         return self.status > 0
 
     async def __call__(self, message: Message) -> None:
-        """Send it on."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         else:
@@ -374,7 +367,6 @@ class Attempt:
         return bool(self._held) and self._held[0]["status"] == 404
 
     async def __call__(self, message: Message) -> None:
-        """Pass on the service's own answers."""
         is_start = message["type"] == "http.response.start"
         if self._held or (is_start and message["status"] in (404, 408, 500, 503) and not _is_problem(message)):
             self._held.append(message)
@@ -383,15 +375,12 @@ class Attempt:
             await self._send(message)
 
     async def release(self) -> None:
-        """Pass on what was held back."""
         for message in self._held:
             await self._send(message)
 
 
 def middlewares() -> list[Middleware]:
     """The middleware that Serve puts in front of the HTTP server of this process."""
-    from serve_app.runtime.environment import handed_settings
-
     return middlewares_for(handed_settings())
 
 
@@ -402,16 +391,8 @@ def middlewares_for(settings: Settings) -> list[Middleware]:
     access = Access(serve_rules(settings))
     assets.files()  # compresses them now, not during the first request
     gate = Middleware(Gate, settings=settings, access=access, instruments=open_instruments())
-    return [Middleware(TracedRequests, place="gate"), gate]
+    return [Middleware(trace_requests, place="gate"), gate]
 
 
 def _is_problem(start: Message) -> bool:
     return any(name == b"content-type" and value.startswith(MEDIA_TYPE.encode()) for name, value in start["headers"])
-
-
-async def _refuse(error: ServeError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer with a problem. Close the connection if the body was not read: the rest may never arrive."""
-    response = problem_response(error)
-    if isinstance(error, SlowRequest | HeadersTooLarge | DocumentTooLarge):
-        response.headers["connection"] = "close"
-    await response(scope, receive, send)

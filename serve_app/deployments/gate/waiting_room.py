@@ -39,7 +39,6 @@ class WaitingRoom:
         return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Give the room back to those that wait."""
         self._admission.finish(ticket, self._clock())
         self._call_next()
 

@@ -4,8 +4,6 @@ The gate checks each request once, before it reads any byte of its body (:mod:`s
 the caller to the application in the scope.
 """
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,52 +18,45 @@ POLICY_VIOLATION = 1008  # of a websocket, RFC 6455
 
 
 def hand_principal(scope: Scope, principal: Principal) -> Scope:
-    """Return a copy of a scope, with the caller in it."""
     return {**scope, "extensions": {**scope.get("extensions", {}), HANDED: principal}}
 
 
-class AccessControl:
+def control_access(app: ASGIApp) -> ASGIApp:
     """Middleware: refuses requests that did not pass the gate, and users whose sign-in has ended."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "http":
-            await self._pass(scope, receive, send)
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            try:
+                scope.setdefault("state", {})[PRINCIPAL] = await _caller(scope)
+            except ServeError as error:
+                await refuse(scope["app"].state.instruments, error)(scope, receive, send)
+                return
+        if scope["type"] in ("http", "lifespan"):
+            await app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": POLICY_VIOLATION})
         # Anything else gets no answer, which ends its connection.
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        ingress = replica.ingress()
-        try:
-            principal = await self._caller(scope, ingress)
-        except ServeError as error:
-            await refuse(scope["app"], error)(scope, receive, send)
-            return
-        scope.setdefault("state", {})[PRINCIPAL] = principal
-        await self._app(scope, receive, send)
+    return answer
 
-    async def _caller(self, scope: Scope, ingress: Any) -> Principal:
-        principal: Principal | None = scope.get("extensions", {}).get(HANDED)
-        if principal is None:
-            raise Forbidden(
-                "gate: expected a request that the gate has checked, got one that did not pass it; set "
-                "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH to serve_app.deployments.gate.middlewares where Ray starts"
-            )
-        if principal.user is not None:  # another replica may have signed the user out, which the gate does not know
-            if ingress.sign_ins is not None:
-                await ingress.sign_ins.follow(scope)
-            if not ingress.access.is_valid(principal):
-                raise Unauthenticated("authorization: this sign-in has ended; sign in again")
-        return principal
+
+async def _caller(scope: Scope) -> Principal:
+    principal: Principal | None = scope.get("extensions", {}).get(HANDED)
+    if principal is None:
+        raise Forbidden(
+            "gate: expected a request that the gate has checked, got one that did not pass it; set "
+            "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH to serve_app.deployments.gate.middlewares where Ray starts"
+        )
+    if principal.user is not None:  # another replica may have signed the user out, which the gate does not know
+        ingress = replica.ingress()
+        if ingress.sign_ins is not None:
+            await ingress.sign_ins.follow()
+        if not ingress.access.is_valid(principal):
+            raise Unauthenticated("authorization: this sign-in has ended; sign in again")
+    return principal
 
 
 def principal_of(request: Request) -> Principal:
-    """The principal of a request that the middleware admitted."""
     found: Principal = getattr(request.state, PRINCIPAL)
     return found
 

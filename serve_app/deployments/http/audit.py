@@ -46,7 +46,6 @@ class Note:
     makes_room: bool = False
 
     def update(self, **known: object) -> None:
-        """Add to the record what has become known."""
         self.record = self.record.model_copy(update=known)
 
     def add_names(self, *names: str) -> None:
@@ -91,17 +90,13 @@ def short(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
-class Audited:
-    """ASGI middleware behind the access control: notes each request that may change something, and its outcome."""
+def audit_requests(app: ASGIApp) -> ASGIApp:
+    """Middleware behind the access control: notes each request that may change something, and its outcome."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_noted = scope["type"] == "http" and scope["method"] not in SAFE
         if not is_noted or replica.ingress().backend is None:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
         note = scope["state"][NOTE] = make_note(scope)
         is_open = True
@@ -114,11 +109,13 @@ class Audited:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_recorded)
+            await app(scope, receive, send_recorded)
         except Exception:  # if the client left, the outcome stays unknown
             if is_open:
                 await note.finish(500)
             raise
+
+    return answer
 
 
 def is_change(method: str, route: str) -> bool:
@@ -142,7 +139,7 @@ def make_note(scope: Scope) -> Note:
             route="",
             mesh="",
             names=[],
-            address=ingress.access.locate(scope["headers"], scope.get("client")),
+            address=ingress.access.locate(scope),
             request=found if REQUEST_ID.fullmatch(found) else secrets.token_hex(8),
             status=None,
             **_identity(principal),
@@ -151,7 +148,6 @@ def make_note(scope: Scope) -> Note:
 
 
 def _identity(principal: Principal) -> dict[str, Any]:
-    """Who makes a change, as fields of its record."""
     subject = principal.user.subject if principal.user else ""
     return {"user": principal.name, "way": principal.way_in, "subject": subject}
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, overload
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from fastapi import Request
 
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.session.doors import doors_of
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import WAITED, Caller, Handle, P, T, with_session
+from serve_app.runtime.replica import start_task
+from serve_app.runtime.rpc import WAITED, Caller, Deadline, Handle, P, T, with_session
 from serve_app.settings import Settings
 from serve_app.settings.base import check_mesh_name
 
@@ -21,6 +22,31 @@ if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.deployments.collector import Collector
     from serve_app.deployments.session.doors import Doors
     from serve_app.deployments.session.mesh_session import MeshSession
+
+
+class SingleFlight(Generic[T]):
+    """Calls under way, by key: a second caller with the same key waits for the first call. Use it from one event
+    loop."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Hashable, asyncio.Task[T]] = {}
+
+    async def do(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
+        """The result of ``call``. The call continues if one caller is cancelled, since others may wait for it."""
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = start_task(_run(call))
+            task.add_done_callback(lambda _: self._end(key))
+        return await asyncio.shield(task)
+
+    def _end(self, key: Hashable) -> None:
+        task = self._under_way.pop(key)
+        if not task.cancelled():
+            task.exception()  # retrieve it, in case no caller is left to do so
+
+
+async def _run(call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
 
 
 class Backend:

@@ -46,8 +46,7 @@ async def read_snapshot(request: Request, limits: LimitSettings, *, now: datetim
             require_not_ahead(snapshot.observed_at, now, limits.max_ahead_seconds)
         return pack_snapshot(snapshot)
 
-    result: bytes = await _read(request, limits.max_body_bytes, pack)
-    return result
+    return await _read(request, limits.max_body_bytes, pack)
 
 
 async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int) -> list[bytes]:
@@ -64,8 +63,7 @@ async def read_snapshots(request: Request, limits: LimitSettings, *, fewest: int
                 raise error_at(f"/snapshots/{number}/observed_at", f"{detail}; send them in order, the oldest first")
         return [pack_snapshot(snapshot) for snapshot in snapshots]
 
-    result: list[bytes] = await _read(request, limits.max_body_bytes, pack)
-    return result
+    return await _read(request, limits.max_body_bytes, pack)
 
 
 async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
@@ -75,8 +73,7 @@ async def read_document(request: Request, decode: Callable[[bytes], T]) -> T:
         _require_json(media_type)
         return decode(body)
 
-    result: T = await _read(request, MAX_ACTION_BYTES, decode_json)
-    return result
+    return await _read(request, MAX_ACTION_BYTES, decode_json)
 
 
 def by_schema(schema: type[D], empty: bytes = b"") -> Callable[[bytes], D]:
@@ -123,7 +120,7 @@ async def read_json(request: Request, most: int) -> Any:
     return json_text.parse(await _body(request, most))
 
 
-async def _read(request: Request, most: int, decode: Callable[[bytes, str], Any]) -> Any:
+async def _read(request: Request, most: int, decode: Callable[[bytes, str], T]) -> T:
     _require_no_encoding(request)
     media_type = _media_type(request)
     body = await _body(request, most)

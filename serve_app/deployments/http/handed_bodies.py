@@ -28,18 +28,16 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-class HandedBodies:
-    """ASGI middleware: gives the application the bodies that :func:`hand_body` put into scopes.
+def take_handed_bodies(app: ASGIApp) -> ASGIApp:
+    """Middleware: gives the application the bodies that :func:`hand_body` put into scopes.
 
-    Requests without such a body pass unchanged: those whose body is too large, and all where no gate is in front.
+    Requests without such a body pass unchanged, such as those whose body is too large.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         extensions = scope.get("extensions", {})
         if EXTENSION in extensions:  # taken out, so that the body is freed once it is decoded
             receive = replay_body(extensions.pop(EXTENSION), receive)
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return answer

@@ -5,8 +5,7 @@ import math
 import time
 from contextlib import suppress
 
-from serve_app.deployments.http.backend import PROBE_SECONDS, Backend
-from serve_app.deployments.http.single_flight import SingleFlight
+from serve_app.deployments.http.backend import PROBE_SECONDS, Backend, SingleFlight
 from serve_app.deployments.scoring.messages import ScorerInfo
 from serve_app.errors import ServeError
 from serve_app.runtime.rpc import Caller

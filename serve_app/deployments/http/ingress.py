@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from serve_app.access import Access
 from serve_app.deployments.http.backend import Backend
-from serve_app.deployments.http.handed_bodies import HandedBodies
+from serve_app.deployments.http.handed_bodies import take_handed_bodies
 from serve_app.deployments.http.health import Health
-from serve_app.deployments.http.interface import CountRequests, Http, interface
+from serve_app.deployments.http.interface import Http, count_requests, interface
 from serve_app.deployments.http.routes import ROUTERS
 from serve_app.deployments.http.sign_ins import open_sign_ins
 from serve_app.deployments.http.streams import VerdictStreams
@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # the ingress needs no torch
 
 
 http = interface()
-http.add_middleware(CountRequests)
-http.add_middleware(HandedBodies)
+http.add_middleware(count_requests)
+http.add_middleware(take_handed_bodies)
 for router in ROUTERS:
     http.include_router(router)
 

@@ -6,18 +6,19 @@ from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Request
+from fastapi import Depends, FastAPI, Path, Request, Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
+from serve_app.api.codec import ARROW, JSON
 from serve_app.api.schemas.base import Document
 from serve_app.api.schemas.problem import Problem
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.access_control import AccessControl
-from serve_app.deployments.http.audit import Audited, is_change, record_change
-from serve_app.deployments.http.traced_requests import TracedRequests
+from serve_app.deployments.http.access_control import control_access
+from serve_app.deployments.http.audit import audit_requests, is_change, record_change
+from serve_app.deployments.http.traced_requests import trace_requests
 from serve_app.errors import (
     AuditGone,
     BadHost,
@@ -51,10 +52,33 @@ MeshName = Annotated[
 _DESCRIBED: dict[type[Document], None] = {}  # documents of bodies, in order
 
 
-def refer_to(document: type[Document]) -> dict[str, str]:
+def _refer_to(document: type[Document]) -> dict[str, str]:
     """The reference to the schema of a body, which is then part of the OpenAPI document."""
     _DESCRIBED[document] = None
     return {"$ref": f"#/components/schemas/{document.__name__}"}
+
+
+def describe_body(document: type[Document]) -> dict[str, Any]:
+    """``openapi_extra`` of a route that reads snapshots in JSON or Arrow."""
+    forms = {
+        JSON: {"schema": _refer_to(document)},
+        ARROW: {
+            "schema": {"type": "string", "format": "binary", "description": "`Table.from_pylist([snapshot, ...])`"}
+        },
+    }
+    return {"requestBody": {"required": True, "content": forms}}
+
+
+def describe_json_body(*documents: type[Document], is_required: bool = True) -> dict[str, Any]:
+    """``openapi_extra`` of a route that reads one of these documents, in JSON only, or nothing if none is required."""
+    schemas = [_refer_to(document) for document in documents]
+    schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
+    return {"requestBody": {"required": is_required, "content": {JSON: {"schema": schema}}}}
+
+
+def describe_text(*media_types: str) -> dict[int | str, dict[str, Any]]:
+    """``responses`` of a route that answers with text of one of these types."""
+    return {200: {"content": {media_type: {"schema": {"type": "string"}} for media_type in media_types}}}
 
 
 class Http(FastAPI):
@@ -94,13 +118,10 @@ def _with_refusals(responses: dict[str, Any], *more: type[Exception]) -> dict[st
     return dict(sorted(merged.items()))
 
 
-class ServerTiming:
+def add_server_timing(app: ASGIApp) -> ASGIApp:
     """Middleware: adds ``Server-Timing`` to every answer, unless the route has added it with more stages."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
 
         async def send_timed(message: Message) -> None:
@@ -109,16 +130,15 @@ class ServerTiming:
                 headers.setdefault("server-timing", server_timing({"total": time.perf_counter() - started}))
             await send(message)
 
-        await self._app(scope, receive, send_timed)
+        await app(scope, receive, send_timed)
+
+    return answer
 
 
-class CountRequests:
+def count_requests(app: ASGIApp) -> ASGIApp:
     """Middleware: counts each request until its answer begins, so that a stream of verdicts does not count."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         with ExitStack() as work:
             if scope["type"] == "http":
                 work.enter_context(replica.ingress().load.work())
@@ -128,7 +148,16 @@ class CountRequests:
                     work.close()
                 await send(message)
 
-            await self._app(scope, receive, send_on)
+            await app(scope, receive, send_on)
+
+    return answer
+
+
+def json_response(document: bytes | Document, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON document; bytes are encoded already."""
+    if isinstance(document, Document):
+        document = document.model_dump_json().encode()
+    return Response(document, headers=headers, media_type=JSON)
 
 
 def server_timing(seconds: Mapping[str, float]) -> str:
@@ -199,9 +228,9 @@ def interface(openapi: str | None = "/openapi.json") -> Http:
         dependencies=[Depends(only_own_pages), Depends(only_known_parameters), Depends(record_change)],
         generate_unique_id_function=lambda route: route.name,
     )
-    http.add_middleware(Audited)
-    http.add_middleware(AccessControl)
-    http.add_middleware(ServerTiming)
-    http.add_middleware(TracedRequests, place="ingress")
+    http.add_middleware(audit_requests)
+    http.add_middleware(control_access)
+    http.add_middleware(add_server_timing)
+    http.add_middleware(trace_requests, place="ingress")
     problems.install(http)
     return http

@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serve_app.deployments.http.interface import ServerTiming
+from serve_app.deployments.http.interface import add_server_timing
 from serve_app.errors import ServeError, answer
 from serve_app.web.assets import CACHE_PERMANENTLY, HEADERS, File, find_file, waiting_page
 
@@ -15,22 +15,18 @@ PAGE = "text/html"  # what a browser accepts first when a person opens an addres
 REFUSED = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")  # the weight of a coding that a client does not accept
 
 
-class PageFiles:
-    """ASGI middleware: answers requests for files of the page, without a call to a replica. Each page asks for dozens.
+def answer_page_files(app: ASGIApp) -> ASGIApp:
+    """Middleware: answers requests for files of the page, without a call to a replica. Each page asks for dozens. The
+    application gets all other requests, including those for files that do not exist."""
 
-    Args:
-        app: gets all other requests, including those for files that do not exist. It answers the same if it runs alone.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
-        app = self._app
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = app
         if scope["type"] == "http" and scope["method"] == "GET" and (file := find_file(scope["path"])):
-            app = ServerTiming(permanent_response(file, Headers(scope=scope)))
-        await app(scope, receive, send)
+            # It never changes, since its path has a digest.
+            chosen = add_server_timing(file_response(file, Headers(scope=scope), CACHE_PERMANENTLY))
+        await chosen(scope, receive, send)
+
+    return respond
 
 
 def is_page_request(scope: Scope) -> bool:
@@ -50,11 +46,6 @@ def waiting_response(error: ServeError, scope: Scope, *, is_starting: bool) -> R
     response = file_response(page, Headers(scope=scope), {**HEADERS, "cache-control": "no-store"})
     response.status_code = answer(error).status
     return response
-
-
-def permanent_response(file: File, request: Mapping[str, str]) -> Response:
-    """A file that never changes, since its path has a digest. ``request``: headers."""
-    return file_response(file, request, CACHE_PERMANENTLY)
 
 
 def file_response(file: File, request: Mapping[str, str], headers: Mapping[str, str]) -> Response:

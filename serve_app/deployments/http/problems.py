@@ -13,7 +13,7 @@ from model.errors import ModelError
 from serve_app.api.problems import problem
 from serve_app.api.schemas.problem import Problem
 from serve_app.errors import ANSWERS, InvalidParameter, ServeError, answer
-from serve_app.metrics import FAILED_LOGINS, REFUSALS
+from serve_app.metrics import FAILED_LOGINS, REFUSALS, Instruments
 
 MEDIA_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="tagae"'
@@ -23,7 +23,7 @@ METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 def install(http: FastAPI) -> None:
     """Answer every error of ``http`` with a problem document."""
     for kind in (ServeError, ModelError, Exception):
-        http.add_exception_handler(kind, _refuse_request)
+        http.add_exception_handler(kind, lambda request, error: refuse(request.app.state.instruments, error))
     http.add_exception_handler(HTTPException, _refuse_route)
     http.add_exception_handler(RequestValidationError, _refuse_parameter)
 
@@ -41,26 +41,12 @@ def describe_errors(*errors: type[Exception]) -> dict[int | str, dict[str, Any]]
     return rows
 
 
-def problem_response(error: Exception) -> Response:
-    """The problem document of an error."""
-    return _response(problem(error))
-
-
-def refuse(app: Any, error: Exception) -> Response:
-    """The answer to an error, which is counted.
-
-    Args:
-        app: whose ``state`` has the instruments.
-        error: one of ours; a failed login has a ``reason`` among its details.
-    """
-    app.state.instruments.count(REFUSALS, code=answer(error).code)
+def refuse(instruments: Instruments, error: Exception) -> Response:
+    """The answer to an error, which is counted; a failed login has a ``reason`` among its details."""
+    instruments.count(REFUSALS, code=answer(error).code)
     if reason := getattr(error, "details", {}).get("reason"):
-        app.state.instruments.count(FAILED_LOGINS, reason=reason)
-    return problem_response(error)
-
-
-def _refuse_request(request: Request, error: Exception) -> Response:
-    return refuse(request.app, error)
+        instruments.count(FAILED_LOGINS, reason=reason)
+    return _response(problem(error))
 
 
 def _refuse_route(request: Request, error: Exception) -> Response:
@@ -78,7 +64,6 @@ def _refuse_route(request: Request, error: Exception) -> Response:
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Methods of all routes of this path."""
     asked = ({**request.scope, "method": method} for method in METHODS)
     return [one["method"] for one in asked if any(r.matches(one)[0] is Match.FULL for r in request.app.routes)]
 
@@ -88,9 +73,8 @@ def _refuse_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # what it is registered for
     first = error.errors()[0]
     place, complaint = " ".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-    return _refuse_request(
-        request, InvalidParameter(f"{place}: {complaint}, got {str(first['input'])[:80]!r}; correct it")
-    )
+    refused = InvalidParameter(f"{place}: {complaint}, got {str(first['input'])[:80]!r}; correct it")
+    return refuse(request.app.state.instruments, refused)
 
 
 def _response(document: Problem, headers: dict[str, str] | None = None) -> Response:

@@ -4,15 +4,12 @@ import asyncio
 import logging
 import time
 
-from starlette.types import Scope
-
 from serve_app.access import Access
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.sign_ins import SignInCookies
-from serve_app.deployments.http.backend import Backend
-from serve_app.deployments.http.single_flight import SingleFlight
+from serve_app.deployments.http.backend import Backend, SingleFlight
 from serve_app.errors import ServeError
-from serve_app.runtime.background import start_task
+from serve_app.runtime.replica import start_task
 
 FOLLOW_SECONDS = 2.0  # between two reads of the sign-ins that ended, as of the tokens file
 IDLE_SECONDS = 660.0  # without a request of a signed-in user, longer than a stream lasts; then reading ends
@@ -42,14 +39,12 @@ class SignIns:
 
         self.sign_on = SignOn(rules, seconds, self._end)
 
-    async def follow(self, scope: Scope) -> None:
-        """Before a request: if a signed-in user sent it, see to it that the ids of ended sign-ins are known.
+    async def follow(self) -> None:
+        """Before a request of a signed-in user: see to it that the ids of ended sign-ins are known.
 
         Raises:
             ServeError: they have never been read, and the store cannot be used.
         """
-        if not self._access.cookie(scope["headers"], self.cookies.name):
-            return
         self._used_at = time.monotonic()
         if not self._is_following():
             await self._shared.do("ended", self._read)

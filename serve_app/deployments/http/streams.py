@@ -14,8 +14,7 @@ import msgspec
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from serve_app.deployments.http.backend import Backend
-from serve_app.deployments.http.single_flight import SingleFlight
+from serve_app.deployments.http.backend import Backend, SingleFlight
 from serve_app.errors import Overloaded, ServeError
 from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Caller
 from serve_app.web.assets import HEADERS
@@ -42,8 +41,6 @@ class NewVerdicts:
 
 
 class _ObservedAt(msgspec.Struct):
-    """The time in a verdict's JSON."""
-
     observed_at: str
 
 

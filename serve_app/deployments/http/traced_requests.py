@@ -10,49 +10,42 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from model.names import MESH_NAME
 from serve_app.observability import spans
-from serve_app.observability.log_context import set_log_context
+from serve_app.observability.logs import set_log_context
 
 MESH_ROUTE = re.compile(rf"/v1/meshes/(?P<mesh>{MESH_NAME})/(?P<what>snapshots|baseline|otlp/v1/metrics)")
 _HEADER = spans.HEADER.encode()
 
 
-class TracedRequests:
-    """ASGI middleware. Requests that bring no snapshot pass unchanged.
+def trace_requests(app: ASGIApp, place: str) -> ASGIApp:
+    """Middleware. Requests that bring no snapshot pass unchanged.
 
     Args:
         place: first word of the spans' names: gate or ingress.
     """
 
-    def __init__(self, app: ASGIApp, place: str) -> None:
-        self._app, self._place = app, place
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on inside its span."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         found = MESH_ROUTE.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if found:
-            with set_log_context(found["mesh"]):
-                route = f"/v1/meshes/{{mesh}}/{found['what']}"
-                await self._trace(route, {"mesh": found["mesh"]}, scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-    async def _trace(
-        self, route: str, attributes: dict[str, spans.Value], scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        if not spans.is_recording():
-            await self._app(scope, receive, send)
+        if found is None:
+            await app(scope, receive, send)
             return
-        parent = next((value.decode("latin-1") for name, value in scope["headers"] if name == _HEADER), "")
-        attributes |= {"http.request.method": "POST", "http.route": route}
-        with spans.span(f"{self._place} POST {route}", parent, "server", **attributes) as span:
+        with set_log_context(found["mesh"]):
+            if not spans.is_recording():
+                await app(scope, receive, send)
+                return
+            route = f"/v1/meshes/{{mesh}}/{found['what']}"
+            parent = next((value.decode("latin-1") for name, value in scope["headers"] if name == _HEADER), "")
+            about: dict[str, spans.Value] = {"mesh": found["mesh"], "http.request.method": "POST", "http.route": route}
+            with spans.span(f"{place} POST {route}", parent, "server", **about) as span:
 
-            async def send_noted(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    span.set(**{"http.response.status_code": message["status"]})
-                    if message["status"] >= 500:
-                        span.fail("")
-                await send(message)
+                async def send_noted(message: Message) -> None:
+                    if message["type"] == "http.response.start":
+                        span.set(**{"http.response.status_code": message["status"]})
+                        if message["status"] >= 500:
+                            span.fail("")
+                    await send(message)
 
-            others = [(name, value) for name, value in scope["headers"] if name != _HEADER]
-            headers = [*others, (_HEADER, spans.traceparent().encode())]
-            await self._app({**scope, "headers": headers}, receive, send_noted)
+                others = [(name, value) for name, value in scope["headers"] if name != _HEADER]
+                headers = [*others, (_HEADER, spans.traceparent().encode())]
+                await app({**scope, "headers": headers}, receive, send_noted)
+
+    return answer

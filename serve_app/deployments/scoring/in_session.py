@@ -20,13 +20,12 @@ from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
 from serve_app.deployments.scoring.passes import observe_pass, probe, score_groups
-from serve_app.deployments.scoring.progress import Progress
 from serve_app.deployments.scoring.queue import ScoredGroup, Scores
+from serve_app.deployments.scoring.runner import SnapshotRunner
 from serve_app.metrics import PARTS_SCORED, Instruments
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import DECIDE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide, run_in_pool, score_whole
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import Caller, P, T
+from serve_app.runtime.rpc import Caller, Deadline, P, T
 
 log = logging.getLogger(__name__)
 
@@ -59,8 +58,7 @@ class InSession:
             deadline: after which no stage begins.
             in_shadow: whether no one waits for it.
         """
-        progress = Progress(mesh, deadline)
-        return SessionRunner(self, self.spare_pool if in_shadow else self.pool, model.checkpoint, progress)
+        return SessionRunner(self, self.spare_pool if in_shadow else self.pool, mesh, deadline, model.checkpoint)
 
     async def check(self) -> None:
         """Raise an error if this process can score no longer."""
@@ -73,15 +71,16 @@ class InSession:
         return ScorerInfo(device.type, backend(), self._checkpoint.digest, self.weights.refused)
 
 
-class SessionRunner:
-    """A :class:`~serve_app.pipeline.StageRunner` whose stages run in the thread that runs them all."""
+class SessionRunner(SnapshotRunner):
+    """A runner whose stages run in the thread that runs them all."""
 
     place: ClassVar[RunnerPlace] = "session"
 
-    def __init__(self, backend: InSession, pool: Executor, checkpoint: Checkpoint, progress: Progress) -> None:
+    def __init__(
+        self, backend: InSession, pool: Executor, mesh: str, deadline: Deadline, checkpoint: Checkpoint
+    ) -> None:
+        super().__init__(mesh, deadline, checkpoint)
         self._backend, self._pool = backend, pool
-        self.checkpoint = checkpoint
-        self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await run_in_pool(self._pool, stages)
@@ -92,8 +91,8 @@ class SessionRunner:
         Raises:
             DeadlineExceeded: no time is left.
         """
-        self.progress.require_time()
-        with self.progress.measure(stage, function):
+        self.require_time()
+        with self.measure(stage, function):
             return function(*args, **kwargs)
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
@@ -111,7 +110,7 @@ class SessionRunner:
         groups = [
             one if isinstance(one, Exception) else ScoredGroup(backend.replica, model, one, seconds) for one in outcomes
         ]
-        scores = self.progress.accept_scores(len(outcomes), groups)
+        scores = self.accept_scores(len(outcomes), groups)
         backend.instruments.count(PARTS_SCORED, len(scores), scorer=backend.replica)
         return scores
 
@@ -132,5 +131,4 @@ def score_parts(network: MeshNetwork, prepared: PreparedSnapshot) -> list[Scores
 
 
 def count_cores() -> int:
-    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -31,7 +31,6 @@ class MetaModel:
         self._loader = open_loader(settings, torch.device("cpu"), open_instruments())
 
     async def digest(self) -> str:
-        """Digest of the weights."""
         return self._weights.default.digest
 
     async def decide(

@@ -16,7 +16,7 @@ from model.checkpoint import Checkpoint
 from model.scoring.score import PartitionScore, PartitionTask
 from serve_app.errors import DeadlineExceeded
 from serve_app.metrics import BATCH_WAIT, GROUPS_REFUSED, GROUPS_WAITING, Instruments
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 
 Group = tuple[PartitionTask, ...]
 Scores = tuple[PartitionScore, ...]
@@ -85,7 +85,6 @@ class GroupQueue:
         self._runner: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """Number of groups that wait."""
         return len(self._waiting)
 
     async def score(self, waiting: WaitingGroup) -> ScoredGroup:

@@ -16,15 +16,14 @@ from model.scoring.score import PartitionScore, PartitionTask
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
 from serve_app.deployments.scoring.passes import score_groups
-from serve_app.deployments.scoring.progress import Progress
 from serve_app.deployments.scoring.queue import Group, ScoredGroup
+from serve_app.deployments.scoring.runner import SnapshotRunner
 from serve_app.errors import DeadlineExceeded, NoCapacity, Overloaded
 from serve_app.models.loader import NOT_LOADED
 from serve_app.models.served import ServedModel
 from serve_app.observability.spans import traceparent
 from serve_app.pipeline import DECIDE, PREPARE, SCORE, MetaInput, PreparedSnapshot, cut_tasks, decide
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import Caller, Handle, P, T
+from serve_app.runtime.rpc import Caller, Deadline, Handle, P, T
 
 if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
@@ -49,8 +48,7 @@ class Replicas:
     groups: int
 
     def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> ReplicaRunner:
-        progress = Progress(mesh, deadline)
-        return ReplicaRunner(self, model, progress, in_shadow=in_shadow)
+        return ReplicaRunner(self, mesh, deadline, model, in_shadow=in_shadow)
 
     async def check(self) -> None:
         """Serve checks the replicas itself."""
@@ -60,8 +58,8 @@ class Replicas:
         return info
 
 
-class ReplicaRunner:
-    """A :class:`~serve_app.pipeline.StageRunner` that calls replicas.
+class ReplicaRunner(SnapshotRunner):
+    """A runner that calls replicas.
 
     Args:
         in_shadow: whether no one waits for it.
@@ -69,10 +67,11 @@ class ReplicaRunner:
 
     place: ClassVar[RunnerPlace] = "replicas"
 
-    def __init__(self, replicas: Replicas, model: ServedModel, progress: Progress, *, in_shadow: bool = False) -> None:
+    def __init__(
+        self, replicas: Replicas, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False
+    ) -> None:
+        super().__init__(mesh, deadline, model.checkpoint)
         self._replicas, self._pin, self._in_shadow = replicas, model.pin, in_shadow
-        self.checkpoint = model.checkpoint
-        self.progress = progress
 
     async def run_all(self, stages: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return await stages()
@@ -83,8 +82,8 @@ class ReplicaRunner:
         Raises:
             DeadlineExceeded: no time is left.
         """
-        self.progress.require_time()
-        with self.progress.measure(stage, function):
+        self.require_time()
+        with self.measure(stage, function):
             return await asyncio.to_thread(function, *args, **kwargs)
 
     async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
@@ -94,35 +93,34 @@ class ReplicaRunner:
             Overloaded: the queue of the scorers is full.
         """
         tasks = await self.run(PREPARE, cut_tasks, prepared)
-        with self.progress.measure(SCORE):
-            caller = Caller(self.progress.deadline.take_share(SCORING_SHARE), self.progress.retries)
+        with self.measure(SCORE):
+            caller = Caller(self.deadline.take_share(SCORING_SHARE), self.retries)
             groups = balance(tasks, self._replicas.groups)
             answers = await asyncio.gather(*(self._ask(caller, group) for group in groups), return_exceptions=True)
             outcomes = [_outcome(answer) for answer in answers]
             same = await asyncio.gather(*map(self._score_again, groups, outcomes))
-        return self.progress.accept_scores(len(tasks), same)
+        return self.accept_scores(len(tasks), same)
 
     async def decide(self, meta_input: MetaInput, policy: AlertPolicy) -> tuple[Verdict, IncidentMemory]:
         """Decide here about a mesh of one part, since a call of a replica takes longer than to decide. Else have the
         meta-model decide; if none of its replicas answers in time, or it has other weights, decide here."""
         if meta_input.parts == 1:
             return await self.run(DECIDE, decide, self.checkpoint, meta_input, policy)
-        with self.progress.measure(DECIDE):
+        with self.measure(DECIDE):
             try:
-                caller = Caller(self.progress.deadline.take_share(DECIDING_SHARE), self.progress.retries)
-                ask, mesh = self._replicas.meta.decide, self.progress.mesh
+                caller = Caller(self.deadline.take_share(DECIDING_SHARE), self.retries)
+                ask, mesh = self._replicas.meta.decide, self.mesh
                 decided = await caller.ask(ask, meta_input, policy, mesh, traceparent(), self._pin)
                 if decided[0].model_digest == self.checkpoint.digest:
                     return decided
                 why = f"it has other weights, {decided[0].model_digest}"
             except (NoCapacity, DeadlineExceeded, *NOT_LOADED) as error:
                 why = f"it does not answer: {error}"
-            log.warning("mesh %s: the session decides in place of the meta-model: %s", self.progress.mesh, why)
+            log.warning("mesh %s: the session decides in place of the meta-model: %s", self.mesh, why)
             return await asyncio.to_thread(decide, self.checkpoint, meta_input, policy)
 
     async def _ask(self, caller: Caller, group: Group) -> ScoredGroup:
-        """Have a group scored by a scorer."""
-        ask, mesh = self._replicas.scorer.score, self.progress.mesh
+        ask, mesh = self._replicas.scorer.score, self.mesh
         return await caller.ask(ask, group, caller.deadline, mesh, traceparent(), self._pin, self._in_shadow)
 
     async def _score_again(self, group: Group, outcome: ScoredGroup | Exception) -> ScoredGroup | Exception:
@@ -130,14 +128,14 @@ class ReplicaRunner:
         the weights of the group, it is scored here."""
         checkpoint, replica = self.checkpoint, HERE
         if isinstance(outcome, NOT_LOADED):
-            log.warning("mesh %s: the session scores in place of a scorer: %s", self.progress.mesh, outcome)
+            log.warning("mesh %s: the session scores in place of a scorer: %s", self.mesh, outcome)
         elif isinstance(outcome, Exception) or outcome.model == checkpoint.digest:
             return outcome
         else:
             replica = outcome.replica
             log.warning(
                 "mesh %s: the session scores in place of scorer %s, which has other weights, %s",
-                self.progress.mesh,
+                self.mesh,
                 replica,
                 outcome.model,
             )

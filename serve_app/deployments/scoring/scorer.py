@@ -23,9 +23,9 @@ from serve_app.metrics import BATCH_GROUPS, BATCHES, PARTS_SCORED
 from serve_app.models.loader import LONGEST_LOAD_SECONDS, open_loader
 from serve_app.observability.spans import span
 from serve_app.runtime import devices, replica
-from serve_app.runtime.deadline import Deadline
 from serve_app.runtime.replica import open_instruments
 from serve_app.runtime.reporting import start_reporting
+from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings
 from serve_app.settings.scorer import CPU_BATCH, GPU_BATCH
 
@@ -129,7 +129,6 @@ class Scorer:
     async def _score_together(
         self, checkpoint: Checkpoint, batch: Sequence[WaitingGroup]
     ) -> dict[WaitingGroup, Outcome]:
-        """Score groups of meshes with the same weights in one pass."""
         groups = [waiting.group for waiting in batch]
         started = time.perf_counter()
         outcomes = await self._in_thread(score_groups, checkpoint.network, groups)

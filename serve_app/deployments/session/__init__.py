@@ -1,5 +1,5 @@
 """The session: owns some of the meshes, and answers all questions about them.
 
-:mod:`mesh_session` is the deployment. :mod:`queries` has the questions that change nothing. :mod:`service_graphs` has
-the counters of meshes whose collectors push metrics. :mod:`verdict_signal` wakes readers that wait for a verdict.
+:mod:`mesh_session` is the deployment. :mod:`reader` has the questions that change nothing. :mod:`service_graphs` has
+the counters of meshes whose collectors push metrics.
 """

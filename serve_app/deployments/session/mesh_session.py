@@ -31,9 +31,8 @@ from serve_app.deployments.scoring.in_session import InSession, SessionRunner
 from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
 from serve_app.deployments.scoring.replicas import ReplicaRunner, Replicas
 from serve_app.deployments.session.doors import Doors
-from serve_app.deployments.session.reader import Reader, Reports
+from serve_app.deployments.session.reader import Reader, Reports, VerdictSignal
 from serve_app.deployments.session.service_graphs import ServiceGraphs
-from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import DeadlineExceeded, ServeError, StoreGone
 from serve_app.mesh_steps import MeshSteps, NextSnapshot, PushResult
 from serve_app.metrics import (
@@ -52,7 +51,7 @@ from serve_app.models.rollout import ALL_MESHES
 from serve_app.models.served import ServedModel, open_models
 from serve_app.models.shadow import JudgedSnapshot, Shadow
 from serve_app.observability import spans
-from serve_app.observability.log_context import set_log_context
+from serve_app.observability.logs import set_log_context
 from serve_app.pipeline import (
     PREPARE,
     Mesh,
@@ -65,11 +64,9 @@ from serve_app.pipeline import (
     with_memory,
 )
 from serve_app.runtime import replica
-from serve_app.runtime.background import start_task
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.replica import open_instruments
+from serve_app.runtime.replica import open_instruments, start_task
 from serve_app.runtime.reporting import start_reporting
-from serve_app.runtime.rpc import Caller, Handle, connect, with_pickle
+from serve_app.runtime.rpc import Caller, Deadline, Handle, connect, with_pickle
 from serve_app.runtime.storage import history_limit, open_audit_log, open_store
 from serve_app.settings import Settings
 from serve_app.stores.cache import MeshCache
@@ -83,7 +80,7 @@ if TYPE_CHECKING:
     from serve_app.deployments.scoring.meta import MetaModel
     from serve_app.deployments.scoring.scorer import Scorer
 
-SnapshotRunner = SessionRunner | ReplicaRunner
+MeshRunner = SessionRunner | ReplicaRunner
 log = logging.getLogger(__name__)
 NOT_STORED = "(not stored)"  # in place of the name of a mesh whose snapshots are only scored
 SHADOW_SECONDS = 30.0  # for which the other model of a trial may score a snapshot; no one waits for it
@@ -152,10 +149,9 @@ class MeshSession:
     def _open_backend(
         self, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
     ) -> InSession | Replicas:
-        chosen = self._settings.scorer
         if scorer is None or meta is None:
             return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
-        groups = chosen.max_replicas or chosen.num_replicas
+        groups = self._settings.scorer.max_replicas or self._settings.scorer.num_replicas
         return Replicas(with_pickle(connect(scorer)), with_pickle(connect(meta)), groups)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
@@ -169,9 +165,10 @@ class MeshSession:
         A missing store does not make the replica unhealthy: its replacement would not find the store either, and this
         replica resumes as soon as the files are back.
         """
-        self._follow_rollout()
+        if self._models.is_following:  # in the background: a registry that hangs must not hold this check
+            self._start(self._models.follow_once())
         if self.doors.models.is_check_due():
-            self._start(self._check_trial())
+            self._start(self.doors.models.check(), "the trial of a model could not be judged")
         gone = 0.0
         try:
             await asyncio.to_thread(self._meshes.check)
@@ -222,9 +219,8 @@ class MeshSession:
                 return SnapshotAnswer(stored.document)
             with set_log_context(mesh, stored.advanced.mesh.state.sequence):
                 self._follow_up(mesh, stored.advanced)
-        progress = runner.progress
-        self._scored[mesh] = ScoredMesh(runner.place, progress.parts_by_replica, progress.missing_parts)
-        return progress.answer(stored.document)
+        self._scored[mesh] = ScoredMesh(runner.place, runner.parts_by_replica, runner.missing_parts)
+        return runner.answer(stored.document)
 
     async def add_metrics(self, mesh: str, points: Sequence[Point], deadline: Deadline, trace: str = "") -> None:
         """Count data points of a service graph, and push the snapshot of the interval that they end. Errors as of
@@ -252,7 +248,7 @@ class MeshSession:
                 advanced = await runner.run_all(partial(self._advance, runner, mesh, one))
                 mesh = advanced.mesh
         document = encode_verdict(advanced.verdict).model_dump_json().encode()
-        return runner.progress.answer(document)
+        return runner.answer(document)
 
     async def delete(self, mesh: str) -> None:
         """Delete a mesh.
@@ -267,7 +263,10 @@ class MeshSession:
             await self.doors.call("pages", "forget", mesh)
             self._signal.notify(mesh)
         self._service_graphs.forget(mesh)
-        await self._forget_trial(mesh)
+        try:
+            await self._shadow.delete(mesh)
+        except ServeError as error:  # what is left is never read
+            log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
 
     async def ready(self, deadline: Deadline) -> ScorerInfo:
         """The device and weights that score, which weights are not in use, and which receivers of notifications have a
@@ -279,29 +278,12 @@ class MeshSession:
         )
         return replace(info, refused=(*info.refused, *self._models.missing), receivers=problems)
 
-    async def _runner(self, mesh: str, deadline: Deadline) -> SnapshotRunner:
+    async def _runner(self, mesh: str, deadline: Deadline) -> MeshRunner:
         """The runner of a snapshot, which keeps the model that its mesh has now."""
         model = self._models.get(mesh) or await self._models.of(mesh)
         return self._backend.runner(mesh or NOT_STORED, deadline, model)
 
-    def _follow_rollout(self) -> None:
-        """Follow the rollout in the background. A store or a registry that hangs must not hold the check of health."""
-        if self._models.is_following:
-
-            async def follow() -> None:
-                with suppress(ServeError):  # the store logs why it is away
-                    await self._models.follow_once()
-
-            self._start(follow())
-
-    async def _check_trial(self) -> None:
-        """Look whether the trial of a model breaks a limit, or is over."""
-        try:
-            await self.doors.models.check()
-        except ServeError as error:
-            log.warning("the trial of a model could not be judged: %s", error)
-
-    async def _advance(self, runner: SnapshotRunner, mesh: Mesh, packed: bytes) -> StageResults:
+    async def _advance(self, runner: MeshRunner, mesh: Mesh, packed: bytes) -> StageResults:
         snapshot = await runner.run(PREPARE, unpack_snapshot, packed, *mesh.state.window[-1:])
         return await run_stages(runner, mesh, snapshot, self._options)
 
@@ -309,7 +291,7 @@ class MeshSession:
         self,
         mesh: str,
         packed: bytes,
-        runner: SnapshotRunner,
+        runner: MeshRunner,
         *,
         counted: bool = True,
         events: tuple[ClusterEvent, ...] = (),
@@ -319,22 +301,15 @@ class MeshSession:
         with self._load.work():
             stored = await self._steps.push(push, options(self._settings, mesh), runner)
         if stored.advanced is not None:
-            for stage, duration in runner.progress.seconds.items():
+            for stage, duration in runner.seconds.items():
                 self._instruments.observe(STAGE, duration, stage=stage)
                 self._instruments.count(STAGE_TIME, duration, stage=stage)
-            self._instruments.count(PARTS_MISSING, runner.progress.missing_parts)
+            self._instruments.count(PARTS_MISSING, runner.missing_parts)
             verdict = stored.advanced.verdict
             self._instruments.count(PREDICTIONS, model_version=verdict.model_digest, status=verdict.status.value)
             if verdict.confidence is not None:
                 self._instruments.observe(CONFIDENCE, verdict.confidence, model_version=verdict.model_digest)
         return stored
-
-    async def _forget_trial(self, mesh: str) -> None:
-        """Delete what the trial of a model stored of a mesh that is deleted."""
-        try:
-            await self._shadow.delete(mesh)
-        except ServeError as error:  # what is left is never read
-            log.warning("mesh %s: what its trial stored could not be deleted: %s", mesh, error)
 
     def _count_failure(self, mesh: str, model: str, error: Exception) -> None:
         """Count a push that failed in the trial of its model, unless the snapshot or the store is to blame."""
@@ -345,29 +320,26 @@ class MeshSession:
     def _follow_up(self, mesh: str, advanced: StageResults) -> None:
         """Start what follows a new verdict."""
         self._signal.notify(mesh)
-        self._start(self._tidy(mesh))
-        if self._models.has_trial:
-            self._score_in_shadow(mesh, advanced)
+        # If that fails, the next push does it, or fails with the same error.
+        self._start(self._steps.tidy(mesh, self._options), f"mesh {mesh}: its state could not be stored in full")
+        if self._models.has_trial:  # the other model of the trial scores the snapshot, too
+            memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
+            if self._shadow.offer(JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, chosen)):
+                self._start(self._shadow.work())
 
-    def _score_in_shadow(self, mesh: str, advanced: StageResults) -> None:
-        """Have the other model of the trial score a snapshot that has its verdict."""
-        memory, chosen = advanced.mesh.state.memory, options(self._settings, mesh)
-        judged = JudgedSnapshot(mesh, advanced.prepared, advanced.verdict, memory, chosen)
-        if self._shadow.offer(judged):
-            self._start(self._shadow.work())
+    def _start(self, work: Coroutine[Any, Any, object], trouble: str = "") -> None:
+        """Start work that no request waits for. ``trouble``: what the log says if it fails; empty: others log that."""
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start work that no request waits for."""
-        task = start_task(work)
+        async def run() -> None:
+            try:
+                await work
+            except ServeError as error:
+                if trouble:
+                    log.warning("%s: %s", trouble, error)
+
+        task = start_task(run())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-    async def _tidy(self, mesh: str) -> None:
-        """Do what pushes leave for later."""
-        try:
-            await self._steps.tidy(mesh, self._options)
-        except ServeError as error:  # the next push does it, or fails with the same error
-            log.warning("mesh %s: its state could not be stored in full: %s", mesh, error)
 
     async def _judge_beside(
         self, judged: JudgedSnapshot, model: ServedModel, memory: IncidentMemory

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from weakref import WeakValueDictionary
 
 from serve_app.actions.feedback import encode_feedback
 from serve_app.actions.mutes import encode_mute
@@ -15,7 +16,6 @@ from serve_app.api.schemas.drift import DriftDocument
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.api.views import Deviations, plan_document
 from serve_app.deployments.scoring.messages import Resume, ScoredMesh
-from serve_app.deployments.session.verdict_signal import VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.models.served import ServedModels
@@ -29,6 +29,23 @@ from serve_app.web.report import report
 from serve_app.web.report.case import find_all
 
 MAX_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
+
+
+class VerdictSignal:
+    """Wakes readers that wait for the next verdict of a mesh. Use it from one event loop; an event lives only while
+    someone waits for it."""
+
+    def __init__(self) -> None:
+        self._awaited: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+
+    def next_verdict(self, mesh: str) -> asyncio.Event:
+        """An event that is set with the next verdict of the mesh."""
+        return self._awaited.setdefault(mesh, asyncio.Event())
+
+    def notify(self, mesh: str) -> None:
+        """Wake the readers: a verdict was stored, or the mesh was deleted."""
+        if event := self._awaited.pop(mesh, None):
+            event.set()
 
 
 class Reader:
@@ -50,11 +67,9 @@ class Reader:
         self._scored = scored
 
     def gauges(self) -> list[MeshGauges]:
-        """The meshes of all sessions."""
         return self._meshes.gauges()
 
     def resume(self, mesh: str) -> Resume:
-        """Where the collector of a mesh continues."""
         try:
             newest = VerdictDocument.model_validate_json(self._meshes.load_record(mesh).document)
         except UnknownMesh:
@@ -134,12 +149,10 @@ class Reader:
         )
 
     def drift(self, mesh: str) -> DriftDocument:
-        """How far a mesh is from training and from its own last week."""
         state = self._meshes.load_state(mesh)
         return drift_document(mesh, state, self._models.checkpoint(mesh))
 
     def feedback(self, mesh: str) -> FeedbackListDocument:
-        """The feedback on a mesh."""
         kept = [encode_feedback(one) for one in self._meshes.load_state(mesh).memory.feedback]
         return FeedbackListDocument(feedback=kept)
 

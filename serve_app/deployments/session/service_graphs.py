@@ -57,7 +57,6 @@ class ServiceGraphs:
             self._keep(mesh, after)
 
     def forget(self, mesh: str) -> None:
-        """Drop the counters of a deleted mesh."""
         self._graphs.pop(mesh, None)
 
     def _require_size(self, mesh: str, graph: ServiceGraph, snapshot: MeshSnapshot | None) -> None:

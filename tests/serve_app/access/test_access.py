@@ -130,15 +130,6 @@ def test_requests_to_a_rebound_name_are_refused(secured_service: Secured, token:
         problem(http.delete("/v1/meshes/shop"), 421, "wrong-host")
 
 
-def test_names_and_addresses_of_the_service_are_answered(secured_service: Secured) -> None:
-    port = secured_service.url.rpartition(":")[2]
-    for host in (f"127.0.0.1:{port}", f"localhost:{port}", NAME, f"{NAME}:{port}", "192.0.2.7"):
-        with secured_service.http("reader", host=host) as http:
-            assert http.get("/v1/meshes").status_code == 200, host
-    with secured_service.http("reader", host="a b") as http:
-        assert http.get("/v1/meshes").status_code == 400
-
-
 @pytest.mark.parametrize("media_type", ["application/json", "text/plain", "application/x-www-form-urlencoded", ""])
 @pytest.mark.parametrize("way", ["header", "cookie", "proxy"])
 @pytest.mark.usefixtures("check_unchanged")

@@ -5,7 +5,8 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,26 +24,24 @@ from serve_app.access import (
     Principal,
     Rules,
     Scope,
-    TokenFile,
     editing,
     failures,
     is_loopback,
-    require_protection,
 )
 from serve_app.access.routes import OPEN, SAFE, need
-from serve_app.access.tokens import parse
-from serve_app.access.watched_file import RELOAD_SECONDS
+from serve_app.access.rules import require_protection
+from serve_app.access.tokens import Grant, Token, find_token, parse, read_token_file
+from serve_app.access.watched_file import RELOAD_SECONDS, WatchedFile
 from serve_app.deployments.http.ingress import http
 from serve_app.errors import (
     BadHost,
     BadSettings,
-    CrossOrigin,
     ServeError,
     TooManyFailedLogins,
     Unauthenticated,
     WrongHost,
 )
-from tests.builders import Clock
+from tests.builders import Clock, http_scope
 
 LOCAL, FAR = ("127.0.0.1", 50000), ("203.0.113.7", 50000)
 HOST = (b"host", b"127.0.0.1:8000")
@@ -63,10 +62,16 @@ def bearer(token: str) -> tuple[bytes, bytes]:
     return b"authorization", f"Bearer {token}".encode()
 
 
+def watch(file: Path, clock: Clock) -> Callable[[str], Token | None]:
+    """Return what finds a token in the present content of the file."""
+    watched = WatchedFile(file, read_token_file, clock)
+    return lambda token: find_token(watched.content(), token)
+
+
 def outcome(access: Access, method: str, path: str, *headers: tuple[bytes, bytes], client: object = LOCAL) -> str:
     """Return ``ok`` or the class of the error."""
     try:
-        access.check(method, path, [HOST, *headers], client)  # type: ignore[arg-type]
+        access.check(http_scope(method, path, HOST, *headers, client=client))
     except ServeError as error:
         return type(error).__name__
     return "ok"
@@ -133,15 +138,15 @@ def test_the_error_of_a_wrong_file_names_the_problem_without_hashes(text: str, w
 
 def test_the_file_is_read_again_when_it_changes_and_not_more_often_than_once_a_second(file: Path, clock: Clock) -> None:
     first = editing.create(file, "a", [Scope.READ])
-    tokens = TokenFile(file, clock)
+    find = watch(file, clock)
     second = editing.create(file, "b", [Scope.READ])
-    assert tokens.find(second) is None, "no second has passed"
+    assert find(second) is None, "no second has passed"
     clock.now += RELOAD_SECONDS
-    assert tokens.find(second) is not None
+    assert find(second) is not None
     editing.remove(file, "a")
     clock.now += RELOAD_SECONDS
-    assert tokens.find(first) is None
-    assert tokens.find(second) is not None
+    assert find(first) is None
+    assert find(second) is not None
 
 
 @pytest.mark.parametrize("damage", ["missing", "invalid", "writable"])
@@ -149,7 +154,7 @@ def test_after_a_file_breaks_the_former_tokens_stay_and_one_line_is_logged(
     file: Path, clock: Clock, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = editing.create(file, "a", [Scope.READ])
-    tokens, good = TokenFile(file, clock), file.read_text()
+    find, good = watch(file, clock), file.read_text()
     if damage == "missing":
         file.unlink()
     elif damage == "invalid":
@@ -159,23 +164,23 @@ def test_after_a_file_breaks_the_former_tokens_stay_and_one_line_is_logged(
         file.chmod(0o666)
     for _ in range(3):
         clock.now += RELOAD_SECONDS
-        assert tokens.find(token) is not None
+        assert find(token) is not None
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
     assert "stays valid" in errors[0].getMessage()
     with pytest.raises(BadSettings):
-        TokenFile(file, clock)  # at the start a broken file is an error
+        watch(file, clock)  # at the start a broken file is an error
     file.unlink(missing_ok=True)
     file.write_text("")
     file.chmod(0o600)
     clock.now += RELOAD_SECONDS
-    assert tokens.find(token) is None, "an empty file revokes all tokens"
+    assert find(token) is None, "an empty file revokes all tokens"
 
 
 def test_a_file_that_others_can_read_is_used_with_a_warning(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     token = editing.create(file, "a", [Scope.READ])
     file.chmod(0o644)
-    assert TokenFile(file).find(token) is not None
+    assert find_token(read_token_file(file), token) is not None
     assert "chmod 600" in caplog.text
 
 
@@ -220,19 +225,15 @@ def access_by_name() -> Access:
 def test_only_names_of_the_service_are_answered(
     access_by_name: Access, host: str, error: type[ServeError] | None
 ) -> None:
-    headers = [(b"host", host.encode("latin-1"))]
-    if error is None:
-        access_by_name.check("GET", "/healthz", headers, LOCAL)
-        return
-    with pytest.raises(error):
-        access_by_name.check("GET", "/healthz", headers, LOCAL)
+    with pytest.raises(error) if error else nullcontext():
+        access_by_name.check(http_scope("GET", "/healthz", (b"host", host.encode("latin-1")), client=LOCAL))
 
 
 def test_a_host_is_needed_once_except_in_http_1_0(access_by_name: Access) -> None:
     for headers in ([], [HOST, HOST]):
         with pytest.raises(BadHost):
-            access_by_name.check("GET", "/healthz", headers, LOCAL)
-    access_by_name.check("GET", "/healthz", [], LOCAL, http_version="1.0")
+            access_by_name.check(http_scope("GET", "/healthz", *headers, client=LOCAL))
+    access_by_name.check(http_scope("GET", "/healthz", client=LOCAL, http_version="1.0"))
 
 
 @pytest.mark.parametrize(
@@ -269,8 +270,7 @@ def test_the_site_in_the_browser_s_header_counts(access_by_name: Access) -> None
     assert outcome(access_by_name, "POST", PUSH, (b"sec-fetch-site", b"same-origin")) == "ok"
     twice = [(b"origin", b"http://127.0.0.1:8000"), (b"origin", b"http://evil.example")]
     assert outcome(access_by_name, "POST", PUSH, *twice) == "CrossOrigin"
-    with pytest.raises(CrossOrigin):
-        access_by_name.check("POST", "/login", [HOST, (b"origin", b"http://evil.example")], LOCAL)
+    assert outcome(access_by_name, "POST", "/login", (b"origin", b"http://evil.example")) == "CrossOrigin"
 
 
 # Routes.
@@ -435,7 +435,7 @@ def test_scopes_and_meshes(access: Access, tokens: dict[str, str], method: str, 
 )
 def test_a_wrong_token_has_a_reason_and_a_missing_one_none(access: Access, value: str, reason: str | None) -> None:
     with pytest.raises(Unauthenticated) as caught:
-        access.check("GET", "/v1/meshes", [HOST, (b"authorization", value.encode())], LOCAL)
+        access.check(http_scope("GET", "/v1/meshes", HOST, (b"authorization", value.encode()), client=LOCAL))
     assert caught.value.details.get("reason") == reason
 
 
@@ -448,10 +448,10 @@ def test_the_header_has_precedence_over_the_cookie(access: Access, tokens: dict[
 def test_a_removed_or_changed_token_is_no_longer_valid(
     access: Access, file: Path, tokens: dict[str, str], clock: Clock
 ) -> None:
-    principal = access.check("GET", "/v1/meshes", [HOST, bearer(tokens["read"])], LOCAL)
+    principal = access.check(http_scope("GET", "/v1/meshes", HOST, bearer(tokens["read"]), client=LOCAL))
     assert (principal.name, principal.way) == ("read", "token")
     assert access.is_valid(principal)
-    assert not access.is_valid(replace(principal, scopes=frozenset({Scope.ADMIN})))
+    assert not access.is_valid(replace(principal, grants=(Grant(frozenset({Scope.ADMIN})),)))
     editing.remove(file, "read")
     clock.now += RELOAD_SECONDS
     assert not access.is_valid(principal)
@@ -478,40 +478,25 @@ def access_by_proxy(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
 
 
 def test_only_a_trusted_proxy_names_the_user(access_by_proxy: Access, tokens: dict[str, str]) -> None:
-    forwarded_header = (b"x-forwarded-user", b"ada")
-    found = access_by_proxy.check("GET", "/v1/meshes", [HOST, forwarded_header], ("10.0.0.9", 1))
+    ada, proxy = (b"x-forwarded-user", b"ada"), ("10.0.0.9", 1)
+
+    def read(*headers: tuple[bytes, bytes], client: object = proxy) -> str:
+        return outcome(access_by_proxy, "GET", "/v1/meshes", *headers, client=client)
+
+    found = access_by_proxy.check(http_scope("GET", "/v1/meshes", HOST, ada, client=proxy))
     assert (found.name, found.scopes, found.way) == ("ada", {Scope.READ, Scope.WRITE}, "proxy")
-    for inside in (("10.0.0.9", 1), ("fd00::5", 1), ("::ffff:10.0.0.9", 1)):
-        assert outcome(access_by_proxy, "POST", PUSH, forwarded_header, client=inside) == "ok"
-        assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", forwarded_header, client=inside) == "Forbidden"
-        assert outcome(access_by_proxy, "GET", "/v1/meshes", client=inside) == "Unauthenticated"
-        assert (
-            outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, forwarded_header, client=inside)
-            == "Unauthenticated"
-        ), "the header was sent twice"
-        assert (
-            outcome(access_by_proxy, "GET", "/v1/meshes", (b"x-forwarded-user", b""), client=inside)
-            == "Unauthenticated"
-        )
+    for inside in (proxy, ("fd00::5", 1), ("::ffff:10.0.0.9", 1)):
+        assert outcome(access_by_proxy, "POST", PUSH, ada, client=inside) == "ok"
+        assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", ada, client=inside) == "Forbidden"
+        assert read(client=inside) == "Unauthenticated"
+        assert read(ada, ada, client=inside) == "Unauthenticated", "the header was sent twice"
+        assert read((b"x-forwarded-user", b""), client=inside) == "Unauthenticated"
     for outside in (FAR, LOCAL, ("10.0.1.9", 1), None):
-        assert outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, client=outside) == "Unauthenticated"
-    wrong = (b"cookie", b"tagae_token=gone")
-    assert outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, wrong, client=("10.0.0.9", 1)) == "ok"
-    assert (
-        outcome(access_by_proxy, "GET", "/v1/meshes", forwarded_header, bearer("wrong"), client=("10.0.0.9", 1))
-        == "Unauthenticated"
-    )
-    assert (
-        outcome(
-            access_by_proxy,
-            "DELETE",
-            "/v1/meshes/shop",
-            forwarded_header,
-            bearer(tokens["admin"]),
-            client=("10.0.0.9", 1),
-        )
-        == "ok"
-    )
+        assert read(ada, client=outside) == "Unauthenticated"
+    assert read(ada, (b"cookie", b"tagae_token=gone")) == "ok"
+    assert read(ada, bearer("wrong")) == "Unauthenticated"
+    admin = bearer(tokens["admin"])
+    assert outcome(access_by_proxy, "DELETE", "/v1/meshes/shop", ada, admin, client=proxy) == "ok"
 
 
 @pytest.mark.parametrize(
@@ -534,11 +519,14 @@ def test_an_address_that_a_client_names_is_no_proxy(access_by_proxy: Access, for
 
 
 def test_only_a_trusted_proxy_may_set_the_scheme_of_the_caller(access_by_proxy: Access) -> None:
-    headers = [HOST, (b"x-forwarded-proto", b"https")]
-    assert access_by_proxy.is_secure("http", headers, ("10.0.0.9", 1))
-    assert not access_by_proxy.is_secure("http", headers, FAR)
-    assert not access_by_proxy.is_secure("http", [HOST], ("10.0.0.9", 1))
-    assert access_by_proxy.is_secure("https", [HOST], FAR)
+    def is_secure(scheme: str, *headers: tuple[bytes, bytes], client: object) -> bool:
+        return access_by_proxy.is_secure(http_scope("GET", "/", *headers, client=client, scheme=scheme))
+
+    forwarded, proxy = (b"x-forwarded-proto", b"https"), ("10.0.0.9", 1)
+    assert is_secure("http", forwarded, client=proxy)
+    assert not is_secure("http", forwarded, client=FAR)
+    assert not is_secure("http", client=proxy)
+    assert is_secure("https", client=FAR)
 
 
 # Failures.
@@ -550,7 +538,7 @@ def test_an_address_that_fails_too_often_waits_and_a_right_token_works(
     for _ in range(failures.MAX_FAILURES):
         assert outcome(access, "GET", "/v1/meshes", bearer("wrong")) == "Unauthenticated"
     with pytest.raises(TooManyFailedLogins) as caught:
-        access.check("GET", "/v1/meshes", [HOST, bearer("wrong")], LOCAL)
+        access.check(http_scope("GET", "/v1/meshes", HOST, bearer("wrong"), client=LOCAL))
     assert 0 < caught.value.details["retry_after_seconds"] <= failures.WINDOW_SECONDS
     assert caught.value.details["reason"] == "unknown"
     assert outcome(access, "GET", "/v1/meshes", bearer(tokens["read"])) == "ok", "other clients share the address"
@@ -654,7 +642,8 @@ def test_a_cluster_of_several_nodes_needs_a_login_too(file: Path) -> None:
 
 def test_a_decision_costs_microseconds(access: Access, tokens: dict[str, str], file: Path) -> None:
     """The limit is relative to the time of hashing on the same processor, because that processor may be busy."""
-    headers = [HOST, bearer(tokens["shop"]), *((b"x-%d" % i, b"value") for i in range(20))]
+    more = ((b"x-%d" % i, b"value") for i in range(20))
+    scope = http_scope("POST", PUSH, HOST, bearer(tokens["shop"]), *more, client=LOCAL)
 
     def best(work: object, times: int = 200) -> float:
         taken = []
@@ -665,7 +654,7 @@ def test_a_decision_costs_microseconds(access: Access, tokens: dict[str, str], f
             taken.append(time.process_time() - began)
         return min(taken) / times
 
-    decision = best(lambda: access.check("POST", PUSH, headers, LOCAL))
+    decision = best(lambda: access.check(scope))
     block = os.urandom(2**15)
     hashing = best(lambda: hashlib.md5(block, usedforsecurity=False).digest())
     assert decision < 20 * hashing, f"{1e6 * decision:.0f} us, {1e6 * hashing:.0f} us to hash 32 KiB"

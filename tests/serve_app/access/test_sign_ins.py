@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serve_app.access import Access, Principal, Rules, Scope
-from serve_app.access.grants import Grant
 from serve_app.access.oidc.rules import OidcRules
-from serve_app.access.sign_ins import SignedInUser, SignInCookies, watch_secret
-from serve_app.access.watched_file import RELOAD_SECONDS
+from serve_app.access.sign_ins import SignedInUser, SignInCookies, read_client_secret
+from serve_app.access.tokens import Grant
+from serve_app.access.watched_file import RELOAD_SECONDS, WatchedFile
 from serve_app.errors import BadSettings, Forbidden, ServeError
+from tests.builders import http_scope
 
 SECRET = "a-secret-of-the-client-0123456789"
 HOST = (b"host", b"mesh.example")
@@ -53,7 +54,7 @@ def outcome(access: Access, method: str, path: str, user: SignedInUser, *more: t
     assert access.sign_ins is not None
     cookie = (b"cookie", f"a=b; {access.sign_ins.name}={access.sign_ins.seal(user)}".encode())
     try:
-        access.check(method, path, [HOST, cookie, *more], CLIENT)
+        access.check(http_scope(method, path, HOST, cookie, *more, client=CLIENT))
     except ServeError as error:
         return type(error).__name__
     return "ok"
@@ -110,12 +111,12 @@ def test_a_cookie_fits_into_browsers(cookies: SignInCookies) -> None:
 def test_the_secret_must_be_long_and_may_change(tmp_path: Path) -> None:
     file, now = tmp_path / "secret", [0.0]
     with pytest.raises(BadSettings, match="client_secret_file"):
-        watch_secret(file)
+        read_client_secret(file)
     file.write_text("short")
     with pytest.raises(BadSettings, match="at least 24"):
-        watch_secret(file)
+        read_client_secret(file)
     file.write_text(SECRET)
-    secret = watch_secret(file, lambda: now[0])
+    secret = WatchedFile(file, read_client_secret, lambda: now[0])
     file.write_text(SECRET + "-new")
     now[0] += RELOAD_SECONDS
     assert secret.content() == SECRET + "-new"
@@ -156,7 +157,7 @@ def test_lists_have_the_meshes_that_a_user_can_read(access: Access) -> None:
     assert access.sign_ins is not None
     for groups, meshes in ((("shop", "pushers"), {"shop"}), (("readers", "shop"), None), (("pushers",), set())):
         cookie = (b"cookie", f"{access.sign_ins.name}={access.sign_ins.seal(user_of(*groups))}".encode())
-        found = access.identify([HOST, cookie], CLIENT)
+        found = access.identify(http_scope("GET", "/", HOST, cookie, client=CLIENT))
         assert found is not None
         assert found.meshes == meshes
 

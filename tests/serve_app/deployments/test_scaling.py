@@ -1,6 +1,5 @@
 """Autoscaling by the requests that replicas work on."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,10 +8,11 @@ from ray.serve._private.common import DeploymentID, ReplicaID
 from ray.serve.config import AutoscalingContext, AutoscalingPolicy
 from starlette.types import Message, Receive, Scope, Send
 
-from serve_app.deployments.http.interface import CountRequests
+from serve_app.deployments.http.interface import count_requests
 from serve_app.deployments.load import REQUESTS, RequestLoad
-from serve_app.deployments.scaling import choose_replicas, follow_requests
+from serve_app.deployments.scaling import choose_replicas, replica_options
 from serve_app.runtime import replica
+from serve_app.settings import ServeSettings
 from tests.builders import Clock
 
 
@@ -39,7 +39,7 @@ def test_a_request_that_fails_counts_no_longer() -> None:
     assert load.report() == {REQUESTS: 0.0}
 
 
-def test_a_stream_counts_until_its_answer_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_counts_until_its_answer_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, seen = Clock(100.0), list[float]()
     load = RequestLoad(clock)
 
@@ -56,9 +56,12 @@ def test_a_stream_counts_until_its_answer_begins(monkeypatch: pytest.MonkeyPatch
         raise AssertionError("nothing to receive")
 
     monkeypatch.setattr(replica, "ingress", lambda: SimpleNamespace(load=load))
-    asyncio.run(CountRequests(answer)({"type": "http"}, receive, send))
+    await count_requests(answer)({"type": "http"}, receive, send)
     assert seen == [101.0, 200.0]
     assert load.report() == {REQUESTS: pytest.approx(1.0 / 100.0)}
+
+
+FRONT = ServeSettings(target_requests=0.5, downscale_seconds=300.0)
 
 
 def context(loads: dict[str, float], target: int = 2) -> AutoscalingContext:
@@ -82,7 +85,7 @@ def context(loads: dict[str, float], target: int = 2) -> AutoscalingContext:
         "last_scale_up_time": None,
         "last_scale_down_time": None,
         "current_time": None,
-        "config": follow_requests(1, 3, 0.5, 300.0),
+        "config": replica_options(FRONT, 1, 3)["autoscaling_config"],
     }
     return AutoscalingContext(**chosen)
 
@@ -93,11 +96,12 @@ def test_replicas_follow_the_work_and_not_the_open_pages(loads: dict[str, float]
 
 
 def test_the_least_number_is_within_the_limit() -> None:
-    chosen = follow_requests(4, 2, 1.0, 300.0)
+    chosen = replica_options(FRONT, 4, 2)["autoscaling_config"]
     assert (chosen.min_replicas, chosen.max_replicas) == (2, 2)
 
 
 def test_a_deployment_that_reports_no_load_is_scaled_by_the_count_of_serve() -> None:
-    ours, serves = (follow_requests(1, 2, 1.0, 300.0, reports_load=reports) for reports in (True, False))
+    options = (replica_options(FRONT, 1, 2, reports_load=reports) for reports in (True, False))
+    ours, serves = (one["autoscaling_config"] for one in options)
     assert ours.policy.policy_function == f"{choose_replicas.__module__}.{choose_replicas.__name__}"
     assert serves.policy == AutoscalingPolicy()

@@ -31,7 +31,7 @@ from serve_app.models.registry import Registry
 from serve_app.models.rollout import change_rollout
 from serve_app.models.served import ServedModel, ServedModels
 from serve_app.pipeline import Mesh, Options, run_stages
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.state_store import StateStore
 from tests.builders import add_model, allow_deployments, models_of
@@ -237,6 +237,6 @@ async def test_a_session_scores_in_place_of_replicas_whose_registry_hangs(
         runner = replicas.runner("shop", Deadline.after(PATIENCE_SECONDS), model)
         advanced = await run_stages(runner, mesh, snapshot, Options(max_services=20))
         mesh = advanced.mesh
-        assert runner.progress.missing_parts == 0
+        assert runner.missing_parts == 0
         assert advanced.verdict.coverage == 1.0
         assert advanced.verdict.model_digest == pin.version

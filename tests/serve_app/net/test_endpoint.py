@@ -44,8 +44,11 @@ def test_headers_come_from_settings_and_files(tmp_path: Path) -> None:
     (tmp_path / "headers").write_text("Authorization: Api-Token t\n")
     own = Endpoint("http://x", headers_file=tmp_path / "headers")
     assert own.request_headers() == {"Authorization": "Api-Token t"}
+    (tmp_path / "headers").write_text("s3cret")
+    with pytest.raises(SecretUnreadable, match=r"headers, line 1: expected `name: value` in ASCII$"):
+        own.request_headers()
     (tmp_path / "headers").unlink()
-    with pytest.raises(SecretUnreadable, match="headers"):
+    with pytest.raises(SecretUnreadable, match=r"expected a readable file .*headers"):
         own.request_headers()
 
 

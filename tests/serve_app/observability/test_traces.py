@@ -19,12 +19,12 @@ from model.snapshot import MeshSnapshot
 from serve_app.api.codec import snapshot_document
 from serve_app.errors import BadSettings, StaleSnapshot
 from serve_app.exporter import PrometheusInstruments
-from serve_app.net.endpoint import SecretUnreadable, read_headers
 from serve_app.observability import export, spans
 from serve_app.observability.export import SpanQueue, start_export
 from serve_app.observability.traces import check_traces
 from serve_app.settings import Settings
 from serve_app.settings.observability import TraceSettings
+from tests.serve_app.alerts.alerting import metric_value
 from tests.serve_app.observability.trace_collector import ReceivedSpan, TraceCollector, run_trace_collector
 from tests.serve_app.running import eventually, record_simulation, start_service
 from tests.serve_app.sidecar.beside import SECONDS, message, open_client, start_sidecar
@@ -227,9 +227,7 @@ def recording() -> Iterator[Any]:
 
 
 def count_dropped(instruments: PrometheusInstruments, reason: str) -> float:
-    """The value of the metric of dropped spans."""
-    found = re.search(rf'^tagae_spans_dropped_total{{reason="{reason}"}} (\S+)$', instruments.text().decode(), re.M)
-    return float(found[1]) if found else 0.0
+    return metric_value(instruments, "tagae_spans_dropped_total", reason=reason)
 
 
 def test_spans_that_do_not_fit_are_dropped_and_counted(recording: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,14 +355,3 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 )
 def test_an_endpoint_without_a_path_gets_the_path_of_otlp(endpoint: str, url: str) -> None:
     assert Settings(traces={"endpoint": endpoint}).traces.url == url
-
-
-def test_headers_are_read_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "headers"
-    file.write_text("Authorization: Bearer a:b\n\nx-tenant : shop\n", encoding="ascii")
-    assert read_headers(file) == {"Authorization": "Bearer a:b", "x-tenant": "shop"}
-    file.write_text("s3cret", encoding="ascii")
-    with pytest.raises(SecretUnreadable, match=r"headers, line 1: expected `name: value` in ASCII$"):
-        read_headers(file)
-    with pytest.raises(SecretUnreadable, match="expected a readable file"):
-        read_headers(tmp_path / "none")

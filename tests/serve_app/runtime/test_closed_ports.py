@@ -1,6 +1,5 @@
 """Every listening socket is on loopback or needs a credential, and Ray runs no code without its token."""
 
-import json
 import os
 import re
 import signal
@@ -184,19 +183,3 @@ def test_serve_run_is_closed(tmp_path: Path) -> None:
 def test_the_demo_is_closed(tmp_path: Path) -> None:
     with run_command([*TAGAE, "demo"], r"TAGAE is ready at") as process:
         assert_ray_refuses(process, tmp_path)
-
-
-def test_the_settings_reach_rays_processes_unchanged() -> None:
-    from serve_app.runtime import environment
-    from serve_app.settings import Settings
-
-    given = Settings(serve={"port": 0}, limits={"max_ahead_seconds": float("inf")})
-    handed = json.dumps(given.model_dump(), default=str)
-    before = os.environ.get(environment.SETTINGS)
-    os.environ[environment.SETTINGS] = handed
-    try:
-        assert environment.handed_settings() == given
-    finally:
-        os.environ.pop(environment.SETTINGS)
-        if before is not None:
-            os.environ[environment.SETTINGS] = before

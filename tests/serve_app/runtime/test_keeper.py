@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from serve_app.runtime import keeper
+from tests.serve_app.running import eventually
 from tests.timing import PATIENCE_SECONDS
 
 BEGIN = """
@@ -30,11 +31,8 @@ def run(code: str, *arguments: object) -> "subprocess.Popen[str]":
 
 def read(starts: Path, count: int) -> list[list[str]]:
     """Wait for as many starts: parent, port and number of each."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not starts.exists() or len(lines := starts.read_text().splitlines()) < count:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return [line.split() for line in lines]
+    assert eventually(lambda: starts.exists() and len(starts.read_text().splitlines()) >= count)
+    return [line.split() for line in starts.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("end", ["os.abort()", "os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(75)"])
@@ -96,7 +94,4 @@ def test_the_service_ends_with_its_keeper(tmp_path: Path) -> None:
     with run(code + "starts.open('a').write('set')\ntime.sleep(600)", starts) as process:
         read(starts, 2)
         process.kill()
-    until = time.monotonic() + PATIENCE_SECONDS
-    while starts.read_text() != "ended":
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    assert eventually(lambda: starts.read_text() == "ended")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serve_app.observability.log_context import LogContext, log_context, set_log_context
+from serve_app.observability.logs import LogContext, log_context, set_log_context
 from serve_app.pipeline import run_in_pool
 from serve_app.runtime import logs
 

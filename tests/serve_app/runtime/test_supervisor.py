@@ -13,7 +13,7 @@ import pytest
 
 from lab.simulator.mesh.topology import MeshSpec
 from serve_app.api.client import Client
-from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS
+from serve_app.runtime.environment import OF_OTHER_CLUSTERS
 from serve_app.runtime.supervisor import reason_to_restart
 from tests.serve_app.running import record_simulation, start_service
 from tests.timing import TIME_FACTOR

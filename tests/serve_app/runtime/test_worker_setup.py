@@ -1,27 +1,35 @@
-"""A service on one machine runs only what it uses."""
+"""A process that Ray has given up without ending it ends itself."""
 
-from contextlib import suppress
-
-import psutil
 import pytest
+from ray.exceptions import RayError, RaySystemError
 
-from lab.simulator.mesh.topology import MeshSpec
-from serve_app.api.codec import ARROW, encode_snapshot
-from tests.serve_app.running import Service, record_simulation
+from serve_app.runtime.worker_setup import CHECK_SECONDS, MISSES, wait_until_unknown
 
-NOT_USED = ("autoscaler/_private/monitor.py", "log_monitor.py", "dashboard/dashboard.py")  # of Ray
+OWN = {"scorer", "session"}
+OTHERS = {"session"}
+AWAY = RaySystemError("the head is away")
 
 
-@pytest.mark.ray
-def test_a_service_runs_only_processes_that_it_uses(service: Service) -> None:
-    for snapshot in record_simulation(MeshSpec(services=30, seed=3), 4):
-        body = encode_snapshot(snapshot, ARROW)
-        service.http.post("/v1/meshes/lean/snapshots", content=body, headers={"content-type": ARROW}).raise_for_status()
-    replicas, others = 0, set()
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            command = " ".join(process.cmdline())
-            replicas += command.startswith("ray::Serve")
-            others |= {name for name in NOT_USED if name in command}
-    assert others == set()
-    assert replicas
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [*[OTHERS] * MISSES],
+        [OWN, OWN, *[OTHERS] * MISSES],
+        [*[OTHERS] * (MISSES - 1), OWN, *[OTHERS] * MISSES],
+        [OTHERS, AWAY, AWAY, AWAY, *[OTHERS] * (MISSES - 1)],
+    ],
+    ids=["unknown", "known at first", "missing for a moment", "no answers in between"],
+)
+def test_only_answers_in_a_row_count(answers: list[set[str] | RayError]) -> None:
+    left = list(answers)
+
+    def list_names() -> set[str]:
+        answer = left.pop(0)
+        if isinstance(answer, RayError):
+            raise answer
+        return answer
+
+    names, pauses = iter([None, None, "", "scorer"]), list[float]()
+    assert wait_until_unknown(lambda: next(names), list_names, pauses.append) == "scorer"
+    assert not left, "each answer was waited for"
+    assert pauses == [CHECK_SECONDS] * (3 + len(answers))

@@ -1,6 +1,5 @@
-"""The service in one process with tokens and TLS: gRPC and metrics."""
+"""The service in one process with tokens and TLS: gRPC. Over HTTP, the gate is the one that test_access.py tests."""
 
-import ssl
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -36,7 +34,6 @@ class Guarded:
     Attributes:
         address: of its port.
         socket: path, without TLS.
-        metrics: address of the metrics page.
         certificate: that clients trust.
         file: with the hashes of tokens.
         tokens: by name.
@@ -44,7 +41,6 @@ class Guarded:
 
     address: str
     socket: Path
-    metrics: str
     certificate: Path
     file: Path
     tokens: dict[str, str]
@@ -80,7 +76,7 @@ def guarded_sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarde
         "serve.key_file": str(key),
     }
     with start_sidecar(socket=socket, settings=settings) as sidecar:
-        yield Guarded(sidecar.address, socket, f"{sidecar.url}/metrics", certificate, file, tokens)
+        yield Guarded(sidecar.address, socket, certificate, file, tokens)
 
 
 def code(call: Any) -> grpc.StatusCode:
@@ -148,17 +144,3 @@ def test_a_watcher_whose_token_is_removed_gets_no_further_verdict(guarded_sideca
         assert caught.value.code() is UNAUTHENTICATED
         near.Push(message(SNAPSHOTS[3]), **guarded_sidecar.options("writer"))
         assert code(lambda: next(watched)) is UNAUTHENTICATED
-
-
-def test_metrics_ask_for_a_token(guarded_sidecar: Guarded) -> None:
-    """The gate is the one of the service on Ray, which test_access.py tests."""
-    trusted = ssl.create_default_context(cafile=guarded_sidecar.certificate)
-    with httpx.Client(verify=trusted, timeout=SECONDS, trust_env=False) as http:
-        refused = http.get(guarded_sidecar.metrics)
-        assert (refused.status_code, refused.json()["type"]) == (401, "urn:tagae:problem:unauthenticated")
-        assert refused.headers["www-authenticate"] == 'Bearer realm="tagae"'
-        for token, status in (("writer", 403), ("other", 403), ("reader", 200), ("tagae_wrong", 401)):
-            headers = {"authorization": f"Bearer {guarded_sidecar.tokens.get(token, token)}"}
-            assert http.get(guarded_sidecar.metrics, headers=headers).status_code == status, token
-        reader = {"authorization": f"Bearer {guarded_sidecar.tokens['reader']}"}
-        assert 'tagae_failed_logins_total{reason="unknown"}' in http.get(guarded_sidecar.metrics, headers=reader).text

@@ -2,7 +2,6 @@
 
 import json
 import types
-from datetime import UTC
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
 
@@ -16,15 +15,11 @@ from pydantic import BaseModel
 from model.snapshot import PlannedChange, Signal, SignalKind
 from model.verdict import (
     Impact,
-    Incident,
     IncidentKind,
     LimitForecast,
     NearbyChange,
-    Reason,
-    Severity,
     Status,
     Suspect,
-    Verdict,
     Watched,
 )
 from serve_app.api.codec import decode_snapshot, encode_verdict
@@ -34,9 +29,8 @@ from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import ANSWERS, UNEXPECTED, InvalidDocument
 from serve_app.sidecar.generated import verdicts_pb2
 from serve_app.sidecar.generated.verdicts_pb2 import Call, Metrics, Service, Signals, Snapshot
-from serve_app.sidecar.messages import snapshot_document, verdict_message
-from serve_app.sidecar.service import STATUS
-from tests.builders import verdict
+from serve_app.sidecar.service import STATUS, snapshot_document, verdict_message
+from tests.builders import START, incident, reason, verdict
 
 ROOT = Path(__file__).parents[3]
 PROTO = "serve_app/sidecar/verdicts.proto"
@@ -101,60 +95,32 @@ def test_the_messages_are_the_documents() -> None:
 
 
 def test_a_verdict_arrives_whole() -> None:
-    since = AT.ToDatetime()
-    since = since.replace(tzinfo=UTC)
     reasons = (
-        Reason(
-            metric="p99_latency",
-            observed=1.2,
-            expected=0.08,
-            since=since,
-            source="shop/web",
-            destination="shop/cart",
-            load=1.5,
-        ),
-        Reason(metric="vanished", observed=float("nan"), expected=3.0, since=since),
-        Reason(
-            metric="memory_utilization",
-            observed=0.6,
-            expected=0.4,
-            since=since,
-            forecast=LimitForecast(2400.0, 1500.0, float("inf")),
-        ),
+        reason("p99_latency", 1.2, 0.08, source="shop/web", destination="shop/cart", load=1.5),
+        reason("vanished", float("nan"), 3.0),
+        reason("memory_utilization", 0.6, 0.4, forecast=LimitForecast(2400.0, 1500.0, float("inf"))),
     )
-    suspects = (
-        Suspect("shop/cart", 0.7, reasons, (Reason(metric="sent_calls", observed=540.0, expected=300.0, since=since),)),
-    )
-    near = NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), since)
-    incident = Incident(
-        id="20260301T031200Z-1f",
-        since=since,
-        severity=Severity.MAJOR,
-        score=7.5,
+    suspects = (Suspect("shop/cart", 0.7, reasons, (reason("sent_calls", 540.0, 300.0),)),)
+    slow = incident(
+        "shop/web",
         suspects=suspects,
-        affected=("shop/web",),
-        changes=(near,),
-        suspects_at=since,
+        changes=(NearbyChange(PlannedChange("deploy", "shop/cart", "v1.4.2"), START),),
+        suspects_at=START,
         kind=IncidentKind.SLOW,
         impact=Impact(1, 0.12),
         scope="shop/*",
     )
-    verdict = Verdict(
-        observed_at=since,
-        sequence=20,
+    whole = verdict(
+        slow,
         status=Status.PARTIAL,
-        mesh_score=7.5,
-        threshold=4.0,
-        probability=0.9,
         suspects=suspects,
-        incidents=(incident,),
         coverage=0.5,
         missing_parts=(3, 1),
         model_digest="8ceb",
-        watching=(Watched("shop/tax", 4.9, 5.8, since, 1, 3, reasons[:1]),),
+        watching=(Watched("shop/tax", 4.9, 5.8, START, 1, 3, reasons[:1]),),
         lost=("20260301T011200Z-2a",),
     )
-    document = encode_verdict(verdict)
+    document = encode_verdict(whole)
     came = json_format.MessageToDict(
         verdict_message(document.model_dump_json().encode()),
         preserving_proto_field_name=True,

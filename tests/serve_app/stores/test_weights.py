@@ -26,7 +26,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.mesh_steps import MeshSteps, NextSnapshot
 from serve_app.models.desk import ModelDesk
 from serve_app.pipeline import LocalRunner, options, replayer, run_now
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.cache import MeshCache
 from serve_app.stores.opening import open_store

@@ -24,8 +24,7 @@ from serve_app.api.schemas.views import GraphDocument
 from serve_app.api.views import Deviations
 from serve_app.deployments.session import reader as session_reader
 from serve_app.deployments.session.doors import Doors
-from serve_app.deployments.session.reader import Reader
-from serve_app.deployments.session.verdict_signal import VerdictSignal
+from serve_app.deployments.session.reader import Reader, VerdictSignal
 from serve_app.errors import InvalidParameter, UnknownInstant, UnknownMesh
 from serve_app.pipeline import Options
 from serve_app.settings import Settings

@@ -2,15 +2,12 @@
 
 from serve_app.deployments.http.routes import (
     actions,
-    audit,
-    health,
     incidents,
     login,
     models,
-    oidc,
     page,
     past,
-    receivers,
+    service,
     snapshots,
     views,
 )
@@ -22,10 +19,7 @@ ROUTERS = (
     models.router,
     incidents.router,
     actions.router,
-    health.router,
-    audit.router,
-    receivers.router,
+    service.router,
     login.router,
-    oidc.router,
     page.router,
 )

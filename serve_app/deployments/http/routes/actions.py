@@ -20,9 +20,8 @@ from serve_app.api.schemas.base import Id
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
-from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.interface import MeshName, describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
-from serve_app.deployments.http.routes.responses import describe_json_body, json_response
 from serve_app.errors import (
     StoreConflict,
     StoreFull,

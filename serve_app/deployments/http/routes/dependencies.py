@@ -36,8 +36,6 @@ def errors_of_mesh(*more: type[Exception]) -> dict[int | str, dict[str, Any]]:
 
 
 def _part(name: str) -> Any:
-    """A dependency: a part of the ingress of this replica."""
-
     async def find() -> Any:  # FastAPI runs functions that are no coroutines in threads
         return getattr(replica.ingress(), name)
 

@@ -9,9 +9,8 @@ from model.verdict import IncidentKind, Severity
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.base import MAX_TEAM, AskedService, Id, Instant, Text
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
-from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.interface import MeshName, describe_text, json_response
 from serve_app.deployments.http.routes.dependencies import UseBackend, errors_of_mesh
-from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.errors import UnknownIncident
 from serve_app.stores.base import IncidentFilter
 from serve_app.web.assets import HEADERS

@@ -17,8 +17,8 @@ from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
 from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
+from serve_app.deployments.http.interface import describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend
-from serve_app.deployments.http.routes.responses import describe_json_body, json_response
 from serve_app.errors import (
     BadMeshName,
     InvalidParameter,

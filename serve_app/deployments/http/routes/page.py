@@ -10,10 +10,9 @@ from starlette.exceptions import HTTPException
 
 from serve_app.api.schemas.base import Instant
 from serve_app.deployments.http.access_control import access_rules, principal_of
-from serve_app.deployments.http.interface import MeshName
-from serve_app.deployments.http.page_files import file_response, permanent_response
+from serve_app.deployments.http.interface import MeshName, describe_text
+from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import UseStreams, errors_of_mesh
-from serve_app.deployments.http.routes.responses import describe_text
 from serve_app.deployments.http.streams import EVENTS
 from serve_app.web import assets
 
@@ -33,12 +32,9 @@ async def api_reference(request: Request) -> Response:
 
 
 @router.get("/static/{digest}/{name:path}", include_in_schema=False)
-async def static_file(digest: str, name: str, request: Request) -> Response:
-    """A file of the page. The gate answers first, where there is one."""
-    file = assets.find_file(f"/static/{digest}/{name}")
-    if file is None:
-        raise HTTPException(404, "no such file; reload the page")
-    return permanent_response(file, request.headers)
+async def static_file(digest: str, name: str) -> Response:
+    """A file that the page does not have: the gate answers for the others."""
+    raise HTTPException(404, "no such file; reload the page")
 
 
 @router.get(

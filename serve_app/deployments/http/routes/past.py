@@ -10,10 +10,9 @@ from fastapi import APIRouter, Query, Request, Response
 from serve_app.api.schemas.base import AskedService, Instant, Text
 from serve_app.api.schemas.history import RangeDocument
 from serve_app.deployments.http.backend import Backend
-from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.interface import MeshName, json_response
 from serve_app.deployments.http.page_files import file_response
 from serve_app.deployments.http.routes.dependencies import At, UseBackend, errors_of_mesh
-from serve_app.deployments.http.routes.responses import json_response
 from serve_app.errors import DeadlineExceeded, InvalidParameter, NoTelemetry, UnknownInstant
 from serve_app.web.assets import File
 from serve_app.web.documents import ComparisonDocument, MapDocument, PastMapDocument

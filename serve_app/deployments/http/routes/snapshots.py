@@ -11,9 +11,14 @@ from serve_app.api.schemas.verdict import ScoreDocument, VerdictDocument
 from serve_app.collect.otlp.decode import JSON, PROTOBUF, encode_response
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.bodies import read_metrics, read_snapshot, read_snapshots
-from serve_app.deployments.http.interface import MeshName, server_timing
+from serve_app.deployments.http.interface import (
+    MeshName,
+    describe_body,
+    describe_json_body,
+    json_response,
+    server_timing,
+)
 from serve_app.deployments.http.routes.dependencies import BUSY, OF_A_MESH, WITH_A_BODY, UseBackend
-from serve_app.deployments.http.routes.responses import describe_body, describe_json_body, json_response
 from serve_app.errors import (
     AheadOfClock,
     SameTimeOtherContent,

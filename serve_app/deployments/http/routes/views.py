@@ -30,9 +30,8 @@ from serve_app.api.views import Deviations, graph_document
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import principal_of
-from serve_app.deployments.http.interface import MeshName
+from serve_app.deployments.http.interface import MeshName, describe_text, json_response
 from serve_app.deployments.http.routes.dependencies import BUSY, At, UseBackend, errors_of_mesh
-from serve_app.deployments.http.routes.responses import describe_text, json_response
 from serve_app.errors import InvalidParameter, ServeError, UnknownInstant, UnknownMesh
 from serve_app.metrics import MeshGauges
 from serve_app.settings.base import check_mesh_name
@@ -200,8 +199,8 @@ async def _list_meshes(
     for state in collectors or ():
         empty = MeshDocument(mesh=state.mesh, services=0, sequence=0, observed_at=None, status=Status.WARMING_UP)
         found[state.mesh] = found.get(state.mesh, empty).model_copy(update={"problem": state.problem})
-    principal = principal_of(request)
-    visible = (found[name] for name in sorted(found) if principal.can_see(name))
+    seen = principal_of(request).meshes
+    visible = (found[name] for name in sorted(found) if seen is None or name in seen)
     return [one.model_copy(update={"warm_up_snapshots": warm_up}) for one in visible]
 
 

@@ -234,13 +234,6 @@ def test_changes_and_sign_ins_are_recorded(service: SignInService, tmp_path: Pat
     assert service.audit(limit="1", cursor=page["next"])[0]["at"] <= page["records"][-1]["at"]
 
 
-def test_the_audit_log_is_for_administrators(service: SignInService) -> None:
-    with service.browser() as browser:
-        assert browser.get("/v1/audit").status_code == 401
-        service.sign_in(browser)
-        assert browser.get("/v1/audit").status_code == 403
-
-
 def test_a_session_outlives_a_restart_and_the_provider_may_be_away_then(service: SignInService) -> None:
     """The last test, because it ends the service of the others."""
     with service.browser() as browser:

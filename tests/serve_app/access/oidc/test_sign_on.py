@@ -15,13 +15,12 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 
-from serve_app.access.grants import Grant
 from serve_app.access.oidc.id_token import SKEW_SECONDS
 from serve_app.access.oidc.provider import MAX_ANSWER_BYTES
 from serve_app.access.oidc.rules import OidcRules
 from serve_app.access.oidc.sign_on import SignedIn, SignOn
 from serve_app.access.sign_ins import ATTEMPT_SECONDS, SignInCookies
-from serve_app.access.tokens import Scope
+from serve_app.access.tokens import Grant, Scope
 from serve_app.errors import Forbidden, ProviderFailed, ServeError, SignInRefused, StoreGone
 from tests.serve_app.access.oidc.provider_standin import (
     CLIENT,

@@ -24,9 +24,9 @@ from serve_app.deployments.gate import gate as gates
 from serve_app.deployments.gate.gate import Gate
 from serve_app.deployments.http import handed_bodies
 from serve_app.deployments.http.access_control import HANDED
-from serve_app.deployments.http.handed_bodies import HandedBodies
-from serve_app.deployments.outcomes import Outcome
+from serve_app.deployments.http.handed_bodies import take_handed_bodies
 from serve_app.exporter import PrometheusInstruments
+from serve_app.metrics import Outcome
 from serve_app.runtime.rpc import WAITED
 from serve_app.settings import Settings
 from serve_app.settings.access import serve_rules
@@ -113,7 +113,7 @@ def gate(behave: Behave, **front: Any) -> Iterator[tuple[int, Behind]]:
         listening.bind(("127.0.0.1", 0))
         listening.listen(2048)
         config = uvicorn.Config(
-            Gate(HandedBodies(behind), settings, Access(serve_rules(settings)), behind.instruments),
+            Gate(take_handed_bodies(behind), settings, Access(serve_rules(settings)), behind.instruments),
             lifespan="off",
             log_config=None,
         )
@@ -351,11 +351,7 @@ def push(port: int, mesh: str) -> Peer:
 
 
 def count_dropped(behind: Behind, reason: str) -> float:
-    """How many snapshots were counted as dropped."""
-    for line in behind.instruments.text().decode().splitlines():
-        if line.startswith("tagae_snapshots_dropped_total{") and reason in line:
-            return float(line.split()[-1])
-    return 0.0
+    return metric_value(behind.instruments, "tagae_snapshots_dropped_total", reason=reason)
 
 
 def test_under_overload_the_last_snapshots_are_refused_and_counted() -> None:

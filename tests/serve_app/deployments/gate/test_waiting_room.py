@@ -93,8 +93,7 @@ def test_under_overload_the_servers_have_work_and_no_mesh_starves(seconds_each: 
 
     async def run() -> tuple[Counter[int], Counter[int]]:
         loop = asyncio.get_running_loop()
-        clock = Clock(loop)
-        room, servers = WaitingRoom(Admission(5.0), clock), asyncio.Semaphore(2)
+        room, servers = WaitingRoom(Admission(5.0), loop.time), asyncio.Semaphore(2)
         served, refused = Counter[int](), Counter[int]()
 
         async def push(number: int) -> None:
@@ -119,16 +118,6 @@ def test_under_overload_the_servers_have_work_and_no_mesh_starves(seconds_each: 
     assert refused.total() > 0
     assert len(served) == 60
     assert min(served.values()) > 0.25 * served.total() / 60
-
-
-class Clock:
-    """The time of a loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def __call__(self) -> float:
-        return self._loop.time()
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):

@@ -12,12 +12,14 @@ from fastapi import FastAPI, Request
 from serve_app.access import Access, Principal, Rules
 from serve_app.access import Scope as Permission
 from serve_app.access.sign_ins import SignedInUser
-from serve_app.deployments.http.access_control import AccessControl, hand_principal, principal_of
+from serve_app.access.tokens import Grant
+from serve_app.deployments.http.access_control import control_access, hand_principal, principal_of
 from serve_app.exporter import PrometheusInstruments
 from serve_app.runtime import replica
 
 ADA = SignedInUser("id-1", "ada", "Ada", ("sre",), int(time.time()) + 3600)
-SIGNED_IN = Principal("Ada", frozenset({Permission.READ}), way="oidc", user=ADA)
+READER = (Grant(frozenset({Permission.READ})),)
+SIGNED_IN = Principal("Ada", READER, "oidc", user=ADA)
 
 
 class Application:
@@ -32,13 +34,13 @@ class Application:
         app = FastAPI()
         app.state.instruments = PrometheusInstruments(replica="test")
         app.add_api_route("/who", self._who)
-        app.add_middleware(AccessControl)
+        app.add_middleware(control_access)
         self._app = app
 
     async def _who(self, request: Request) -> str:
         return principal_of(request).name
 
-    async def follow(self, _: Any) -> None:
+    async def follow(self) -> None:
         self.followed += 1
         if self.ends_on_another_replica:
             self.access.ended |= {ADA.id}
@@ -66,7 +68,7 @@ def test_a_request_that_passed_no_gate_is_refused(application: Application, path
     assert "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("caller", [Principal("reader", frozenset({Permission.READ}), way="token"), SIGNED_IN])
+@pytest.mark.parametrize("caller", [Principal("reader", READER, "token"), SIGNED_IN])
 def test_the_application_knows_the_caller_of_the_gate(application: Application, caller: Principal) -> None:
     application.caller = caller
     answer = application.get("/who")

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from serve_app.access import Access, Principal, Rules
 from serve_app.api.schemas.audit import AuditRecordDocument
 from serve_app.deployments.http import problems
-from serve_app.deployments.http.audit import Audited, note_names, record_change
+from serve_app.deployments.http.audit import audit_requests, note_names, record_change
 from serve_app.errors import NoCapacity, ServeError, StoreFull, StoreGone, UnknownMesh
 from serve_app.runtime import replica
 
@@ -110,7 +110,7 @@ def http(records: Records, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
 
     ingress = SimpleNamespace(backend=Sessions(records), access=Access(Rules()))
     monkeypatch.setattr(replica, "ingress", lambda: ingress)
-    app.add_middleware(Audited)
+    app.add_middleware(audit_requests)
     app.add_middleware(Admit)
     return app
 

@@ -1,6 +1,5 @@
 """Bodies that travel with their requests, from the gate to the application."""
 
-import asyncio
 from copy import deepcopy
 
 import httpx
@@ -8,7 +7,7 @@ import pytest
 from fastapi import FastAPI, Request
 from starlette.types import Message, Receive, Scope, Send
 
-from serve_app.deployments.http.handed_bodies import EXTENSION, HandedBodies, hand_body, replay_body
+from serve_app.deployments.http.handed_bodies import EXTENSION, hand_body, replay_body, take_handed_bodies
 
 SCOPE: Scope = {"type": "http", "method": "POST", "path": "/", "extensions": {"other": 1}, "state": {}}
 GONE = {"type": "http.disconnect"}
@@ -23,46 +22,46 @@ async def ignore(_: Message) -> None:
     """A ``send`` that no one reads."""
 
 
-def read_messages(scope: Scope, receive: Receive = leave) -> list[Message]:
+async def read_messages(scope: Scope, receive: Receive = leave) -> list[Message]:
     """Return the first three messages that an application gets."""
     found: list[Message] = []
 
     async def app(_: Scope, receive: Receive, __: Send) -> None:
         found.extend([await receive() for _ in range(3)])
 
-    asyncio.run(HandedBodies(app)(scope, receive, ignore))
+    await take_handed_bodies(app)(scope, receive, ignore)
     return found
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", bytes(2**20)])
-def test_a_handed_body_arrives_once_in_a_copy_and_then_the_disconnect(body: bytes) -> None:
+async def test_a_handed_body_arrives_once_in_a_copy_and_then_the_disconnect(body: bytes) -> None:
     scope = deepcopy(hand_body(SCOPE, body))  # as Serve's copy for the replica
     whole = {"type": "http.request", "body": body, "more_body": False}
-    assert read_messages(scope) == [whole, GONE, GONE]
+    assert await read_messages(scope) == [whole, GONE, GONE]
     assert scope["extensions"] == {"other": 1}
 
 
-def test_the_body_is_not_asked_for_again_while_the_client_stays() -> None:
+async def test_the_body_is_not_asked_for_again_while_the_client_stays() -> None:
     async def stay() -> Message:
         raise AssertionError("Serve's own receive was called before the body was read")
 
     async def app(_: Scope, receive: Receive, __: Send) -> None:
         assert (await receive())["body"] == b"{}"
 
-    asyncio.run(HandedBodies(app)(hand_body(SCOPE, b"{}"), stay, ignore))
+    await take_handed_bodies(app)(hand_body(SCOPE, b"{}"), stay, ignore)
 
 
-def test_each_attempt_has_the_body() -> None:
+async def test_each_attempt_has_the_body() -> None:
     scope = {key: value for key, value in SCOPE.items() if key != "extensions"}
     for _ in range(2):
-        assert read_messages(hand_body(scope, b"{}"))[0]["body"] == b"{}"
+        assert (await read_messages(hand_body(scope, b"{}")))[0]["body"] == b"{}"
     assert "extensions" not in scope
     for _ in range(2):
-        assert read_messages(hand_body(SCOPE, b"{}"))[0]["body"] == b"{}"
+        assert (await read_messages(hand_body(SCOPE, b"{}")))[0]["body"] == b"{}"
     assert SCOPE["extensions"] == {"other": 1}
 
 
-def test_a_body_that_was_read_is_not_kept() -> None:
+async def test_a_body_that_was_read_is_not_kept() -> None:
     freed: list[bool] = []
 
     class Body(bytes):
@@ -74,19 +73,19 @@ def test_a_body_that_was_read_is_not_kept() -> None:
         await receive()
         assert freed
 
-    asyncio.run(HandedBodies(app)(hand_body(SCOPE, Body(b"{}")), leave, ignore))
+    await take_handed_bodies(app)(hand_body(SCOPE, Body(b"{}")), leave, ignore)
 
 
 @pytest.mark.parametrize("scope", [SCOPE, {"type": "http"}, {"type": "lifespan"}])
-def test_a_request_without_a_handed_body_passes_unchanged(scope: Scope) -> None:
-    assert read_messages(scope) == [GONE] * 3
+async def test_a_request_without_a_handed_body_passes_unchanged(scope: Scope) -> None:
+    assert await read_messages(scope) == [GONE] * 3
     whole = {"type": "http.request", "body": b"x", "more_body": False}
-    assert read_messages(scope, replay_body(b"x", leave)) == [whole, GONE, GONE]
+    assert await read_messages(scope, replay_body(b"x", leave)) == [whole, GONE, GONE]
 
 
 async def test_a_client_cannot_set_the_body_with_a_header() -> None:
     app = FastAPI()
-    app.add_middleware(HandedBodies)
+    app.add_middleware(take_handed_bodies)
 
     @app.post("/")
     async def echo(request: Request) -> str:

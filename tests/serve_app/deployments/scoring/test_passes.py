@@ -13,7 +13,7 @@ from serve_app.deployments.scoring.passes import observe_pass
 from serve_app.metrics import INFERENCE, NEIGHBOURS_FETCHED, NEIGHBOURS_RECOMPUTED, Metric
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import Mesh, Options, PreparedSnapshot, cut_tasks, prepare
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from tests.timing import PATIENCE_SECONDS
 
 

@@ -14,7 +14,7 @@ from serve_app.deployments.scoring.queue import Group, GroupQueue, Outcome, Scor
 from serve_app.deployments.scoring.scorer import Scorer
 from serve_app.errors import DeadlineExceeded
 from serve_app.exporter import PrometheusInstruments
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings
 from tests.builders import allow_deployments
 

@@ -19,7 +19,7 @@ from serve_app.deployments.scoring.queue import Group, ScoredGroup
 from serve_app.deployments.scoring.replicas import Replicas
 from serve_app.models.served import ServedModel
 from serve_app.pipeline import Mesh, MetaInput, Options, advance, decide, run_stages
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from tests.serve_app.running import assert_same
 from tests.timing import PATIENCE_SECONDS
 
@@ -87,7 +87,7 @@ async def test_a_verdict_has_the_weights_of_its_session(
         advanced = await run_stages(runner, mesh, snapshot, OPTIONS)
         mesh = advanced.mesh
         wanted, local = advance(ours, local, snapshot, OPTIONS)
-        assert runner.progress.missing_parts == 0
+        assert runner.missing_parts == 0
         assert advanced.verdict.model_digest == ours.digest
         came, expected = (encode_verdict(one).model_dump(mode="json") for one in (advanced.verdict, wanted))
         assert_same(came, expected)
@@ -109,7 +109,7 @@ async def test_replicas_score_each_mesh_with_its_weights(
             advanced = await run_stages(runner, mesh, snapshot, OPTIONS)
             mesh = advanced.mesh
             wanted, local = advance(known.of(name), local, snapshot, OPTIONS)
-            assert runner.progress.missing_parts == 0
+            assert runner.missing_parts == 0
             assert advanced.verdict.model_digest == wanted.model_digest == known.of(name).digest
             assert advanced.verdict.mesh_score == pytest.approx(wanted.mesh_score, rel=1e-4)
     assert "other weights" not in caplog.text

@@ -10,7 +10,7 @@ from serve_app.api.codec import pack_snapshot
 from serve_app.deployments.session import mesh_session
 from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.exporter import PrometheusInstruments
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings
 from tests.builders import allow_deployments
 from tests.serve_app.alerts.alerting import metric_value

@@ -23,7 +23,7 @@ from serve_app.models import rollout as changes
 from serve_app.models.registry import Registry
 from serve_app.models.rollout import change_rollout
 from serve_app.models.shadow import read_trial
-from serve_app.runtime.deadline import Deadline
+from serve_app.runtime.rpc import Deadline
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.state_store import StateStore
 from tests.builders import add_model, allow_deployments

@@ -1,4 +1,4 @@
-"""The progress of a snapshot through its stages: deadline, durations, scores, and the answer to the ingress."""
+"""What a runner of stages knows of its snapshot: deadline, durations, scores, and the answer to the ingress."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from model.checkpoint import Checkpoint
 from model.scoring.score import PartitionScore
 from serve_app.deployments.scoring.messages import SnapshotAnswer
 from serve_app.deployments.scoring.queue import ScoredGroup
 from serve_app.errors import DeadlineExceeded, ServeError
 from serve_app.pipeline import stage_span
-from serve_app.runtime.deadline import Deadline
-from serve_app.runtime.rpc import RETRY_AFTER_SECONDS
+from serve_app.runtime.rpc import RETRY_AFTER_SECONDS, Deadline
 
 log = logging.getLogger(__name__)
 
 
-class Progress:
-    """The progress of one snapshot through the stages.
-
-    Args:
-        deadline: after which no stage begins.
+class SnapshotRunner:
+    """Runs the stages of one snapshot: the part of a :class:`~serve_app.pipeline.StageRunner` that both places share.
 
     Attributes:
+        deadline: after which no stage begins.
         seconds: duration of each stage.
         missing_parts: number of parts without a score.
         retries: calls repeated because a replica died, by deployment.
     """
 
-    def __init__(self, mesh: str, deadline: Deadline) -> None:
-        self.mesh, self.deadline = mesh, deadline
+    def __init__(self, mesh: str, deadline: Deadline, checkpoint: Checkpoint) -> None:
+        self.mesh, self.deadline, self.checkpoint = mesh, deadline, checkpoint
         self._scored: list[ScoredGroup] = []
         self.retries: Counter[str] = Counter()
         self.seconds: dict[str, float] = {}
@@ -57,18 +55,15 @@ class Progress:
 
     @property
     def parts_by_replica(self) -> dict[str, int]:
-        """Number of parts scored, by replica."""
         parts: Counter[str] = Counter()
         for group in self._scored:
             parts[group.replica] += len(group.scores)
         return dict(parts)
 
     def answer(self, document: bytes) -> SnapshotAnswer:
-        """The answer to the ingress."""
         return SnapshotAnswer(document, {**self.seconds, "inference": self.pass_seconds}, dict(self.retries))
 
     def require_time(self) -> None:
-        """Raise ``DeadlineExceeded`` if no time is left."""
         if self.deadline.remaining_seconds <= 0:
             raise DeadlineExceeded(
                 f"mesh {self.mesh!r}: the deadline passed before the verdict was ready; nothing was changed; try "

@@ -1,23 +1,33 @@
-"""Routes for probes and for Prometheus."""
+"""Routes of the service as a whole: probes, metrics, the audit log, test alerts."""
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from serve_app.access import Scope
+from serve_app.api.schemas.actions import ReceiverResult, TestAlertDocument, TestResultsDocument
+from serve_app.api.schemas.audit import AuditDocument
+from serve_app.api.schemas.base import Instant
 from serve_app.api.schemas.views import HealthDocument
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http import problems
 from serve_app.deployments.http.access_control import access_rules
-from serve_app.deployments.http.interface import VERSION
-from serve_app.deployments.http.routes.dependencies import BUSY, UseBackend, UseHealth
+from serve_app.deployments.http.audit import MAX_TEXT, note_names
+from serve_app.deployments.http.bodies import by_schema, read_document
+from serve_app.deployments.http.interface import VERSION, describe_json_body, json_response
+from serve_app.deployments.http.routes.dependencies import BUSY, WITH_A_BODY, UseBackend, UseHealth
 from serve_app.deployments.scoring.messages import ScorerInfo
-from serve_app.errors import ServeError, StoreGone
+from serve_app.errors import InvalidParameter, ServeError, StoreGone, UnknownReceiver
 from serve_app.exporter import CONTENT_TYPE, PrometheusInstruments
 from serve_app.metrics import MeshGauges
+from serve_app.stores.audit import AuditFilter
 
 OF_A_MESH = "meshes."  # begins the name of a setting of one mesh
+MAX_RECORDS = 1000
+CURSOR = r"^[0-9]{18}-[A-Za-z0-9_-]{1,64}$"
+Text = Annotated[str | None, Query(max_length=MAX_TEXT)]
+
 router = APIRouter(tags=["Service"])
 
 
@@ -49,10 +59,45 @@ async def metrics(request: Request, backend: UseBackend) -> Response:
     return Response(instruments.text(meshes, states), media_type=CONTENT_TYPE)
 
 
+@router.get("/v1/audit", response_model=AuditDocument, responses=problems.describe_errors(InvalidParameter, *BUSY))
+async def audit(
+    backend: UseBackend,
+    since: Annotated[Instant | None, Query(description="only records from this time on")] = None,
+    until: Annotated[Instant | None, Query(description="only records before this time")] = None,
+    user: Text = None,
+    mesh: Text = None,
+    action: Text = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_RECORDS, description="maximum number")] = 100,
+    cursor: Annotated[
+        str | None, Query(pattern=CURSOR, description="`next` of the previous answer; repeat the other parameters")
+    ] = None,
+) -> AuditDocument:
+    """Who changed what, when and from where, and who signed in; the newest records first. An answer may have fewer
+    records than `limit` before the list ends. Needs the scope `admin` for all meshes."""
+    wanted = AuditFilter(since, until, user, mesh, action, limit, cursor)
+    return await backend.ask(backend.records.audit.page, wanted)
+
+
+@router.post(
+    "/v1/receivers/test",
+    operation_id="send_test_alert",
+    response_model=TestResultsDocument,
+    openapi_extra=describe_json_body(TestAlertDocument, is_required=False),
+    responses=problems.describe_errors(InvalidParameter, *BUSY, *WITH_A_BODY, UnknownReceiver),
+)
+async def send_test_alert(request: Request, backend: UseBackend) -> Response:
+    """Send a test alert to all receivers of notifications, or to some, and say which ones took it. Needs the scope
+    `admin` for all meshes. PagerDuty, Slack and Grafana keep it open until a person closes it."""
+    document = await read_document(request, by_schema(TestAlertDocument, empty=b"{}"))
+    note_names(request, document.receiver)
+    statuses = await backend.ask(backend.doors.receivers.send_test, document.receiver)
+    return json_response(TestResultsDocument(receivers=[ReceiverResult.from_object(one) for one in statuses]))
+
+
 def _sees_all_meshes(request: Request) -> bool:
     """Whether the caller, who needs no token here, may know the names of all meshes."""
-    caller = access_rules().identify(request.scope["headers"], request.scope.get("client"))
-    return caller is not None and caller.meshes is None and caller.has(Scope.READ)
+    caller = access_rules().identify(request.scope)
+    return caller is not None and caller.meshes is None
 
 
 def describe_refused(refused: Sequence[str], *, sees_all: bool) -> str | None:

@@ -1,7 +1,8 @@
-"""A start on a busy machine: if a fixed time limit of Ray has passed, the start is attempted again."""
+"""A start of Ray: on a busy machine it is attempted again, and configured ports that cannot be opened are refused."""
 
 import gc
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -10,9 +11,10 @@ import psutil
 import pytest
 import ray
 
-from serve_app.errors import NoCapacity
+from serve_app.errors import BadSettings, NoCapacity
 from serve_app.runtime import fork_server, local
 from serve_app.runtime.forked_worker import ADDRESS
+from serve_app.settings import Settings
 
 LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup"
 
@@ -76,3 +78,21 @@ def test_a_machine_that_is_too_busy_is_reported(monkeypatch: pytest.MonkeyPatch)
 def test_other_errors_of_ray_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="no such resource"):
         start_with(monkeypatch, ValueError("no such resource"), None)
+
+
+@pytest.mark.parametrize("name", ["port", "metrics_port"])
+def test_a_port_that_is_taken_is_refused_before_anything_starts(name: str) -> None:
+    before = ray.is_initialized()
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # as Ray's proxy holds its port
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        with pytest.raises(BadSettings, match=rf"serve\.{name}: expected a free port, {port} is in use"):
+            local.start(Settings(serve={"port": 0, name: port}))
+    assert ray.is_initialized() == before
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(BadSettings, match=r"serve\.host: expected an address of this machine, got '192\.0\.2\.1'"):
+        local.start(Settings(serve={"host": "192.0.2.1"}))

@@ -1,8 +1,9 @@
-"""Variables of the environment that are meant for another Ray than the one that `tagae serve` starts.
+"""What processes of Ray inherit, and variables that are meant for another Ray than the one that `tagae serve` starts.
 
 test_supervisor.py starts a service among them.
 """
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -11,7 +12,13 @@ import pytest
 import ray
 
 from serve_app.runtime import local
-from serve_app.runtime.other_clusters import OF_OTHER_CLUSTERS, cluster_address, leave_other_clusters
+from serve_app.runtime.environment import (
+    OF_OTHER_CLUSTERS,
+    SETTINGS,
+    cluster_address,
+    handed_settings,
+    leave_other_clusters,
+)
 from serve_app.settings import Settings
 
 TUNING = {
@@ -112,3 +119,9 @@ def test_each_variable_is_one_that_ray_reads() -> None:
     not_in_python = {"RAY_external_storage_namespace"}  # of Ray's configuration in C++
     lower = {"RAY_gcs_storage", "RAY_gcs_storage_path"}
     assert [name for name in OF_OTHER_CLUSTERS if name not in text and name not in not_in_python | lower] == []
+
+
+def test_the_settings_reach_rays_processes_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Settings(serve={"port": 0}, limits={"max_ahead_seconds": float("inf")})
+    monkeypatch.setenv(SETTINGS, json.dumps(given.model_dump(), default=str))
+    assert handed_settings() == given

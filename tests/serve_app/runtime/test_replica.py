@@ -4,7 +4,7 @@ from contextvars import ContextVar
 
 from ray.serve import context as serve_context
 
-from serve_app.runtime.background import start_task
+from serve_app.runtime.replica import start_task
 
 mesh: ContextVar[str] = ContextVar("mesh", default="")
 
