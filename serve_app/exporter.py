@@ -52,8 +52,13 @@ class PrometheusInstruments:
         """All metrics in Prometheus' text format (``CONTENT_TYPE``)."""
         every = CollectorRegistry(auto_describe=False)
         every.register(self._registry)
-        every.register(_Families([*_of_meshes(meshes), *_drift(meshes), *_of_collectors(collected)]))
+        every.register(_Families(read_families(meshes, collected)))
         return generate_latest(every)
+
+
+def read_families(meshes: Sequence[MeshGauges], collected: Sequence[CollectorState]) -> list[Family]:
+    """The metrics that are read at each scrape."""
+    return [*_of_meshes(meshes), *_drift(meshes), *_of_collectors(collected)]
 
 
 class _Families(Collector):

@@ -20,7 +20,7 @@ from serve_app.access.routes import need
 from serve_app.cli import app
 from serve_app.collect.loop import CollectorState
 from serve_app.deployments.http.routes import ROUTERS
-from serve_app.exporter import PrometheusInstruments
+from serve_app.exporter import read_families
 from serve_app.metrics import METRICS, MeshGauges, Metric
 from serve_app.plugins import RECEIVERS
 from serve_app.settings import PLAIN_NAMES, Settings
@@ -246,7 +246,7 @@ def metrics_page() -> str:
     """All metrics: of the processes, of the meshes, of the collector."""
     own = [(code(one.name), _kind(one), ", ".join(map(code, one.labels)) or "none", one.description) for one in METRICS]
     sections: dict[str, list[tuple[str, ...]]] = {"Meshes": [], "Collector": []}
-    for family in _families():
+    for family in read_families([MeshGauges("shop", 0, 0, None, "warming_up")], [CollectorState("shop")]):
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = ", ".join(map(code, getattr(family, "_labelnames", ()))) or "none"
         place = {"mesh": "Meshes", "collector": "Collector"}[name.split("_")[1]]
@@ -265,14 +265,6 @@ def metrics_page() -> str:
 
 def _kind(metric: Metric) -> str:
     return "histogram" if metric.buckets else "gauge" if metric.gauge else "counter"
-
-
-def _families() -> Iterator[Any]:
-    """The metrics that are computed at each scrape."""
-    mesh = MeshGauges("shop", 0, 0, None, "warming_up")
-    own = {metric.name.removesuffix("_total") for metric in METRICS}
-    registry = PrometheusInstruments().registry(lambda: (mesh,), lambda: (CollectorState("shop"),))
-    return (family for family in registry.collect() if family.name not in own)
 
 
 # Routes
