@@ -146,8 +146,8 @@ STORES = PluginTable(
     "store.kind",
     "tagae.stores",
     {
-        "local": "serve_app.stores.sqlite:LOCAL",
-        "redis": "serve_app.stores.redis_plugin:REDIS",
+        "local": "serve_app.stores.sqlite.store:LOCAL",
+        "redis": "serve_app.stores.redis.plugin:REDIS",
     },
 )
 # Our sources are dialects of Prometheus, in the order in which they are looked for. Kuma, Consul and Cilium export

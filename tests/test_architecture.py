@@ -134,7 +134,7 @@ PLUGINS = {
     "PagerDuty",
     "SlackApp",
 }
-MAY_IMPORT_PLUGINS = {"serve_app/stores/redis_plugin.py"}
+MAY_IMPORT_PLUGINS = {"serve_app/stores/redis/plugin.py"}
 ENVIRONMENT = (
     "serve_app/settings/settings.py",
     "serve_app/settings/store.py",  # XDG_STATE_HOME
@@ -338,7 +338,7 @@ def test_each_private_part_of_ray_is_used_and_explained() -> None:
             "import serve_app.deployments.scoring.meta",
         ),
         (imports_out_of_room, "serve_app/pipeline.py", "import ray"),
-        (imports_of_a_plugin, "serve_app/app.py", "def f():\n    from serve_app.stores.sqlite import SqliteRows"),
+        (imports_of_a_plugin, "serve_app/app.py", "def f():\n    from serve_app.stores.sqlite.store import SqliteRows"),
         (imports_past_a_door, "serve_app/app.py", "from serve_app.deployments.session.reader import Reader"),
         (imports_past_a_door, "serve_app/deployments/http/x.py", "from serve_app.deployments.session import reader"),
         (names_of_what_ray_keeps_to_itself, "serve_app/app.py", "from ray._private import node"),

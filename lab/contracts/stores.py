@@ -25,7 +25,7 @@ import pytest
 
 from serve_app.settings import StoreSettings
 from serve_app.stores.opening import open_store
-from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Row, RowStore, only, under
+from serve_app.stores.row_store import HEAD, SERVICE, Change, NoRoom, Range, Row, RowStore, only, under
 
 NUMBERED = [(f"a/{number:04}", b"%d" % number) for number in range(8)]
 

@@ -92,7 +92,7 @@ def history(
 
 def _require_file(settings: "StoreSettings") -> None:
     """Refuse to read a local store that does not exist."""
-    from serve_app.stores.sqlite_file import FILE_NAME
+    from serve_app.stores.sqlite.file import FILE_NAME
 
     if settings.kind == "local" and not (settings.path / FILE_NAME).exists():
         raise typer.BadParameter(f"expected a directory with {FILE_NAME}, got {settings.path}", param_hint="--from")

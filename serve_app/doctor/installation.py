@@ -26,7 +26,7 @@ from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
-from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.sqlite.file import FILE_NAME
 
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 LABORATORY = "lab"  # the only one that an installation may lack: the container images have none

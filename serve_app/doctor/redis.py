@@ -10,8 +10,8 @@ from redis.exceptions import ResponseError
 from serve_app.collect.base import Finding
 from serve_app.errors import ServeError
 from serve_app.settings import StoreSettings
-from serve_app.stores.redis_server import RedisServer
-from serve_app.stores.redis_store import MIN_VERSION
+from serve_app.stores.redis.server import RedisServer
+from serve_app.stores.redis.store import MIN_VERSION
 
 _SAFE_SYNC = ("always", "everysec")
 _AOF = "set appendonly yes and appendfsync everysec"

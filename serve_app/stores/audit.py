@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from serve_app.api.schemas.audit import AuditDocument, AuditRecordDocument
 from serve_app.stores.base import Retention
-from serve_app.stores.primitives import SERVICE, Change, Range, Row, under
+from serve_app.stores.row_store import SERVICE, Change, Range, Row, under
 
 if TYPE_CHECKING:  # the ingress needs no torch
     from serve_app.stores.state_store import StateStore

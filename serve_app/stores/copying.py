@@ -12,7 +12,7 @@ from serve_app.errors import CorruptState, StoreConflict, UnknownMesh
 from serve_app.stores import rows
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.history_files import MINUTE, read_files
-from serve_app.stores.primitives import HEAD, Change, Row, only, under
+from serve_app.stores.row_store import HEAD, Change, Row, only, under
 from serve_app.stores.state_store import StateStore
 
 CHUNKS_AT_ONCE = 256  # of a history: some MB

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from serve_app.collect.ownership import Leases
 from serve_app.plugins import O, Plugin
-from serve_app.stores.primitives import RowStore
+from serve_app.stores.row_store import RowStore
 
 
 def _needs_nothing(options: object) -> None:

@@ -29,7 +29,7 @@ import msgspec
 
 from serve_app.errors import CorruptState
 from serve_app.stores.base import ArchivedIncident, ChunkKey, Retention
-from serve_app.stores.primitives import HEAD, Row
+from serve_app.stores.row_store import HEAD, Row
 from serve_app.stores.seal import seal, unseal
 
 FULL, STATE, STEP, VERDICT, SNAPSHOT = "full", "state", "step/", "verdict/", "snapshot/"

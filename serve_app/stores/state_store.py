@@ -1,6 +1,6 @@
 """The store of the state of meshes: everything that is kept, as rows of a database.
 
-The database provides the primitives of :mod:`serve_app.stores.primitives`; this module has no other way to it, so every
+The database provides the primitives of :mod:`serve_app.stores.row_store`; this module has no other way to it, so every
 database keeps the same rows. ``rows.py`` lists them.
 
 Every write of a mesh is one transaction, which compares the revision that it was computed from. A revision is drawn by
@@ -33,7 +33,7 @@ from serve_app.stores.base import (
     StoredMesh,
     StoredState,
 )
-from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Row, RowStore, only, under
+from serve_app.stores.row_store import HEAD, SERVICE, Change, NoRoom, Range, Row, RowStore, only, under
 from serve_app.stores.rows import INCIDENT, INDEX, OPEN, VerdictKey, sealed, unsealed
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class StateStore:
         max_meshes: that it may hold; None: any number.
         archive: what the archive of each mesh keeps; None: everything.
 
-    Every method raises what :class:`~serve_app.stores.primitives.RowStore` does, and:
+    Every method raises what :class:`~serve_app.stores.row_store.RowStore` does, and:
         BadMeshName: a name outside the alphabet.
         CorruptState: something cannot be read. If ``details["mesh"]`` is set, that mesh was set aside, and the next
             call finds it new.

@@ -23,7 +23,7 @@ from serve_app.doctor.redis import check_redis
 from serve_app.errors import CorruptState, StoreConflict, StoreFull, StoreGone
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
-from serve_app.stores.redis_store import RedisRows
+from serve_app.stores.redis.store import RedisRows
 from serve_app.stores.state_store import StateStore
 from tests.live.programs import LOOPBACK, free_ports, needs
 from tests.live.redis import PROGRAM, RedisProgram

@@ -18,7 +18,7 @@ from pydantic import Field
 from serve_app.errors import CorruptState, StoreFull, StoreGone
 from serve_app.settings.base import Location, SettingsGroup
 from serve_app.stores.plugin import StorePlugin
-from serve_app.stores.primitives import HEAD, Change, NoRoom, Range, Row
+from serve_app.stores.row_store import HEAD, Change, NoRoom, Range, Row
 
 SUFFIX, LOCK = ".mesh", "lock"
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -33,7 +33,7 @@ class FilesOptions(SettingsGroup):
 
 
 class FilesStore:
-    """A :class:`~serve_app.stores.primitives.RowStore` in a folder.
+    """A :class:`~serve_app.stores.row_store.RowStore` in a folder.
 
     Args:
         options: from the settings.

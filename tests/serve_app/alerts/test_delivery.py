@@ -18,8 +18,8 @@ from serve_app.errors import BadSettings
 from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import Settings, StoreSettings
 from serve_app.stores.opening import open_store
-from serve_app.stores.primitives import Change
-from serve_app.stores.sqlite import SqliteRows
+from serve_app.stores.row_store import Change
+from serve_app.stores.sqlite.store import SqliteRows
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.alerts.alerting import (
     NOW,

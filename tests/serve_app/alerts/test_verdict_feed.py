@@ -17,7 +17,7 @@ from serve_app.exporter import PrometheusInstruments
 from serve_app.settings import StoreSettings
 from serve_app.stores import rows
 from serve_app.stores.opening import open_store
-from serve_app.stores.primitives import Change, under
+from serve_app.stores.row_store import Change, under
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.alerts.alerting import (
     NOW,

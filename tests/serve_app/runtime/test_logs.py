@@ -45,14 +45,14 @@ def test_records_go_to_the_log_of_serve_at_its_level(serve_log: Recorded) -> Non
     logs.install()
     logs.install()
     logging.getLogger("ray.serve").setLevel(logging.INFO)
-    log = logging.getLogger("serve_app.stores.sqlite")
+    log = logging.getLogger("serve_app.stores.sqlite.store")
     log.debug("too detailed")
     log.info("as set")
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     log.warning("not severe enough")
     logging.getLogger("model.checkpoint").error("severe")
     logging.getLogger("elsewhere").error("of others")
-    assert serve_log.texts == ["serve_app.stores.sqlite as set", "model.checkpoint severe"]
+    assert serve_log.texts == ["serve_app.stores.sqlite.store as set", "model.checkpoint severe"]
 
 
 def test_requests_of_probes_are_not_logged(serve_log: Recorded) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from serve_app.stores.sqlite import SqliteRows
-from serve_app.stores.sqlite_file import SqliteFile
+from serve_app.stores.sqlite.file import SqliteFile
+from serve_app.stores.sqlite.store import SqliteRows
 from serve_app.stores.state_store import StateStore
 
 locally = pytest.mark.parametrize("place", ["local"], indirect=True)

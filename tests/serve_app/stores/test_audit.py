@@ -9,7 +9,7 @@ from serve_app.api.schemas.audit import AuditRecordDocument
 from serve_app.stores.audit import PREFIX, AuditFilter, AuditLog, key_of, line_of
 from serve_app.stores.base import Retention
 from serve_app.stores.documents import EndedIds
-from serve_app.stores.primitives import SERVICE, Change, Row, under
+from serve_app.stores.row_store import SERVICE, Change, Row, under
 from serve_app.stores.state_store import StateStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from serve_app.errors import StoreGone
-from serve_app.stores import sqlite
-from serve_app.stores.sqlite_file import FILE_NAME, MARKER_NAME, SUFFIXES, find_files
+from serve_app.stores.sqlite import store as sqlite
+from serve_app.stores.sqlite.file import FILE_NAME, MARKER_NAME, SUFFIXES, find_files
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import append, at
 from tests.serve_app.stores.local import local_store

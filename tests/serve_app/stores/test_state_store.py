@@ -24,7 +24,7 @@ from serve_app.stores.base import (
 from serve_app.stores.copying import copy_meshes
 from serve_app.stores.opening import open_store
 from serve_app.stores.rows import incident_rows, read_index
-from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import (
     LIMIT,

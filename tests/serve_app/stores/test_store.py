@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lab.contracts.stores import StoreContract
 from serve_app.errors import CorruptState
 from serve_app.settings.base import check_mesh_name
-from serve_app.stores.primitives import SERVICE, Change, under
+from serve_app.stores.row_store import SERVICE, Change, under
 from serve_app.stores.seal import MARK, seal, unseal
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import append, snapshots, states

@@ -10,8 +10,8 @@ import pytest
 from serve_app.errors import StoreConflict
 from serve_app.stores.base import ROLLOUT
 from serve_app.stores.copying import copy_meshes, copy_rollout
-from serve_app.stores.primitives import Range, Row
-from serve_app.stores.sqlite import SqliteRows
+from serve_app.stores.row_store import Range, Row
+from serve_app.stores.sqlite.store import SqliteRows
 from serve_app.stores.state_store import StateStore
 from tests.live.redis import RedisProgram
 from tests.serve_app.cli.command import tagae

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull
-from serve_app.stores.sqlite_file import FILE_NAME
+from serve_app.stores.sqlite.file import FILE_NAME
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import LIMIT, append, at, found, incident, is_step, random_bytes, snapshots, states
 from tests.serve_app.stores.local import file_of, local_store

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve_app.stores.sqlite_file import FILE_NAME, MARKER_NAME
+from serve_app.stores.sqlite.file import FILE_NAME, MARKER_NAME
 from tests.serve_app.running import Service, eventually, problem, start_service
 from tests.timing import PATIENCE_SECONDS
 

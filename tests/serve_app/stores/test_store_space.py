@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serve_app.errors import StoreFull
-from serve_app.stores.sqlite_space import RESERVE_BYTES, RESERVE_NAME, pages
+from serve_app.stores.sqlite.space import RESERVE_BYTES, RESERVE_NAME, pages
 from serve_app.stores.state_store import StateStore
 from tests.serve_app.stores.content import append
 from tests.serve_app.stores.local import file_of, local_store

@@ -4,7 +4,7 @@ from serve_app.collect.ownership import Leases
 from serve_app.errors import BadSettings
 from serve_app.settings import StoreSettings
 from serve_app.stores.plugin import StorePlugin
-from serve_app.stores.primitives import RowStore
+from serve_app.stores.row_store import RowStore
 
 
 def _check(settings: StoreSettings) -> None:
@@ -17,13 +17,13 @@ def _check(settings: StoreSettings) -> None:
 
 
 def _open(settings: StoreSettings, run: str | None) -> RowStore:
-    from serve_app.stores.redis_store import RedisRows
+    from serve_app.stores.redis.store import RedisRows
 
     return RedisRows(settings)
 
 
 def _open_leases(settings: StoreSettings) -> Leases:
-    from serve_app.stores.redis_store import RedisLeases
+    from serve_app.stores.redis.store import RedisLeases
 
     return RedisLeases(settings)
 

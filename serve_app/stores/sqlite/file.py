@@ -10,7 +10,7 @@ Damage: if SQLite cannot read the file, or its layout is unknown, the file is re
 every mesh that can be read completely is copied into a new file.
 
 A full disk raises ``StoreFull``: nothing changes, reads still work, and meshes can be deleted, since
-``sqlite_space.py`` keeps space for it. The file then shrinks as far as pushes of other meshes need space. Deleted
+``space.py`` keeps space for it. The file then shrinks as far as pushes of other meshes need space. Deleted
 content may stay in free pages of the file until they are used again (``secure_delete = FAST``: SQLite overwrites it
 only where this needs no extra write; overwriting all of it took a fifth of each write of 250 KB).
 
@@ -33,8 +33,8 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from serve_app.errors import CorruptState, Overloaded, StoreFull, StoreGone
-from serve_app.stores.primitives import HEAD
-from serve_app.stores.sqlite_space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace
+from serve_app.stores.row_store import HEAD
+from serve_app.stores.sqlite.space import LOG_PAGES, PAGE_BYTES, WAL_BYTES, FileSpace
 
 FILE_NAME, LOCK_NAME, MARKER_NAME = "state.sqlite", "lock", "last-run"
 SUFFIXES = ("", "-wal", "-shm")  # database, write-ahead log, and the log's index, which processes share

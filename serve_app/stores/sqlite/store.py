@@ -1,6 +1,6 @@
 """The rows of a store in one directory of one node, for several processes of this node at once.
 
-It does not work on a network file system: SQLite's write-ahead log needs shared memory. ``sqlite_file.py`` has the
+It does not work on a network file system: SQLite's write-ahead log needs shared memory. ``file.py`` has the
 file: durability, damage, a full disk, files that disappear.
 """
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from serve_app.settings import StoreSettings
 from serve_app.stores.plugin import StorePlugin
-from serve_app.stores.primitives import HEAD, Change, NoRoom, Range, Row
-from serve_app.stores.sqlite_file import SqliteFile
+from serve_app.stores.row_store import HEAD, Change, NoRoom, Range, Row
+from serve_app.stores.sqlite.file import SqliteFile
 
 _FEW_RANGES = 16  # that are read while other calls wait
 
 
 class SqliteRows:
-    """A :class:`~serve_app.stores.primitives.RowStore` in ``directory``, which is created if it does not exist.
+    """A :class:`~serve_app.stores.row_store.RowStore` in ``directory``, which is created if it does not exist.
 
     Args:
         directory: on a disk of this node.

@@ -25,8 +25,8 @@ from typing import Any
 
 from serve_app.errors import CorruptState, StoreGone
 from serve_app.settings import StoreSettings
-from serve_app.stores.primitives import HEAD, SERVICE, Change, NoRoom, Range, Row, only, under
-from serve_app.stores.redis_server import Client, RedisServer, Script
+from serve_app.stores.redis.server import Client, RedisServer, Script
+from serve_app.stores.row_store import HEAD, SERVICE, Change, NoRoom, Range, Row, only, under
 
 MIN_VERSION = (6, 2)  # of Redis; every Valkey is newer
 _ID, _MESH = "id", "mesh/"  # rows of SERVICE: the id of the store, and its meshes, each with a name of its entry
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class RedisRows:
-    """A :class:`~serve_app.stores.primitives.RowStore` in the Redis at ``store.url``; the first call connects."""
+    """A :class:`~serve_app.stores.row_store.RowStore` in the Redis at ``store.url``; the first call connects."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self._server = RedisServer(settings)

@@ -1,0 +1,1 @@
+"""Stores that several nodes share: Redis or Valkey."""

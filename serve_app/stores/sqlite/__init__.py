@@ -1,0 +1,1 @@
+"""Stores on one node: a SQLite file."""
