@@ -24,8 +24,8 @@ import pytest
 from model.verdict import Incident, IncidentKind, Severity, Status, Suspect, Verdict
 from serve_app.alerts.alert import IncidentEvent, MeshAlerts
 from serve_app.alerts.delivery import receivers
-from serve_app.alerts.event_queue import EventReceiver
 from serve_app.alerts.links import Links
+from serve_app.alerts.receivers.receiver import EventReceiver
 from serve_app.alerts.transitions import resolve_all, transition
 from serve_app.api.codec import encode_verdict
 from serve_app.net.http import Reply

@@ -16,12 +16,13 @@ from functools import partial
 from typing import Any
 
 from serve_app.alerts.alert import Alert, AlertState, MeshAlerts, Transition
-from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, PictureReceiver, QueueLimits, ReceiverPlugin
+from serve_app.alerts.event_queue import ChosenReceiver, EventQueue, QueueLimits
 from serve_app.alerts.links import Links
 from serve_app.alerts.raster import render_png
 from serve_app.alerts.receiver_status import ReceiverStatus, write_statuses
 from serve_app.alerts.receivers.alertmanager import KIND as ALERTMANAGER
 from serve_app.alerts.receivers.alertmanager import PATH, AlertmanagerReceiver, PostTiming
+from serve_app.alerts.receivers.receiver import PictureReceiver, ReceiverPlugin
 from serve_app.alerts.receivers.webhook import KIND as WEBHOOK
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import SendLoop

@@ -8,10 +8,10 @@ from functools import partial
 from model.verdict import Incident, IncidentKind, Severity, Status, Verdict
 from serve_app.alerts.alert import Alert, IncidentEvent, MeshAlerts
 from serve_app.alerts.delivery import receivers
-from serve_app.alerts.event_queue import EventReceiver
 from serve_app.alerts.links import Links
 from serve_app.alerts.receiver_status import ReceiverStatus, read_statuses
 from serve_app.alerts.receivers import alertmanager
+from serve_app.alerts.receivers.receiver import EventReceiver
 from serve_app.alerts.transitions import transition
 from serve_app.api.codec import encode_verdict
 from serve_app.errors import UnknownReceiver

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverPlugin
+from serve_app.alerts.receivers.receiver import ReceiverPlugin
 from serve_app.net.http import Reply
 from serve_app.settings.base import Location, SettingsGroup
 

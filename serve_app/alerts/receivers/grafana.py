@@ -15,8 +15,9 @@ from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.annotations import truncate
-from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
+from serve_app.alerts.event_queue import receiver_key
 from serve_app.alerts.event_text import ENDS, first_suspect, how_it_ended, named_links, news, next_step
+from serve_app.alerts.receivers.receiver import ReceiverPlugin
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import GrafanaSettings
 

@@ -15,7 +15,7 @@ import msgspec
 from model.names import list_first, readable
 from serve_app.alerts.alert import IncidentEvent
 from serve_app.alerts.annotations import truncate
-from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
+from serve_app.alerts.event_queue import receiver_key
 from serve_app.alerts.event_text import (
     ENDS,
     event_title,
@@ -26,6 +26,7 @@ from serve_app.alerts.event_text import (
     next_step,
     what_happened,
 )
+from serve_app.alerts.receivers.receiver import ReceiverPlugin
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import PagerDutySettings

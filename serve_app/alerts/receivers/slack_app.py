@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import Picture, ReceiverPlugin, receiver_key
+from serve_app.alerts.event_queue import receiver_key
 from serve_app.alerts.event_text import incident_key, news
+from serve_app.alerts.receivers.receiver import Picture, ReceiverPlugin
 from serve_app.alerts.receivers.slack import MAX_TEXT, escape, slack_message
 from serve_app.net.endpoint import Endpoint, check_url
 from serve_app.net.http import Failure, HttpSender, Reply

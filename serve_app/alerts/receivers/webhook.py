@@ -11,7 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from serve_app.alerts.alert import IncidentEvent
-from serve_app.alerts.event_queue import ReceiverPlugin, receiver_key
+from serve_app.alerts.event_queue import receiver_key
+from serve_app.alerts.receivers.receiver import ReceiverPlugin
 from serve_app.alerts.receivers.slack import slack_message
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
