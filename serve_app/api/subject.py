@@ -20,8 +20,9 @@ from model.verdict import (
     Severity,
     Suspect,
 )
-from serve_app.api.reason_text import LATENCIES, facts
+from serve_app.api.reason_text import facts
 from serve_app.api.rerouting import swapped_callers
+from serve_app.api.wording import LATENCIES
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
@@ -41,7 +42,8 @@ def title(incident: Incident) -> str:
         return f"calls from {' and '.join(swapped_callers(incident))}"
     shared = namespace_cause(incident)
     if shared is not None:
-        return f"calls {way_of(shared)} namespace {namespace_of(first_service(incident))}"
+        way = "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
+        return f"calls {way} namespace {namespace_of(first_service(incident))}"
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
@@ -131,11 +133,6 @@ def namespace_cause(incident: Incident) -> Reason | None:
     return next((reason for reason in first if reason.metric in OF_NAMESPACE), None)
 
 
-def way_of(shared: Reason) -> str:
-    """Which way the calls go that suffer: "to" the services of the namespace, or "out of" them."""
-    return "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
-
-
 def first_service(incident: Incident) -> str:
     """The first suspect; without suspects, the first affected service; without both, the incident's id."""
     return [*(suspect.service for suspect in incident.suspects[:1]), *incident.affected[:1], incident.id][0]
@@ -180,8 +177,3 @@ def likely_suspects(incident: Incident) -> set[str]:
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:
     """Whether none of the alerts of a verdict is another incident."""
     return all(one.id == incident.id for one in alerts)
-
-
-def times_text(ratio: float) -> str:
-    """``1.8``, ``12``: how many times the usual."""
-    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
