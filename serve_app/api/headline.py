@@ -76,12 +76,13 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
         if not unclear and caller(incident):
             return f"{_capitalized(title(incident))} are recovering; {_PAST_CALLS[incident.kind]}."
         who = " or ".join(unclear) or first
-        return f"{'; '.join([f'{who} is recovering', *filter(None, [_PAST.get(incident.kind)])])}."
+        past = _PAST.get(incident.kind)
+        return f"{who} is recovering{f'; {past}' if past else ''}."
     impact = impact_text(incident.impact or Impact(len(incident.affected)))
-    text = _cause_and_symptom(incident, is_clear=not unclear)
     if is_uncertain_swap(incident):
         parts = (f"calls from {name} {route.words()}" for name, route in swapped_callers(incident).items())
         return f"{_capitalized(title(incident))} are rerouted: {', and '.join(parts)}. {impact}."
+    text = _cause_and_symptom(incident, is_clear=not unclear)
     if unclear:
         names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
         return f"Cause uncertain, {names}: {text}. {impact}."
@@ -92,9 +93,7 @@ def _returns(incident: Incident) -> str:
     """How often it came back; empty if it did not."""
     if not incident.recurrences:
         return ""
-    return (
-        " It has come back once." if incident.recurrences == 1 else f" It has come back {incident.recurrences} times."
-    )
+    return f" It has come back {'once' if incident.recurrences == 1 else f'{incident.recurrences} times'}."
 
 
 def impact_text(impact: Impact) -> str:
@@ -131,10 +130,8 @@ def _traffic(incident: Incident, *, alone: bool) -> str:
     numbers = ""
     if rate is not None:
         numbers, since = f" from {usual_text(rate)} to {observed_text(rate)}", rate.since
-    text = f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC"
-    if not is_lost or not alone:
-        return text
-    return f"{text}; nothing inside the mesh fails"
+    where = "; nothing inside the mesh fails" if is_lost and alone else ""
+    return f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC{where}"
 
 
 def _shortage(suspect: Suspect) -> str:
@@ -175,7 +172,7 @@ def _change_words(incident: Incident) -> str:
     last = change_before(incident)
     if last is None:
         return ""
-    change, ahead = last.change, (incident.since - last.at).total_seconds()
+    change, ahead = last
     what = f"the {change.kind.replace('_', ' ')}"
     if version := version_of(change):
         what += f" of {version}" if change.kind == "deploy" else f" ({version})"

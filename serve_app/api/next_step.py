@@ -116,9 +116,10 @@ class _FirstSuspect:
         """The strongest fact with a metric."""
         return next((fact for fact in self.facts if fact.metric == metric), None)
 
-    def of_kind(self, kind: IncidentKind) -> list[Reason]:
-        """The facts that this kind follows from, strongest first."""
-        return facts_of_kind(self.suspect, kind)
+    @property
+    def causes(self) -> list[Reason]:
+        """The facts that the kind of the incident follows from, strongest first."""
+        return facts_of_kind(self.suspect, self.incident.kind)
 
 
 def _with_alternative(incident: Incident, step: str) -> str:
@@ -131,18 +132,16 @@ def _with_alternative(incident: Incident, step: str) -> str:
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
     why = f" ({clause_text(known[0])})" if known else ""
-    if is_uncertain:
-        return f"{step}; if that does not help, look at {second}{why}"
-    return f"{step}; look at {second} too{why}"
+    return f"{step}; {f'if that does not help, look at {second}' if is_uncertain else f'look at {second} too'}{why}"
 
 
 def _rollback(case: _FirstSuspect) -> str | None:
     """Undo the last change of the suspect, if it was shortly before; None if there was none, or it cannot be the
     cause."""
-    near = change_before(case.incident)
-    if near is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
+    last = change_before(case.incident)
+    if last is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
         return None
-    change, ahead = near.change, (case.incident.since - near.at).total_seconds()
+    change, ahead = last
     if change.kind == "scale_out":  # more replicas are no cause, and less of them would make it worse
         return None
     version = version_of(change)
@@ -152,7 +151,7 @@ def _rollback(case: _FirstSuspect) -> str | None:
         kind = change.kind.replace("_", " ")
         action, came = f"Undo the {kind} of {case.who}{f' ({version})' if version else ''}", "it happened"
     when = f"{span_text(ahead)} before this began" if ahead else "as this began"
-    causes = case.of_kind(case.incident.kind) or case.facts
+    causes = case.causes or case.facts
     return f"{action}: {came} {when}{f', and {clause_text(causes[0], case.who)}' if causes else ''}"
 
 
@@ -169,7 +168,7 @@ def _step_of(reason: Reason, who: str) -> str:
 
 
 def _step_of_own_fault(case: _FirstSuspect) -> str:
-    callers, cause = failing_callers(case.incident), case.of_kind(case.incident.kind)
+    callers = failing_callers(case.incident)
     if callers:
         first, *others = callers
         ends = (
@@ -177,13 +176,13 @@ def _step_of_own_fault(case: _FirstSuspect) -> str:
         )
         return (
             f"Check the network and the policies between {ends}: "
-            f"{clause_text(cause[0], case.who)}, while {case.who} itself shows nothing unusual"
+            f"{clause_text(case.causes[0], case.who)}, while {case.who} itself shows nothing unusual"
         )
     shared = namespace_cause(case.incident) or case.strongest(LOSES) or case.strongest(WAITS)
     if shared is not None:
         return _step_of(shared, case.who)
     own = case.strongest("own_time")
-    evidence = clause_text((cause or case.facts)[0], case.who) if case.facts else "it deviates most"
+    evidence = clause_text((case.causes or case.facts)[0], case.who) if case.facts else "it deviates most"
     if own is not None and own.observed > own.expected:
         evidence += ", and the time is spent in it, not in its callees"
     what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
@@ -192,7 +191,7 @@ def _step_of_own_fault(case: _FirstSuspect) -> str:
 
 def _step_of_gone(case: _FirstSuspect) -> str:
     lost, memory = case.strongest(VANISHED), case.strongest("memory_utilization")
-    evidence = f"it gets no requests, usually {usual_text(lost)}" if lost else "its callers miss it"
+    evidence = clause_text(lost) if lost else "its callers miss it"
     if memory is not None and memory.observed > memory.expected:
         evidence += f"; its memory was at {observed_text(memory)}"
     if not any(near.change.service == case.who for near in case.incident.changes):
@@ -202,11 +201,12 @@ def _step_of_gone(case: _FirstSuspect) -> str:
 
 def _step_of_many_calls(case: _FirstSuspect) -> str:
     sent = case.strongest(SENT)
-    failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
     if sent is None:
         return f"Limit the retries of {case.who}: it sends more calls than its requests explain"
-    times = times_text(sent.observed / sent.expected)
-    evidence = f"it sends {times} times its usual calls, more than its requests explain"
+    evidence = (
+        f"it sends {times_text(sent.observed / sent.expected)} times its usual calls, more than its requests explain"
+    )
+    failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
     if failing is not None:
         evidence += f", and {observed_text(failing)} of those to {failing.destination} fail"
     return f"Limit the retries of {case.who}: {evidence}"
@@ -214,18 +214,14 @@ def _step_of_many_calls(case: _FirstSuspect) -> str:
 
 def _step_of_overload(case: _FirstSuspect) -> str:
     load = case.suspect.reasons[0].load
-    symptom = clause_text(case.facts[0], case.who) if case.facts else ""
-    return (
-        f"Scale {case.who} out, or limit its callers: "
-        f"it gets {times_text(load)} times its usual requests{f', and {symptom}' if symptom else ''}"
-    )
+    symptom = f", and {clause_text(case.facts[0], case.who)}" if case.facts else ""
+    return f"Scale {case.who} out, or limit its callers: it gets {times_text(load)} times its usual requests{symptom}"
 
 
 def _step_of_resources(case: _FirstSuspect) -> str:
-    short = case.of_kind(IncidentKind.RESOURCES)
-    if not short:
+    if not case.causes:
         return f"Look at the resources of {case.who}: one of them is running out"
-    fact, who = short[0], case.who
+    fact, who = case.causes[0], case.who
     if fact.forecast is not None and fact.metric == "memory_utilization":
         return (
             f"Restart {who} {_until_full(fact.forecast)}, then look for the leak: "

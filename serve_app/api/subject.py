@@ -15,7 +15,6 @@ from model.verdict import (
     OF_NAMESPACE,
     Incident,
     IncidentKind,
-    NearbyChange,
     Reason,
     Severity,
     Suspect,
@@ -115,16 +114,17 @@ def version_of(change: PlannedChange) -> str:
     return "" if is_event or len(reason) > MAX_VERSION else reason
 
 
-def change_before(incident: Incident) -> NearbyChange | None:
-    """The last change of the first suspect shortly before the incident began; None if there is none. A change of
-    another service is no cause."""
+def change_before(incident: Incident) -> tuple[PlannedChange, float] | None:
+    """The last change of the first suspect shortly before the incident began, and how many seconds before; None if
+    there is none. A change of another service is no cause."""
     first = first_service(incident)
     near = [
         one
         for one in incident.changes
         if one.change.service == first and timedelta() <= incident.since - one.at <= SHORTLY
     ]
-    return max(near, key=lambda one: one.at, default=None)
+    last = max(near, key=lambda one: one.at, default=None)
+    return (last.change, (incident.since - last.at).total_seconds()) if last else None
 
 
 def namespace_cause(incident: Incident) -> Reason | None:

@@ -80,7 +80,6 @@ _SINGULARS = {
     "wait": "waits",
 }
 _CPU_STEP = "Find what else uses the CPU of the host of {who}{or_more}: {evidence}, more than its requests explain"
-_ANY = Wording(step=_CPU_STEP)
 _WORDINGS: dict[str, Wording] = {
     "request_rate": Wording(name="requests"),
     "error_rate": Wording(
@@ -214,7 +213,7 @@ _WORDINGS: dict[str, Wording] = {
 
 def wording(metric: str) -> Wording:
     """The words for a metric."""
-    return _WORDINGS.get(metric, _ANY)
+    return _WORDINGS.get(metric, Wording())
 
 
 def fill(text: str, reason: Reason, who: str, *, its: str = "its", **more: str) -> str:
