@@ -35,10 +35,9 @@ LATENCIES = ("p50_latency", "p99_latency", "own_time")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wording:
-    """How the reasons of a metric read. Where a text is empty, they read as those of any metric do.
+    """How the reasons of a metric read. An empty text reads as for any metric.
 
-    The fields in braces are those of :func:`fill`, and those that its caller adds. The numbers of a headline follow its
-    colon.
+    :func:`fill` and its callers know the fields in braces. The numbers of a headline follow its colon.
 
     Attributes:
         name: of the metric; empty: its name in the API, with spaces.
