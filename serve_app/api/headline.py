@@ -7,21 +7,10 @@ import math
 from collections.abc import Sequence
 
 from model.incidents.kind import reason_kind
-from model.snapshot import namespace_of
 from model.verdict import (
-    DROPPED,
-    LOSES,
-    LOST,
-    MOVED,
-    NAMESPACE_FAILS,
-    NAMESPACE_LOSES,
-    NAMESPACE_SLOW,
-    NAMESPACE_WAITS,
-    NEW,
     OF_NAMESPACE,
     SENT,
     VANISHED,
-    WAITS,
     ErrorBudget,
     Impact,
     Incident,
@@ -30,19 +19,8 @@ from model.verdict import (
     Severity,
     Suspect,
 )
-from serve_app.api.number_text import share_text, span_text
-from serve_app.api.reason_text import (
-    LATENCIES,
-    clause_text,
-    facts,
-    is_signal,
-    metric_words,
-    observed_text,
-    reads_as_expected,
-    shortage_text,
-    signal_text,
-    usual_text,
-)
+from serve_app.api.number_text import share_text, span_text, times_text
+from serve_app.api.reason_text import clause_text, facts, reads_as_expected, shortage_text
 from serve_app.api.rerouting import swapped_callers
 from serve_app.api.subject import (
     TRAFFIC,
@@ -54,46 +32,15 @@ from serve_app.api.subject import (
     is_only_in_a_call,
     is_uncertain_swap,
     scope_text,
-    times_text,
     title,
     unclear_suspects,
     version_of,
 )
+from serve_app.api.wording import fill, observed_text, usual_text, wording
 
 MIN_HARM = 0.005  # share of front-door requests that is written as one percent
 _NUMBERS = "{observed}, usually {usual}"
-_SLOW = f"{{metric}} {_NUMBERS}"
-# What is wrong, and its numbers, by metric.
-_OWN: dict[str, tuple[str, str]] = {
-    "error_rate": ("{who} {is} failing", "{observed} of its requests, usually {usual}"),
-    **dict.fromkeys(LATENCIES, ("{who} {is} slow", _SLOW)),
-    "cpu_utilization": ("{who} uses more CPU", _NUMBERS),
-    "cpu_per_request": ("{who} uses more CPU per request", _NUMBERS),
-    "memory_utilization": ("{who} uses more memory", _NUMBERS),
-    "active_connections": ("{who} has more connections", _NUMBERS),
-    VANISHED: ("{who} has disappeared", "no requests, usually {usual}"),
-    SENT: ("{who} sends {times} times its usual calls", ""),
-    WAITS: ("all calls out of {who} {are} slow", f"{_NUMBERS}, though what it calls is as fast as ever"),
-    LOSES: ("calls out of {who} {are} failing on the way", f"{_NUMBERS}, though what it calls is well"),
-    NAMESPACE_WAITS: ("calls out of all services of namespace {namespace} {are} slow on the way", _NUMBERS),
-    NAMESPACE_LOSES: ("calls out of all services of namespace {namespace} {are} failing on the way", _NUMBERS),
-    NAMESPACE_SLOW: ("calls to all services of namespace {namespace} {are} slow on the way", _NUMBERS),
-    NAMESPACE_FAILS: ("calls to all services of namespace {namespace} {are} failing on the way", _NUMBERS),
-}
-_OF_A_CALL: dict[str, tuple[str, str]] = {
-    "error_rate": ("{who} {is} failing", "{observed} of the calls from {source}, usually {usual}"),
-    **dict.fromkeys(LATENCIES, ("{who} {is} slow for {source}", _SLOW)),
-    NEW: ("{who} gets new calls from {source}", "{observed}"),
-    MOVED: ("{who} makes new calls to {destination}", "{observed}"),
-    LOST: ("{who} lost calls from {source}, which moved elsewhere", _NUMBERS),
-    DROPPED: ("{who} gets hardly any calls from {source}", _NUMBERS),
-}
-# For a fault that shows only in the calls from one caller: the metrics of the service itself show nothing.
-_ONLY_A_CALL: dict[str, tuple[str, str]] = {
-    "error_rate": ("calls from {source} to {who} {are} failing", _NUMBERS),
-    **dict.fromkeys(LATENCIES, ("calls from {source} to {who} {are} slow", _SLOW)),
-}
-_LEAK = ("{who} leaks memory", _NUMBERS)  # that rises steadily and has a forecast
+_LEAK = f"{{who}} leaks memory: {_NUMBERS}"  # that rises steadily and has a forecast
 _PAST = {  # of a recovering incident
     IncidentKind.SLOW: "it was slow",
     IncidentKind.FAILING: "it was failing",
@@ -129,12 +76,13 @@ def headline(incident: Incident, alerts: Sequence[Incident] = ()) -> str:
         if not unclear and caller(incident):
             return f"{_capitalized(title(incident))} are recovering; {_PAST_CALLS[incident.kind]}."
         who = " or ".join(unclear) or first
-        return f"{'; '.join([f'{who} is recovering', *filter(None, [_PAST.get(incident.kind)])])}."
+        past = _PAST.get(incident.kind)
+        return f"{who} is recovering{f'; {past}' if past else ''}."
     impact = impact_text(incident.impact or Impact(len(incident.affected)))
-    text = _cause_and_symptom(incident, is_clear=not unclear)
     if is_uncertain_swap(incident):
         parts = (f"calls from {name} {route.words()}" for name, route in swapped_callers(incident).items())
         return f"{_capitalized(title(incident))} are rerouted: {', and '.join(parts)}. {impact}."
+    text = _cause_and_symptom(incident, is_clear=not unclear)
     if unclear:
         names = " or ".join(unclear) if unclear[1:] else f"perhaps {first}"
         return f"Cause uncertain, {names}: {text}. {impact}."
@@ -145,9 +93,7 @@ def _returns(incident: Incident) -> str:
     """How often it came back; empty if it did not."""
     if not incident.recurrences:
         return ""
-    return (
-        " It has come back once." if incident.recurrences == 1 else f" It has come back {incident.recurrences} times."
-    )
+    return f" It has come back {'once' if incident.recurrences == 1 else f'{incident.recurrences} times'}."
 
 
 def impact_text(impact: Impact) -> str:
@@ -184,10 +130,8 @@ def _traffic(incident: Incident, *, alone: bool) -> str:
     numbers = ""
     if rate is not None:
         numbers, since = f" from {usual_text(rate)} to {observed_text(rate)}", rate.since
-    text = f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC"
-    if not is_lost or not alone:
-        return text
-    return f"{text}; nothing inside the mesh fails"
+    where = "; nothing inside the mesh fails" if is_lost and alone else ""
+    return f"{subject} {'fell' if is_lost else 'rose'}{numbers} since {since:%H:%M} UTC{where}"
 
 
 def _shortage(suspect: Suspect) -> str:
@@ -228,7 +172,7 @@ def _change_words(incident: Incident) -> str:
     last = change_before(incident)
     if last is None:
         return ""
-    change, ahead = last.change, (incident.since - last.at).total_seconds()
+    change, ahead = last
     what = f"the {change.kind.replace('_', ' ')}"
     if version := version_of(change):
         what += f" of {version}" if change.kind == "deploy" else f" ({version})"
@@ -237,30 +181,24 @@ def _change_words(incident: Incident) -> str:
 
 def _cause(reason: Reason, who: str, change: str, *, is_only_in_a_call: bool) -> tuple[str, str]:
     """What a reason about ``who`` says is wrong, since which change, and the numbers."""
-    if is_signal(reason):
-        return signal_text(reason, who), ""
-    is_call, fell = bool(reason.source or reason.destination), reason.observed < reason.expected
-    otherwise = (f"{who}'s {{metric}} {'fell' if fell else 'rose'} to {{observed}}, usually {{usual}}", "")
+    words, fell = wording(reason.metric), reason.observed < reason.expected
+    if words.sentence:
+        return fill(words.sentence, reason, who), ""
     if reason.forecast is not None:
-        found = _LEAK
-    elif fell and not is_call and reason.metric != VANISHED:
-        found = otherwise
+        text = _LEAK
+    elif is_only_in_a_call:
+        text = words.only_call_headline
+    elif reason.source or reason.destination:
+        text = words.call_headline
     else:
-        texts = _ONLY_A_CALL if is_only_in_a_call else _OF_A_CALL if is_call else _OWN
-        found = texts.get(reason.metric, otherwise)
-    values = {
-        "who": who,
+        text = "" if fell and reason.metric != VANISHED else words.headline
+    head, _, numbers = (text or f"{{who}}'s {{metric}} {'fell' if fell else 'rose'} to {_NUMBERS}").partition(": ")
+    more = {
         "is": "has been" if change else "is",
         "are": "have been" if change else "are",
-        "metric": "self time" if reason.metric == "own_time" else metric_words(reason.metric),
-        "observed": observed_text(reason),
-        "usual": usual_text(reason),
         "times": times_text(reason.observed / reason.expected) if reason.metric == SENT else "",
-        "source": reason.source,
-        "destination": reason.destination,
-        "namespace": namespace_of(who),
     }
-    head, numbers = (part.format(**values) for part in found)
+    head, numbers = (fill(part, reason, who, **more) for part in (head, numbers))
     return f"{head} since {change}" if change else head, numbers
 
 

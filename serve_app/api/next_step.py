@@ -8,13 +8,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from model.incidents.kind import reason_kind
 from model.names import list_first
-from model.snapshot import SignalKind, namespace_of
 from model.verdict import (
     DROPPED,
     LOSES,
-    OVERDUE,
     SENT,
     VANISHED,
     WAITS,
@@ -25,16 +22,8 @@ from model.verdict import (
     Severity,
     Suspect,
 )
-from serve_app.api.number_text import span_text
-from serve_app.api.reason_text import (
-    clause_text,
-    facts,
-    is_signal,
-    observed_text,
-    overdue_text,
-    signal_text,
-    usual_text,
-)
+from serve_app.api.number_text import span_text, times_text
+from serve_app.api.reason_text import clause_text, facts
 from serve_app.api.rerouting import routes_of, swapped_callers
 from serve_app.api.subject import (
     TRAFFIC,
@@ -44,12 +33,11 @@ from serve_app.api.subject import (
     first_service,
     is_alone,
     namespace_cause,
-    times_text,
     title,
     unclear_suspects,
     version_of,
-    way_of,
 )
+from serve_app.api.wording import fill, observed_text, usual_text, wording
 
 # Faults that a new version of the service can cause: not the requests that it gets, nor calls that its callers stopped.
 _OF_A_VERSION = frozenset(
@@ -64,20 +52,6 @@ _OF_A_VERSION = frozenset(
 )
 _MAX_CALLERS = 3  # named in a sentence
 _OF_ITS_OWN = 0.2  # score of a second suspect, from which it probably has a fault of its own
-_SIGNAL_STEPS: dict[str, str] = {
-    SignalKind.CPU_THROTTLING: "Raise the CPU limit of {who}, or scale it out",
-    SignalKind.OOM_KILLS: "Raise the memory limit of {who}, or look for a leak",
-    SignalKind.RESTARTS: "Find out why containers of {who} stop, by their last logs and exit codes",
-    SignalKind.DISK_PRESSURE: "Free disk space of {who}, or give it a larger volume",
-    SignalKind.PENDING_PODS: "Find out why pods of {who} do not start, by their events",
-    SignalKind.QUEUE_DEPTH: "Scale {who} out, or find what holds it up",
-    SignalKind.CANCELLED: "Look at {who} itself",
-}
-_RESOURCE_STEPS = {
-    "memory_utilization": "Find what fills the memory of {who}",
-    "active_connections": "Scale {who} out, or find what keeps its connections open",
-}
-_CPU_STEP = "Find what else uses the CPU of the host of {who}"
 _BUSY_CPU = 0.5  # utilization, from which more replicas may help
 
 
@@ -142,9 +116,10 @@ class _FirstSuspect:
         """The strongest fact with a metric."""
         return next((fact for fact in self.facts if fact.metric == metric), None)
 
-    def of_kind(self, kind: IncidentKind) -> list[Reason]:
-        """The facts that this kind follows from, strongest first."""
-        return facts_of_kind(self.suspect, kind)
+    @property
+    def causes(self) -> list[Reason]:
+        """The facts that the kind of the incident follows from, strongest first."""
+        return facts_of_kind(self.suspect, self.incident.kind)
 
 
 def _with_alternative(incident: Incident, step: str) -> str:
@@ -157,18 +132,16 @@ def _with_alternative(incident: Incident, step: str) -> str:
     if re.search(rf"(?<![\w/.-]){re.escape(second)}(?![\w/-]|\.\w)", step):
         return step  # it names this service already
     why = f" ({clause_text(known[0])})" if known else ""
-    if is_uncertain:
-        return f"{step}; if that does not help, look at {second}{why}"
-    return f"{step}; look at {second} too{why}"
+    return f"{step}; {f'if that does not help, look at {second}' if is_uncertain else f'look at {second} too'}{why}"
 
 
 def _rollback(case: _FirstSuspect) -> str | None:
     """Undo the last change of the suspect, if it was shortly before; None if there was none, or it cannot be the
     cause."""
-    near = change_before(case.incident)
-    if near is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
+    last = change_before(case.incident)
+    if last is None or case.incident.kind not in _OF_A_VERSION or case.incident.severity is Severity.NOTICE:
         return None
-    change, ahead = near.change, (case.incident.since - near.at).total_seconds()
+    change, ahead = last
     if change.kind == "scale_out":  # more replicas are no cause, and less of them would make it worse
         return None
     version = version_of(change)
@@ -178,12 +151,24 @@ def _rollback(case: _FirstSuspect) -> str | None:
         kind = change.kind.replace("_", " ")
         action, came = f"Undo the {kind} of {case.who}{f' ({version})' if version else ''}", "it happened"
     when = f"{span_text(ahead)} before this began" if ahead else "as this began"
-    causes = case.of_kind(case.incident.kind) or case.facts
+    causes = case.causes or case.facts
     return f"{action}: {came} {when}{f', and {clause_text(causes[0], case.who)}' if causes else ''}"
 
 
+def _step_of(reason: Reason, who: str) -> str:
+    """The step that the metric of a reason about ``who`` has."""
+    words = wording(reason.metric)
+    return fill(
+        words.step,
+        reason,
+        who,
+        evidence=fill(words.sentence, reason, who) if words.sentence else clause_text(reason, who),
+        or_more=", or scale it out" if reason.observed >= _BUSY_CPU else "",
+    )
+
+
 def _step_of_own_fault(case: _FirstSuspect) -> str:
-    callers, cause = failing_callers(case.incident), case.of_kind(case.incident.kind)
+    callers = failing_callers(case.incident)
     if callers:
         first, *others = callers
         ends = (
@@ -191,52 +176,22 @@ def _step_of_own_fault(case: _FirstSuspect) -> str:
         )
         return (
             f"Check the network and the policies between {ends}: "
-            f"{clause_text(cause[0], case.who)}, while {case.who} itself shows nothing unusual"
+            f"{clause_text(case.causes[0], case.who)}, while {case.who} itself shows nothing unusual"
         )
-    shared = namespace_cause(case.incident)
+    shared = namespace_cause(case.incident) or case.strongest(LOSES) or case.strongest(WAITS)
     if shared is not None:
-        return _step_of_namespace(case.who, shared)
-    loses = case.strongest(LOSES)
-    if loses is not None:
-        return (
-            f"Check DNS and egress of {case.who}, then its proxy and its network: "
-            f"{observed_text(loses)} of its calls fail, usually {usual_text(loses)}, though what it calls is well"
-        )
-    waits = case.strongest(WAITS)
-    if waits is not None:
-        return (
-            f"Look at the network, the node and the proxy of {case.who}: "
-            f"all its calls take {observed_text(waits)}, usually {usual_text(waits)}, though what it calls is as fast "
-            "as ever"
-        )
+        return _step_of(shared, case.who)
     own = case.strongest("own_time")
-    evidence = clause_text((cause or case.facts)[0], case.who) if case.facts else "it deviates most"
+    evidence = clause_text((case.causes or case.facts)[0], case.who) if case.facts else "it deviates most"
     if own is not None and own.observed > own.expected:
         evidence += ", and the time is spent in it, not in its callees"
     what = "its logs first" if case.incident.kind is IncidentKind.FAILING else "for a lock, a slow disk or a leak"
     return f"Look at {case.who} itself, {what}: {evidence}"
 
 
-def _step_of_namespace(who: str, shared: Reason) -> str:
-    namespace, observed = f"namespace {namespace_of(who)}", observed_text(shared)
-    way = way_of(shared)
-    calls = f"calls {way} all of its services"
-    if reason_kind(shared) is IncidentKind.FAILING:
-        action = (
-            f"Check the policies and the network of {namespace}"
-            if way == "to"
-            else f"Check DNS and egress of {namespace}"
-        )
-        return f"{action}: {observed} of the {calls} fail on the way, usually {usual_text(shared)}"
-    return (
-        f"Look at the network and the nodes of {namespace}: "
-        f"the {calls} take {observed} on the way, usually {usual_text(shared)}"
-    )
-
-
 def _step_of_gone(case: _FirstSuspect) -> str:
     lost, memory = case.strongest(VANISHED), case.strongest("memory_utilization")
-    evidence = f"it gets no requests, usually {usual_text(lost)}" if lost else "its callers miss it"
+    evidence = clause_text(lost) if lost else "its callers miss it"
     if memory is not None and memory.observed > memory.expected:
         evidence += f"; its memory was at {observed_text(memory)}"
     if not any(near.change.service == case.who for near in case.incident.changes):
@@ -246,11 +201,12 @@ def _step_of_gone(case: _FirstSuspect) -> str:
 
 def _step_of_many_calls(case: _FirstSuspect) -> str:
     sent = case.strongest(SENT)
-    failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
     if sent is None:
         return f"Limit the retries of {case.who}: it sends more calls than its requests explain"
-    times = times_text(sent.observed / sent.expected)
-    evidence = f"it sends {times} times its usual calls, more than its requests explain"
+    evidence = (
+        f"it sends {times_text(sent.observed / sent.expected)} times its usual calls, more than its requests explain"
+    )
+    failing = next((fact for fact in case.facts if fact.metric == "error_rate" and fact.destination), None)
     if failing is not None:
         evidence += f", and {observed_text(failing)} of those to {failing.destination} fail"
     return f"Limit the retries of {case.who}: {evidence}"
@@ -258,32 +214,20 @@ def _step_of_many_calls(case: _FirstSuspect) -> str:
 
 def _step_of_overload(case: _FirstSuspect) -> str:
     load = case.suspect.reasons[0].load
-    symptom = clause_text(case.facts[0], case.who) if case.facts else ""
-    return (
-        f"Scale {case.who} out, or limit its callers: "
-        f"it gets {times_text(load)} times its usual requests{f', and {symptom}' if symptom else ''}"
-    )
+    symptom = f", and {clause_text(case.facts[0], case.who)}" if case.facts else ""
+    return f"Scale {case.who} out, or limit its callers: it gets {times_text(load)} times its usual requests{symptom}"
 
 
 def _step_of_resources(case: _FirstSuspect) -> str:
-    short = case.of_kind(IncidentKind.RESOURCES)
-    if not short:
+    if not case.causes:
         return f"Look at the resources of {case.who}: one of them is running out"
-    fact, who = short[0], case.who
+    fact, who = case.causes[0], case.who
     if fact.forecast is not None and fact.metric == "memory_utilization":
         return (
             f"Restart {who} {_until_full(fact.forecast)}, then look for the leak: "
             f"its memory is at {observed_text(fact)}, usually {usual_text(fact)}, and rises steadily"
         )
-    if fact.metric == OVERDUE:
-        return f"Start the regular work of {who}, and find out why it did not run: {overdue_text(fact)}"
-    if is_signal(fact):
-        return f"{_SIGNAL_STEPS[fact.metric].format(who=who)}: {signal_text(fact, who)}"
-    step = _RESOURCE_STEPS.get(fact.metric, _CPU_STEP).format(who=who)
-    if fact.metric not in _RESOURCE_STEPS and fact.observed >= _BUSY_CPU:
-        step += ", or scale it out"
-    explained = "" if fact.metric in _RESOURCE_STEPS else ", more than its requests explain"
-    return f"{step}: {clause_text(fact, who)}{explained}"
+    return _step_of(fact, who)
 
 
 def _until_full(forecast: LimitForecast) -> str:
@@ -296,11 +240,7 @@ def _step_of_dropped_calls(case: _FirstSuspect) -> str:
     calls = case.strongest(DROPPED)
     if calls is None:
         return f"Check the network, the policies and the routing to {case.who}: a busy caller hardly calls it"
-    return (
-        f"Check the network, the policies and the routing between {calls.source} and {case.who}: "
-        f"these calls fell to {observed_text(calls)}, usually {usual_text(calls)}, and {calls.source} is as busy as "
-        "usual"
-    )
+    return _step_of(calls, case.who)
 
 
 def _step_of_rerouted(case: _FirstSuspect) -> str:

@@ -6,28 +6,6 @@ The page formats the points of its charts by the same rules, in ``numbers.js``, 
 import math
 from dataclasses import dataclass
 
-from model.snapshot import RATIOS, SHARES_OF_ONE
-from model.verdict import (
-    DROPPED,
-    LOSES,
-    LOST,
-    MOVED,
-    NAMESPACE_FAILS,
-    NAMESPACE_LOSES,
-    NAMESPACE_SLOW,
-    NAMESPACE_WAITS,
-    NEW,
-    OVERDUE,
-    SENT,
-    VANISHED,
-    WAITS,
-)
-
-_TRAFFIC = frozenset({"request_rate", "requests_per_second", VANISHED, LOST, NEW, MOVED, DROPPED, SENT})
-_TIMES = frozenset(
-    {"p50_latency", "p99_latency", "own_time", "cpu_per_request", OVERDUE, WAITS, NAMESPACE_WAITS, NAMESPACE_SLOW}
-)
-_SHARES = RATIOS | SHARES_OF_ONE | {LOSES, NAMESPACE_LOSES, NAMESPACE_FAILS}
 MIN_SCORE = 0.01  # that is written; smaller ones are below it
 
 
@@ -77,15 +55,6 @@ MINUTES = Unit(1 / 60, "", 1.0)
 HOURS = Unit(1 / 3600, "", 0.1)
 
 
-def unit(metric: str, largest: float) -> Unit:
-    """The unit for values of a metric up to ``largest``."""
-    if metric in _SHARES:
-        return PERCENT
-    if metric in _TIMES:
-        return SECONDS if largest >= 1.0 else MILLISECONDS
-    return PER_SECOND if metric in _TRAFFIC else COUNT
-
-
 def score_text(score: float) -> str:
     """``0.97``, ``below 0.01``: the score of a suspect, 0 to 1."""
     return f"below {MIN_SCORE}" if 0 < score < MIN_SCORE / 2 else f"{score:.2f}"
@@ -113,3 +82,8 @@ def span_text(seconds: float) -> str:
     if seconds < 2 * 86400:
         return f"{minutes // 60} h" + (f" {minutes % 60} min" if minutes % 60 else "")
     return f"{seconds / 86400:.0f} days"
+
+
+def times_text(ratio: float) -> str:
+    """``1.8``, ``12``: how many times the usual."""
+    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"

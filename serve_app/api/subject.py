@@ -15,13 +15,13 @@ from model.verdict import (
     OF_NAMESPACE,
     Incident,
     IncidentKind,
-    NearbyChange,
     Reason,
     Severity,
     Suspect,
 )
-from serve_app.api.reason_text import LATENCIES, facts
+from serve_app.api.reason_text import facts
 from serve_app.api.rerouting import swapped_callers
+from serve_app.api.wording import LATENCIES
 
 SURE = 0.7  # score of the first suspect, below which the cause is uncertain
 OWN_SHARE = 0.1  # of the rise in the calls from one caller, below which the rise of the service's own metric is theirs
@@ -41,7 +41,8 @@ def title(incident: Incident) -> str:
         return f"calls from {' and '.join(swapped_callers(incident))}"
     shared = namespace_cause(incident)
     if shared is not None:
-        return f"calls {way_of(shared)} namespace {namespace_of(first_service(incident))}"
+        way = "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
+        return f"calls {way} namespace {namespace_of(first_service(incident))}"
     source = caller(incident)
     return f"calls from {source} to {first_service(incident)}" if source else first_service(incident)
 
@@ -113,27 +114,23 @@ def version_of(change: PlannedChange) -> str:
     return "" if is_event or len(reason) > MAX_VERSION else reason
 
 
-def change_before(incident: Incident) -> NearbyChange | None:
-    """The last change of the first suspect shortly before the incident began; None if there is none. A change of
-    another service is no cause."""
+def change_before(incident: Incident) -> tuple[PlannedChange, float] | None:
+    """The last change of the first suspect shortly before the incident began, and how many seconds before; None if
+    there is none. A change of another service is no cause."""
     first = first_service(incident)
     near = [
         one
         for one in incident.changes
         if one.change.service == first and timedelta() <= incident.since - one.at <= SHORTLY
     ]
-    return max(near, key=lambda one: one.at, default=None)
+    last = max(near, key=lambda one: one.at, default=None)
+    return (last.change, (incident.since - last.at).total_seconds()) if last else None
 
 
 def namespace_cause(incident: Incident) -> Reason | None:
     """The reason that calls out of, or to, all services of the first suspect's namespace suffer; None without it."""
     first = incident.suspects[0].reasons if incident.suspects else ()
     return next((reason for reason in first if reason.metric in OF_NAMESPACE), None)
-
-
-def way_of(shared: Reason) -> str:
-    """Which way the calls go that suffer: "to" the services of the namespace, or "out of" them."""
-    return "to" if shared.metric in (NAMESPACE_SLOW, NAMESPACE_FAILS) else "out of"
 
 
 def first_service(incident: Incident) -> str:
@@ -180,8 +177,3 @@ def likely_suspects(incident: Incident) -> set[str]:
 def is_alone(incident: Incident, alerts: Sequence[Incident]) -> bool:
     """Whether none of the alerts of a verdict is another incident."""
     return all(one.id == incident.id for one in alerts)
-
-
-def times_text(ratio: float) -> str:
-    """``1.8``, ``12``: how many times the usual."""
-    return f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"

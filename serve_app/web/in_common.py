@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.snapshot import BoolArray, EdgeMetric, IntArray, MeshSnapshot, mark_services, namespace_of
+from serve_app.api.number_text import times_text
 from serve_app.api.schemas.verdict import IncidentDocument
-from serve_app.api.subject import times_text
 from serve_app.stores.numbered import NumberedRows
 from serve_app.web.history import metric_tables
 

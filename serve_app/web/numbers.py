@@ -4,8 +4,8 @@ import json
 
 from model.snapshot import EDGE_METRICS, NODE_METRICS, SignalKind
 from model.verdict import OVERDUE
-from serve_app.api.number_text import COUNT, MILLISECONDS, PER_SECOND, PERCENT, SECONDS, unit
-from serve_app.api.reason_text import metric_words
+from serve_app.api.number_text import COUNT, MILLISECONDS, PER_SECOND, PERCENT, SECONDS
+from serve_app.api.wording import metric_words, unit
 
 UNITS = {
     "percent": PERCENT,

@@ -3,8 +3,8 @@
 from pydantic import Field, computed_field
 
 from model.names import list_first
-from serve_app.api.reason_text import metric_words
 from serve_app.api.schemas.base import Document, Instant, KeptDocument, ServiceKey
+from serve_app.api.wording import metric_words
 
 MAX_NAMED = 3  # services in a text
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from serve_app.api.number_text import anomaly_text, score_text, share_text, span_text, unit
+from serve_app.api.number_text import anomaly_text, score_text, share_text, span_text
+from serve_app.api.wording import unit
 from tests.number_examples import EXAMPLES
 
 KINDS: dict[str, Callable[[float], str]] = {

@@ -13,11 +13,11 @@ from model.verdict import LimitForecast, NearbyChange, Reason
 from serve_app.api.reason_text import (
     change_text,
     forecast_text,
-    is_signal,
     reads_as_expected,
     reason_text,
     shortage_text,
 )
+from serve_app.api.wording import wording
 
 NOW = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 SUSPECT = "shop/cart"
@@ -186,7 +186,7 @@ def test_planned_changes_are_described_relative_to_the_incident(ahead: float, se
 
 @pytest.mark.parametrize("kind", SignalKind)
 def test_every_signal_has_a_sentence(kind: SignalKind) -> None:
-    assert is_signal(_reason(kind, 0.9, 0.1))
+    assert "{who}" in wording(kind).sentence
     assert SUSPECT in shortage_text(_reason(kind, 0.9, 0.1), SUSPECT)
 
 
