@@ -2,7 +2,7 @@
 
 An entry point is a service that no other service calls, or one that the settings name. ``observe`` finds the entry
 points of a mesh in each counted snapshot, by all of its recent calls. ``MeshState.entry_points`` has their names, and
-all else takes them from there: the setting is read once. Other calls may be looked at as well, such as those of an
+all else takes them from there: the setting is read once. Other calls may be looked at as well, such as calls in an
 earlier snapshot. They can add entry points, and take none away.
 
 A gateway often has no metrics of its own. Where it lacks one, its calls to others stand for it: their sum for its

@@ -64,7 +64,7 @@ def test_if_every_service_is_called_all_requests_count() -> None:
 
 def test_an_entry_point_that_is_called_counts_if_it_is_known() -> None:
     (rate, *_) = door(snapshot(0), known={"shop/cart"}).metrics
-    assert rate.observed == [100.0], "those of web and api, and of the cart what it calls"
+    assert rate.observed == [100.0], "the requests of web and api, and of the cart what it calls"
 
 
 def way(first: str, affected: set[str], known: Collection[str] = ()) -> list[str]:
