@@ -58,18 +58,19 @@ def attribution_nats(evidence: Evidence) -> Array:
 
 
 def page_nats(evidence: Evidence) -> Array:
-    """Return nats ``[M]`` for each candidate from its own page score, or from calls that it makes beyond its requests:
-    less if its callees deviate, or if a caller sends it more.
+    """Return nats ``[M]`` for each candidate from its own page score: less if its callees deviate, unless it may have
+    flooded them, or if a caller floods it. What a service sends beyond its requests is a flood as far as it deviates
+    itself: where traffic returns, callers send more, too, and are well.
 
     A service that disappeared counts in full: the surprise of that is moderate, while its callers can fail all their
     requests.
     """
     kinds, (source, destination) = evidence.kinds, evidence.calls
-    sent = kinds[:, EvidenceKind.CALLS_OUT]
-    own = np.maximum(evidence.page, sent).clip(max=MAX_DECADES)
+    flood = np.minimum(kinds[:, EvidenceKind.CALLS_OUT], evidence.page)
+    own = evidence.page.clip(max=MAX_DECADES)
     own[kinds[:, EvidenceKind.VANISHED] > WORTH_A_LOOK] = MAX_DECADES
-    of_callees = np.where(sent >= WORTH_A_LOOK, 0, kinds[:, EvidenceKind.CALLEES])  # it may have flooded them
-    of_callers = largest_of_group(sent[source], destination, len(own))
+    of_callees = np.where(flood >= WORTH_A_LOOK, 0, kinds[:, EvidenceKind.CALLEES])
+    of_callers = largest_of_group(flood[source], destination, len(own))
     of_others = OTHERS_SHARE * np.minimum(own, np.maximum(of_callees, of_callers))
     return (PAGE_NATS * (own - of_others)).astype(np.float32)
 

@@ -42,15 +42,22 @@ def test_a_caller_gives_way_to_a_callee_that_deviates_as_much() -> None:
     assert page_nats(replace(scene, kinds=kinds))[0] == caller, "a far worse callee takes no more away"
 
 
-def test_a_service_gives_way_to_a_caller_that_sends_it_more_than_usual() -> None:
-    scene = replace(evidence(1.0, 9.0, calls=((0, 1),)), page=np.array([1.0, 9.0], np.float32))
+def test_a_service_gives_way_to_a_caller_that_floods_it() -> None:
+    scene = evidence(9.0, 9.0, calls=((0, 1),))
     kinds = scene.kinds.copy()
     kinds[0, [EvidenceKind.CALLS_OUT, EvidenceKind.CALLEES]] = 9.0
     caller, callee = page_nats(replace(scene, kinds=kinds))
     assert (caller, callee) == (PAGE_NATS * MAX_DECADES, PAGE_NATS * MAX_DECADES * (1 - OTHERS_SHARE))
     kinds[0, EvidenceKind.CALLS_OUT] = 1.0
     caller, callee = page_nats(replace(scene, kinds=kinds))
-    assert (caller, callee) == (PAGE_NATS * OTHERS_SHARE, PAGE_NATS * (MAX_DECADES - OTHERS_SHARE)), "no flood"
+    assert (caller, callee) == (PAGE_NATS * MAX_DECADES * OTHERS_SHARE, PAGE_NATS * (MAX_DECADES - OTHERS_SHARE))
+
+
+def test_a_caller_that_is_well_floods_no_one() -> None:
+    scene = replace(evidence(0.0, 6.0, calls=((0, 1),)), page=np.array([0.0, 6.0], np.float32))
+    kinds = scene.kinds.copy()
+    kinds[0, EvidenceKind.CALLS_OUT] = 9.0
+    assert page_nats(replace(scene, kinds=kinds)).tolist() == [0.0, PAGE_NATS * 6], "traffic that returns"
 
 
 def test_a_group_is_suspected_with_its_neighbours() -> None:
