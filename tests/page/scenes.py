@@ -23,7 +23,6 @@ class Scene:
         fault: injected at ``service`` with its greatest severity.
         lasts: snapshots from the first one of the fault to the one in view.
         expected: kind of the incident then.
-        names_culprit: whether its first suspect is ``service``.
         ends_after: snapshots of the fault.
         is_deployed: whether ``service`` is deployed just before the fault.
         silent_after: snapshots until the telemetry of the namespace of ``service`` stops; None: it does not stop.
@@ -34,7 +33,6 @@ class Scene:
     service: str
     lasts: int
     expected: IncidentKind
-    names_culprit: bool = True
     ends_after: int = 24
     is_deployed: bool = False
     silent_after: int | None = None
@@ -61,7 +59,7 @@ SCENES = {
     "failing": FAILING,
     "gone": Scene(2, "disappearance", "ads-01/geo-3", 4, IncidentKind.GONE),
     "retries": Scene(1, "retry_storm", "ads-01/geo-1", 5, IncidentKind.SENDS_TOO_MANY_CALLS),
-    "overloaded": Scene(2, "retry_storm", "ads-01/ingress-1", 6, IncidentKind.OVERLOADED, names_culprit=False),
+    "flood": Scene(2, "retry_storm", "ads-01/ingress-1", 6, IncidentKind.SENDS_TOO_MANY_CALLS),
     "leak": Scene(2, "slow_leak", "ads-01/mobile-3", 9, IncidentKind.RESOURCES, ends_after=10),
     "cpu": Scene(2, "cpu_saturation", "ads-01/fraud-1", 4, IncidentKind.RESOURCES),
     "rerouted": Scene(1, "misroute", "ads-01/web-1", 5, IncidentKind.REROUTED),
