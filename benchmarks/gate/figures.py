@@ -190,10 +190,10 @@ def table(compared: Sequence[Comparison]) -> str:
     """The comparison for people, with aligned columns."""
     rows = [("figure", "recorded", "now", "noise", ""), *(one.cells for one in compared)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(_aligned(row, widths).rstrip() for row in rows)
+    return "\n".join(_align(row, widths).rstrip() for row in rows)
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+def _align(row: Sequence[str], widths: Sequence[int]) -> str:
     figure, *numbers, result = row
     aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
     return "  ".join((figure.ljust(widths[0]), *aligned, result))

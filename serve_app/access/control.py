@@ -211,7 +211,7 @@ class Access:
         """The caller, or why the headers do not identify one."""
         if not self.rules.has_login:
             return ANONYMOUS
-        token, way = _token(head)
+        token, way = _read_token(head)
         entry = self._look_up(token) if token else "absent"
         if isinstance(entry, Token):
             return _principal(entry, way)
@@ -301,7 +301,7 @@ def _principal(entry: Token, way: Way) -> Principal:
     return Principal(entry.name, (Grant(entry.scopes, entry.meshes),), way, entry.digest)
 
 
-def _token(head: RequestHead) -> tuple[str, Way]:
+def _read_token(head: RequestHead) -> tuple[str, Way]:
     """The token of a request, and where it came from. ``Authorization`` wins over the cookie. Other schemes than
     ``Bearer`` are ignored, since they may be meant for a proxy."""
     header = head.join(b"authorization") or ""

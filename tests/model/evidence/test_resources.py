@@ -151,14 +151,14 @@ def test_a_service_that_is_not_in_a_snapshot_has_no_block() -> None:
     assert "shop/cart" in SERVICES
 
 
-def noticed(notice: float, *page: float) -> Evidence:
+def notice_scene(notice: float, *page: float) -> Evidence:
     """Return two services, the first of which has this evidence for a notice."""
     return replace(evidence(*(page or (1.0, 1.0))), notice=np.array([notice, 0.0], np.float32))
 
 
 def verdicts(*notices: float, page: tuple[float, ...] = (1.0, 1.0)) -> tuple[list[Verdict], IncidentMemory]:
     """Return verdicts of snapshots in which the first of two services has this evidence for a notice."""
-    return judge(*(noticed(notice, *page) for notice in notices))
+    return judge(*(notice_scene(notice, *page) for notice in notices))
 
 
 def test_a_notice_is_listed_and_raises_no_alert() -> None:
@@ -175,7 +175,7 @@ def test_a_notice_is_listed_and_raises_no_alert() -> None:
 def test_a_notice_ends_when_its_service_is_part_of_an_incident() -> None:
     found, memory = verdicts(9.0, 9.0, 9.0)
     (notice,) = found[-1].incidents
-    (*_, verdict), _ = judge(*[noticed(9.0, 9.0, 1.0)] * 3, memory=memory, first=3)
+    (*_, verdict), _ = judge(*[notice_scene(9.0, 9.0, 1.0)] * 3, memory=memory, first=3)
     (incident,) = verdict.incidents
     assert incident.severity is not Severity.NOTICE
     assert incident.id != notice.id
@@ -223,7 +223,7 @@ def test_notices_have_a_budget_of_their_own() -> None:
 
 def test_a_rise_is_a_reason_with_its_beginning() -> None:
     rising = Trend(0, "memory_utilization", 0.6, 0.4, 1200.0, None)
-    (*_, verdict), _ = judge(*[replace(noticed(EVENT_SURPRISE), trends=(rising,))] * 3)
+    (*_, verdict), _ = judge(*[replace(notice_scene(EVENT_SURPRISE), trends=(rising,))] * 3)
     (notice,) = verdict.notices
     (reason,) = notice.suspects[0].reasons
     assert (reason.metric, reason.observed, reason.expected) == ("memory_utilization", 0.6, 0.4)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ S = TypeVar("S", bound="OtherSide")
 
 
 @dataclass
-class OtherSide:
+class OtherSide(ABC):
     """What a receiver of events sends to.
 
     Attributes:
@@ -60,8 +61,9 @@ class OtherSide:
         settings = Settings.model_validate({"notify": {"receivers": [self.chosen(folder, notices=notices)]}})
         return receivers(events=configured(settings).events, **more)
 
+    @abstractmethod
     def handler(self) -> type[BaseHTTPRequestHandler]:
-        raise NotImplementedError
+        """What answers its requests."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tests.model.evidence_cases import CART, IDLE, STORE, scored_mesh, surprise_
 from tests.model.model_cases import CALLS, EDGE, NODE, SERVICES, settled_state, snapshot, watch, without
 
 
-def vanished(state: MeshState, *snapshots: MeshSnapshot) -> Array:
+def absence_surprise(state: MeshState, *snapshots: MeshSnapshot) -> Array:
     """Return the evidence that each service is gone."""
     observation, after = watch(snapshots, state)
     return surprise_of(find_disappeared, after, observation)[EvidenceKind.VANISHED]
@@ -25,7 +25,7 @@ GONE = [snapshot(30 + i, *without(STORE)) for i in range(3)]
 
 
 def test_a_busy_service_that_is_gone_and_missed_is_evidence_against_it_alone() -> None:
-    found = vanished(settled_state(), *GONE)
+    found = absence_surprise(settled_state(), *GONE)
     assert found[STORE] >= EVENT_SURPRISE * 0.9
     assert not np.delete(found, STORE).any()
 
@@ -39,7 +39,7 @@ def test_a_planned_deletion_is_no_disappearance(kind: str) -> None:
 
 
 def test_while_all_services_are_there_nothing_is_found() -> None:
-    assert not vanished(settled_state(), snapshot(30)).any()
+    assert not absence_surprise(settled_state(), snapshot(30)).any()
 
 
 def test_calls_that_retries_multiply_are_no_calls_that_were_redirected() -> None:
@@ -49,7 +49,7 @@ def test_calls_that_retries_multiply_are_no_calls_that_were_redirected() -> None
     services, left = without(STORE, calls)
     nodes, edges = {(CART, 0): 2 * NODE[0]}, {(-1, 0): 2 * EDGE[0]}
     gone = [snapshot(30 + i, services, left, nodes=nodes, edges=edges) for i in range(3)]
-    assert vanished(usual, *gone)[STORE] >= EVENT_SURPRISE * 0.9
+    assert absence_surprise(usual, *gone)[STORE] >= EVENT_SURPRISE * 0.9
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -64,5 +64,5 @@ def test_a_small_part_of_a_callers_traffic_is_missed_if_as_many_of_its_requests_
     if fails:
         nodes[CART, 1] = NODE[1] + share
     gone = [snapshot(30 + i, services, left, nodes=nodes, edges=edges) for i in range(3)]
-    found = vanished(usual, *gone)[STORE]
+    found = absence_surprise(usual, *gone)[STORE]
     assert found >= EVENT_SURPRISE * 0.9 if fails else not found
