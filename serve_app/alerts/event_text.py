@@ -50,6 +50,8 @@ def what_happened(event: Mapping[str, Any]) -> str:
         return f"{name} {where} has another cause"
     if event["event"] == "muted":
         return f"Muted{_until(event)}, still failing: {name[0].lower()}{name[1:]} {where}"
+    if event["event"] == "unmuted":
+        return f"No longer muted, still failing: {name[0].lower()}{name[1:]} {where}"
     if event["event"] == "merged":
         return f"{name} {where} is now part of another incident"
     if event["event"] == "resolved":
@@ -70,6 +72,8 @@ def news(event: Mapping[str, Any]) -> str:
             return _cause(event)
         case "muted":
             return muted_until(event)
+        case "unmuted":
+            return "Its mute ended, and it still fails."
         case "merged" if event.get("reason") == "unmuted":
             return f"Its mute ended, and it still fails: it continues as incident {event['merged_into']}."
         case "merged":

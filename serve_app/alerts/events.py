@@ -10,7 +10,7 @@ from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.schemas.verdict import IncidentDocument
 
 EVENT_VERSION = 1
-Kind = Literal["opened", "severity_raised", "cause_changed", "muted", "merged", "resolved"]
+Kind = Literal["opened", "severity_raised", "cause_changed", "muted", "unmuted", "merged", "resolved"]
 
 
 def incident_json(incident: IncidentDocument) -> dict[str, Any]:

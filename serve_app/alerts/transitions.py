@@ -8,7 +8,8 @@ verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing w
 and how they ended is unknown.
 
 An incident that a mute hides continues. Its event and its alert say so. It is over when the snapshots of
-``CLEAR_HOLDS`` show nothing of it. If it outlasts the mute, the detector lists another incident at its services, which
+``CLEAR_HOLDS`` show nothing of it. A verdict does not say whether a mute hides a notice, so a notice stays muted until
+the mute ends. If an incident outlasts the mute, the detector lists it again, or another one at its services, which
 continues it.
 
 A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
@@ -62,17 +63,18 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
         now: when it was made, UTC.
     """
     listed = {incident.id: incident for incident in verdict.incidents}
-    known = {alerted.incident: alerted for alerted in alerts.open if not alerted.is_muted}
+    known = {alerted.incident: alerted for alerted in alerts.open}
     steps, unmuted = [], {}
     for alerted in alerts.open:
-        if alerted.is_muted or alerted.incident not in listed:
+        if alerted.incident not in listed:
             successor = _find_successor(alerted, listed.values(), known)
             steps.append(_leave(alerted, mesh, verdict, successor, now, links))
             if alerted.is_muted and successor and steps[-1].incident is None:
                 unmuted[successor.id] = alerted.incident
     for incident in listed.values():
         if alerted_before := known.get(incident.id):
-            steps.append(_update(alerted_before, mesh, incident, verdict, now, links))
+            change = _unmute if alerted_before.is_muted else _update
+            steps.append(change(alerted_before, mesh, incident, verdict, now, links))
         else:
             continues = unmuted.get(incident.id) or _find_continued(alerts.ended, incident, now)
             steps.append(_open(mesh, incident, verdict, now, links, continues))
@@ -131,28 +133,56 @@ def _update(
 ) -> _Step:
     """Update a listed incident. A higher severity is another alert; one batch fires it and ends the lower one. Its
     event tells another cause, too."""
-    severity = max(alerted.severity, Severity(incident.severity), key=_RANK.index)
-    texts = annotations(links, mesh, incident, severity, verdict, alerted.continues)
-    alert = replace(alerted.alert, annotations=texts)
-    document = {**incident_json(incident), "severity": severity.value}
-    updated = replace(alerted, services=services_of(incident), alert=alert, document=document, clear_since=None)
-    if severity is alerted.severity:
+    updated = _follow(alerted, mesh, incident, verdict, links)
+    if updated.severity is alerted.severity:
         return _follow_cause(updated, first_service(incident), mesh, now, links)
-    raised = replace(
-        updated,
-        severity=severity,
-        sequence=alerted.sequence + 1,
-        cause=first_service(incident),
-        next_cause="",
-        next_cause_since=None,
-        alert=replace(alert, labels={**alerted.alert.labels, "severity": severity.value}),
-    )
-    ended = alerted.alert.resolve(now, superseded=f"severity rose to {severity.value}")
+    raised = _lead_by(updated, first_service(incident))
+    ended = alerted.alert.resolve(now, superseded=f"severity rose to {raised.severity.value}")
     before = {"previous_severity": alerted.severity.value}
     if alerted.cause and alerted.cause != raised.cause:
         before["previous_cause"] = alerted.cause
     event = build_event("severity_raised", raised, mesh, now, links, **before)
     return _Step(raised, (ended,), (event,))
+
+
+def _unmute(
+    alerted: AlertedIncident,
+    mesh: str,
+    incident: IncidentDocument,
+    verdict: VerdictDocument,
+    now: datetime,
+    links: Links,
+) -> _Step:
+    """Say that an incident outlasted its mute. One batch fires the alert without the label and ends the muted one."""
+    plain = {name: value for name, value in alerted.alert.labels.items() if name != MUTED}
+    listed = replace(alerted, is_muted=False, alert=replace(alerted.alert, labels=plain))
+    after = _lead_by(_follow(listed, mesh, incident, verdict, links), first_service(incident))
+    ended = alerted.alert.resolve(now, superseded="unmuted")
+    return _Step(after, (ended,), (build_event("unmuted", after, mesh, now, links),))
+
+
+def _follow(
+    alerted: AlertedIncident, mesh: str, incident: IncidentDocument, verdict: VerdictDocument, links: Links
+) -> AlertedIncident:
+    """The state after a verdict that lists the incident. Its severity never falls."""
+    severity = max(alerted.severity, Severity(incident.severity), key=_RANK.index)
+    return replace(
+        alerted,
+        severity=severity,
+        services=services_of(incident),
+        alert=replace(
+            alerted.alert,
+            labels={**alerted.alert.labels, "severity": severity.value},
+            annotations=annotations(links, mesh, incident, severity, verdict, alerted.continues),
+        ),
+        document={**incident_json(incident), "severity": severity.value},
+        clear_since=None,
+    )
+
+
+def _lead_by(alerted: AlertedIncident, cause: str) -> AlertedIncident:
+    """The state for an event that tells the first suspect."""
+    return replace(alerted, sequence=alerted.sequence + 1, cause=cause, next_cause="", next_cause_since=None)
 
 
 def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime, links: Links) -> _Step:
@@ -164,7 +194,7 @@ def _follow_cause(alerted: AlertedIncident, cause: str, mesh: str, now: datetime
     since = alerted.next_cause_since if alerted.next_cause == cause else None
     if since is None or now - since < CAUSE_HOLDS:
         return _Step(replace(alerted, next_cause=cause, next_cause_since=since or now))
-    changed = replace(alerted, sequence=alerted.sequence + 1, cause=cause, next_cause="", next_cause_since=None)
+    changed = _lead_by(alerted, cause)
     event = build_event("cause_changed", changed, mesh, now, links, previous_cause=alerted.cause)
     return _Step(changed, events=(event,))
 
@@ -191,7 +221,7 @@ def _leave(
         texts = alerted.alert.annotations
         texts = {**texts, "description": mark_unseen(texts.get("description", ""), verdict)}
         return _Step(replace(alerted, alert=replace(alerted.alert, annotations=texts)))
-    if alerted.is_muted or _may_be_muted(alerted, verdict):
+    if alerted.is_muted or _find_cover(alerted, verdict):
         since = alerted.clear_since or verdict.observed_at
         if verdict.observed_at - since < CLEAR_HOLDS:
             return _Step(replace(alerted, clear_since=since))
@@ -231,14 +261,16 @@ def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, w
 
 def _find_mute(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForceDocument | None:
     """The mute that hides an incident: some of its services would be part of one now. It is not over."""
+    if alerted.severity is Severity.NOTICE:
+        return _find_cover(alerted, verdict)
     services = set(alerted.services)
     return next((mute for mute in verdict.muted if not services.isdisjoint(mute.hides)), None)
 
 
-def _may_be_muted(alerted: AlertedIncident, verdict: VerdictDocument) -> bool:
-    """Whether a mute covers the first suspect. A snapshot in which it hides nothing does not say yet that the incident
-    is over."""
-    return any(matches(mute.services or (EVERY,), [alerted.cause]).all() for mute in verdict.muted)
+def _find_cover(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForceDocument | None:
+    """A mute of the first suspect. A snapshot in which it hides nothing does not say yet that the incident is over."""
+    covers = (mute for mute in verdict.muted if matches(mute.services or (EVERY,), [alerted.cause]).all())
+    return next(covers, None)
 
 
 def _find_successor(

@@ -36,7 +36,10 @@ SEVERITIES = {"critical": "critical", "major": "error", "minor": "warning", "not
 MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # characters
 MAX_AFFECTED = 20
 KEY_LENGTH = 32  # characters of a routing key
-_ACTIONS = {"muted": "acknowledge"}  # no one else is called, and the alert stays open
+_ACTIONS = {  # of events that are no end; all others trigger
+    "muted": ("acknowledge",),  # no one else is called, and the alert stays open
+    "unmuted": ("resolve", "trigger"),  # a trigger calls no one while its alert is acknowledged
+}
 
 
 class PagerDuty:
@@ -56,7 +59,10 @@ class PagerDuty:
             key = await asyncio.to_thread(_read_key, self._settings)
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
-        reply = await self._sender.post(encode(event.document, key), {})
+        for one in pagerduty_events(event.document):
+            reply = await self._sender.post(encode(one, key), {})
+            if reply.failed:
+                break
         return replace(reply, detail=reply.detail.replace(key, "ROUTING_KEY"))  # if an answer repeats it
 
     async def check(self) -> Reply:
@@ -71,18 +77,18 @@ class PagerDuty:
         await self._sender.close()
 
 
-def encode(event: Mapping[str, Any], routing_key: str) -> bytes:
+def encode(one: Mapping[str, Any], routing_key: str) -> bytes:
     """Return the body of a request. Its fields are so short that it is below the limit of 512,000 bytes."""
-    return msgspec.json.encode({"routing_key": routing_key, **pagerduty_event(event)})
+    return msgspec.json.encode({"routing_key": routing_key, **one})
 
 
-def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event in the format of the Events API v2, without the routing key.
+def pagerduty_events(event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what an event is in the format of the Events API v2, in order, without the routing key.
 
     Args:
         event: the document that webhooks get.
     """
-    incident, is_over = event["incident"], event["event"] in ENDS
+    incident = event["incident"]
     page = event["links"].get("page_url")
     service = readable(first_suspect(event))
     summary = f"{what_happened(event)}: {event['summary']}" if event["event"] != "opened" else event["summary"]
@@ -96,14 +102,15 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
         "class": incident["kind"],
         "custom_details": details(event),
     }
-    return {
-        "event_action": "resolve" if is_over else _ACTIONS.get(event["event"], "trigger"),
+    found = {
         "dedup_key": incident_key(event, MAX_KEY),
         "client": "TAGAE",
         **({"client_url": page} if page else {}),
         "links": [{"href": url, "text": name} for name, url in named_links(event)],
         "payload": {name: value for name, value in payload.items() if value},
     }
+    actions = ("resolve",) if event["event"] in ENDS else _ACTIONS.get(event["event"], ("trigger",))
+    return [{"event_action": action, **found} for action in actions]
 
 
 def details(event: Mapping[str, Any]) -> dict[str, str]:

@@ -43,7 +43,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
 def _needs_news(event: Mapping[str, Any]) -> bool:
     """Whether title and times do not say all that the event changes."""
     return (
-        event["event"] in ("muted", "merged")
+        event["event"] in ("muted", "unmuted", "merged")
         or "previous_cause" in event
         or how_it_ended(event) not in ("", "resolved")
     )

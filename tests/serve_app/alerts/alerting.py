@@ -16,7 +16,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from model.incidents.kind import incident_kind
 from model.snapshot import PlannedChange
-from model.verdict import Incident, LimitForecast, NearbyChange, Reason, Severity, Status, Suspect, Verdict
+from model.verdict import (
+    Incident,
+    LimitForecast,
+    MuteInForce,
+    MuteOrigin,
+    NearbyChange,
+    Reason,
+    Severity,
+    Status,
+    Suspect,
+    Verdict,
+)
 from serve_app.alerts.alert import Alert, AlertState, IncidentEvent, MeshAlerts, Transition
 from serve_app.alerts.delivery import AlertDelivery, Receivers
 from serve_app.alerts.event_queue import ChosenReceiver
@@ -67,6 +78,12 @@ def verdict(*incidents: Incident, at: datetime = NOW, status: str = "", coverage
     return build_verdict(
         *incidents, observed_at=at, status=known, mesh_score=7.5, coverage=coverage, missing_parts=missing
     )
+
+
+MUTE_END = NOW + timedelta(minutes=20)
+MUTE = MuteInForce(MuteOrigin.API, (), "repair", "m", MUTE_END, hides=("shop/cart",))
+HIDDEN = replace(verdict(), muted=(MUTE,))  # the mute hides an incident
+CALM = replace(verdict(), muted=(replace(MUTE, hides=()),))
 
 
 def notice(name: str = "n", service: str = "shop/cart", *, seconds: float = 2400.0, **more: Any) -> Incident:

@@ -5,14 +5,18 @@ from datetime import timedelta
 
 import pytest
 
-from model.verdict import Incident, MuteInForce, MuteOrigin, Reason, Suspect, Verdict, Watched
+from model.verdict import Incident, Reason, Severity, Suspect, Verdict, Watched
 from serve_app.alerts.alert import AlertState, MeshAlerts, Transition
 from serve_app.alerts.annotations import truncate
 from serve_app.alerts.event_text import news, what_happened
 from serve_app.alerts.links import Links
 from serve_app.alerts.transitions import resolve_all
 from tests.serve_app.alerts.alerting import (
+    CALM,
+    HIDDEN,
     MINUTE,
+    MUTE,
+    MUTE_END,
     NOW,
     PLACE,
     change,
@@ -192,17 +196,11 @@ def test_an_incident_that_was_closed_unseen_is_resolved_and_says_so() -> None:
     assert [alert.labels["incident"] for alert in closed.ended] == ["a"]
 
 
-UNTIL = NOW + timedelta(minutes=20)
-MUTE = MuteInForce(MuteOrigin.API, (), "repair", "m", UNTIL, hides=("shop/cart",))
-HIDDEN = replace(verdict(), muted=(MUTE,))
-CALM = replace(verdict(), muted=(replace(MUTE, hides=()),))
-
-
 def test_an_incident_that_a_mute_hides_is_muted_and_not_over() -> None:
     _, muted, again = play(verdict(incident("a")), HIDDEN, HIDDEN)
     (event,) = muted.events
     assert (event.document["event"], event.document["sequence"]) == ("muted", 2)
-    assert (event.document["muted_until"], event.document["mute_reason"]) == (UNTIL.isoformat(), "repair")
+    assert (event.document["muted_until"], event.document["mute_reason"]) == (MUTE_END.isoformat(), "repair")
     assert news(event.document) == "Muted until 2026-03-01 03:34 UTC (repair), still failing."
     assert what_happened(event.document) == "Muted until 2026-03-01 03:34 UTC, still failing: minor incident in shop"
     (ended,), (page,) = muted.ended, muted.alerts.open
@@ -224,6 +222,38 @@ def test_an_end_during_a_mute_is_one_notification() -> None:
     assert ended.labels["muted"] == "true"
     assert "muted" not in ended.annotations, "it does not fail any more"
     assert (later.alerts.open, later.events) == ((), ())
+
+
+@pytest.mark.parametrize("shown", [incident("a"), notice("a")], ids=["alert", "notice"])
+def test_an_incident_that_outlasts_its_mute_is_one_notification(shown: Incident) -> None:
+    hidden = HIDDEN if shown.severity is not Severity.NOTICE else CALM  # a verdict does not name the hidden notices
+    *_, muted, unmuted, later = play(verdict(shown), *[hidden] * 20, verdict(shown), verdict(shown))
+    assert (muted.events, muted.ended) == ((), ())
+    (event,) = unmuted.events
+    assert (event.document["event"], event.document["sequence"], event.document["incident"]["id"]) == (
+        "unmuted",
+        3,
+        "a",
+    )
+    assert news(event.document) == "Its mute ended, and it still fails."
+    (ended,), (page,) = unmuted.ended, unmuted.alerts.open
+    assert ended.labels == {**page.alert.labels, "muted": "true"}
+    assert "muted" not in page.alert.annotations
+    assert (later.events, later.ended) == ((), ())
+
+
+def test_a_notice_that_ends_during_its_mute_is_resolved_after_it() -> None:
+    shown = play(verdict(notice("a")), *[CALM] * 20, *[verdict()] * 4)
+    assert [kinds(one.events) for one in shown if one.events] == [["opened"], ["muted"], ["resolved"]]
+    assert not any(one.events for one in shown[2:22]), "while it may be hidden"
+
+
+def test_an_incident_that_is_worse_after_its_mute_is_one_notification() -> None:
+    *_, unmuted = play(verdict(incident("a")), HIDDEN, verdict(incident("a", severity="critical")))
+    assert kinds(unmuted.events) == ["unmuted"]
+    assert [(page.severity, page.alert.labels["severity"]) for page in unmuted.alerts.open] == [
+        ("critical", "critical")
+    ]
 
 
 @pytest.mark.parametrize("waits", [0, 1], ids=["at once", "after a snapshot"])

@@ -10,8 +10,9 @@ import pytest
 
 from serve_app.alerts.alert import MeshAlerts
 from serve_app.alerts.links import Links
-from serve_app.alerts.receivers.pagerduty import KIND, pagerduty_event
+from serve_app.alerts.receivers.pagerduty import KIND, pagerduty_events
 from tests.serve_app.alerts.alerting import (
+    HIDDEN,
     NOW,
     PLACE,
     accept,
@@ -83,11 +84,23 @@ async def test_notices_are_a_setting(
     assert sent == len(severities) + 1
 
 
+async def test_an_incident_that_outlasts_its_mute_calls_people_again(
+    pagerduty: StandInPagerDuty, tmp_path: Path
+) -> None:
+    async with start_notifier(pagerduty.to(tmp_path), tmp_path) as (notifier, _):
+        for shown in (verdict(incident("a")), HIDDEN, verdict(incident("a"))):
+            accept(notifier, "shop", shown, NOW)
+        await eventually(lambda: len(pagerduty.events) == 4)
+    assert [one["event_action"] for one in pagerduty.events] == ["trigger", "acknowledge", "resolve", "trigger"]
+    assert pagerduty.alerts() == {KEY: ["trigger", "resolve", "trigger"]}
+    assert pagerduty.events[-1]["payload"]["summary"].startswith("No longer muted, still failing: minor incident")
+
+
 def test_an_incident_that_was_lost_from_sight_says_so() -> None:
     opened = transition(MeshAlerts(), "shop", verdict(incident("a")), NOW, PLACE)
     gone = replace(verdict(), lost=("a",))
     (ended,) = transition(opened.alerts, "shop", gone, NOW + timedelta(minutes=40), PLACE).events
-    found = pagerduty_event(ended.document)
+    (found,) = pagerduty_events(ended.document)
     assert found["event_action"] == "resolve"
     assert found["payload"]["summary"].startswith("Closed, outcome unknown: minor incident in shop")
     assert "no data received" in found["payload"]["custom_details"]["news"]
@@ -96,8 +109,8 @@ def test_an_incident_that_was_lost_from_sight_says_so() -> None:
 def test_keys_of_other_clusters_and_meshes_differ() -> None:
     def key(cluster: str, mesh: str) -> str:
         (event,) = transition(MeshAlerts(), mesh, verdict(incident("a")), NOW, Links(cluster)).events
-        found: str = pagerduty_event(event.document)["dedup_key"]
-        return found
+        (found,) = pagerduty_events(event.document)
+        return str(found["dedup_key"])
 
     long = "c" * 256
     keys = [key("eu-1", "shop"), key("us-1", "shop"), key("eu-1", "bank"), key(long, "shop"), key(long[1:], "shop")]

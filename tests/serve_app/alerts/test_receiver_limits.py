@@ -29,7 +29,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def hostile_events(character: str) -> list[IncidentEvent]:
-    """Return the events of an incident in which everything is long: opened, raised, muted, resolved."""
+    """Return the events of an incident in which everything is long: opened, raised, muted, unmuted, resolved."""
     name = f"{'n' * 253}/{character * 253}"
     services = [f"{'n' * 253}/{character * 240}{i}" for i in range(5000)]
     reason = Reason(metric="p99_latency", observed=1.2, expected=0.08, since=NOW, source=name)
@@ -47,6 +47,7 @@ def hostile_events(character: str) -> list[IncidentEvent]:
         verdict(one),
         verdict(replace(one, severity=Severity.CRITICAL)),
         replace(verdict(), muted=(mute,)),
+        verdict(replace(one, severity=Severity.CRITICAL)),
         verdict(),
         verdict(at=NOW + 9 * MINUTE),
     ]
@@ -56,7 +57,8 @@ def hostile_events(character: str) -> list[IncidentEvent]:
         problems = [problems_of_alert(alert) for alert in (*change.ended, *(page.alert for page in alerts.open))]
         assert not any(problems), f"Alertmanager: {problems}"
         found += change.events
-    assert [event.document["event"] for event in found] == ["opened", "severity_raised", "muted", "resolved"]
+    kinds = [event.document["event"] for event in found]
+    assert kinds == ["opened", "severity_raised", "muted", "unmuted", "resolved"]
     return found
 
 
@@ -71,8 +73,8 @@ def problems_of_annotation(event: Mapping[str, Any]) -> list[str]:
 
 
 def problems_of_pagerduty(event: Mapping[str, Any]) -> list[str]:
-    content = pagerduty.encode(event, ROUTING_KEY)
-    return problems_of_event(json.loads(content), len(content))
+    bodies = [pagerduty.encode(one, ROUTING_KEY) for one in pagerduty.pagerduty_events(event)]
+    return [problem for body in bodies for problem in problems_of_event(json.loads(body), len(body))]
 
 
 def problems_of_slack(event: Mapping[str, Any]) -> list[str]:
