@@ -184,6 +184,8 @@ def run_nodes(folder: Path, workers: int, **environment: str) -> Iterator[Nodes]
         chosen = {
             **RAY_ENVIRONMENT,
             **WORKER_ENVIRONMENT,
+            # Ray's default, as on a cluster: no process of ours sees there if a raylet ends.
+            "RAY_health_check_failure_threshold": "5",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_TMPDIR": short,
             "PYTHONPATH": str(Path.cwd()),
