@@ -26,7 +26,7 @@ from serve_app.settings import Settings, sources
 from serve_app.settings import load as load_settings
 from serve_app.settings.access import serve_rules
 from serve_app.stores.opening import check_store
-from serve_app.stores.sqlite.file import FILE_NAME
+from serve_app.stores.sqlite.file import FILE_NAME, count_meshes
 
 PACKAGES = ("serve_app", "model", "partitioning", "kernels", "lab")
 LABORATORY = "lab"  # the only one that an installation may lack: the container images have none
@@ -186,8 +186,7 @@ def _store(settings: Settings) -> Iterator[Finding]:
 
 def _state(path: Path) -> Finding:
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
-            (meshes,) = db.execute("SELECT COUNT(*) FROM meshes").fetchone()
+        meshes = count_meshes(path)
     except sqlite3.Error as error:
         return Finding("state", "warning", f"{path}: {error}", "the service will move it away and start with a new one")
     return Finding("state", "ok", f"{meshes} mesh{'' if meshes == 1 else 'es'}, {path.stat().st_size / 2**20:,.1f} MiB")

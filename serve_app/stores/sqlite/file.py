@@ -440,6 +440,19 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
             )
 
 
+def count_meshes(path: Path) -> int:
+    """Count the meshes of a file, which is only read.
+
+    Raises:
+        sqlite3.Error: the file is damaged, or has another layout.
+    """
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
+        layout = db.execute("PRAGMA user_version").fetchone()[0]
+        if layout != LAYOUT:
+            raise sqlite3.DatabaseError(f"expected layout {LAYOUT}, got {layout}")
+        return int(db.execute("SELECT COUNT(*) FROM rows WHERE key = ?", (HEAD,)).fetchone()[0])
+
+
 def _rescue(old: sqlite3.Connection, new: sqlite3.Connection) -> tuple[list[str], list[str]]:
     """Copy from a damaged file every space that can be read completely. Damaged values are found when they are read.
 

@@ -4,6 +4,7 @@ import json
 import re
 import socket
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.serve_app.cli.command import tagae
 from tests.serve_app.collect.prometheus.standin import start_server
 from tests.serve_app.fake_gpu import FakeGpu, gpu
 from tests.serve_app.observability.trace_collector import run_trace_collector
+from tests.serve_app.stores.content import append
 
 __all__ = ["gpu"]  # the fixture
 
@@ -108,6 +110,16 @@ def test_a_taken_port_and_a_broken_state_file_are_warnings(tmp_path: Path) -> No
     assert found["port"]["outcome"] == found["state"]["outcome"] == "warning"
     assert "move it away" in found["state"]["remedy"]
     assert (tmp_path / "state.sqlite").read_bytes() == b"no database", "the doctor changes nothing"
+
+
+def test_a_store_in_use_has_its_meshes_counted(tmp_path: Path) -> None:
+    place = StoreSettings(path=tmp_path)
+    with closing(open_store(place)) as store:
+        for mesh in ("prod", "staging"):
+            append(store, 1, mesh=mesh, revision=0)
+        _, found = doctor("--set", f"store.path={tmp_path}", "--set", "serve.port=0")
+    assert (found["state"]["outcome"], found["state"]["remedy"]) == ("ok", "")
+    assert found["state"]["found"].startswith("2 meshes, ")
 
 
 @pytest.mark.parametrize(
