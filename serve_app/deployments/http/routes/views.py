@@ -153,8 +153,8 @@ async def details(
 
 @router.get("/v1/meshes/{mesh}/drift", response_model=DriftDocument, responses=errors_of_mesh())
 async def drift(mesh: MeshName, backend: UseBackend) -> Response:
-    """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, embeddings,
-    calls and missing values, what to do about it, and series that are measured badly."""
+    """How far the mesh is from the meshes of the training and from its own last week: its channels, tails, calls and
+    missing values, what to do about it, and series that are measured badly."""
     return json_response(await backend.ask(backend.of(mesh).meshes.drift, mesh))
 
 
