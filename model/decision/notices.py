@@ -32,11 +32,14 @@ def follow_notices(
     muted: BoolArray,
     policy: AlertPolicy,
     when: VerdictContext,
-) -> tuple[IncidentMemory, MatchedIncidents]:
+) -> tuple[IncidentMemory, MatchedIncidents, frozenset[str]]:
     """Match resources that are running out with the open notices.
 
     No notice begins at a service of an alert, because a shortage there may be the harm of that fault. An open one
     continues; see :func:`drop_repeated` for its end.
+
+    Returns:
+        What alerting remembers next, the notices, and the services that would be part of one if they were not muted.
     """
     alerted = {name for incident in alerting for name in incident.members}
     before = [i for i in memory.open if not i.is_alert and not i.scope]
@@ -47,7 +50,7 @@ def follow_notices(
         memory.above_notice, evidence.names, evidence.notice * free, when.notice_level, policy, when.observed_at
     )
     member = (evidence.notice > when.notice_level) & free
-    unmuted, _ = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
+    unmuted, hidden = split_muted(groups(member, confirmed, evidence.calls), confirmed, muted)
     found = [g for g in unmuted if g.confirmed]
     began = [min(above[evidence.names[i]][1] for i in g.rows if evidence.names[i] in above) for g in found]
     followed = match_incidents(
@@ -56,7 +59,7 @@ def follow_notices(
         evidence.names,
         max(2, round(NOTICE_CLEAR_SECONDS / when.interval_seconds)),
     )
-    return replace(memory, above_notice=above), followed
+    return replace(memory, above_notice=above), followed, frozenset(evidence.names[i] for i in hidden)
 
 
 def drop_repeated(incidents: Sequence[OpenIncident]) -> tuple[OpenIncident, ...]:

@@ -32,7 +32,15 @@ from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, PastNotice, is_recovering, is_unseen
 from model.incidents.policy import AlertPolicy, VerdictContext
 from model.incidents.reconstruction_history import ReconstructionHistory, follow_reconstruction
-from model.incidents.threshold import CLOSES, LASTING_DECADES, SEVERE, began, decisive_scores, follow_scores
+from model.incidents.threshold import (
+    CLOSES,
+    LASTING_DECADES,
+    SEVERE,
+    began,
+    decisive_scores,
+    follow_scores,
+    watch_level,
+)
 from model.snapshot import BoolArray, IntArray
 from model.verdict import Incident, Severity, Status, Verdict, Watched
 
@@ -75,9 +83,9 @@ def build_verdict(
     changes = () if warming else evidence.traffic
     alerted = {name for incident in alerting.open for name in incident.members}
     of_traffic = follow_traffic(changes, memory, alerted, evidence.unseen, policy, when)
-    hides = {evidence.names[i] for i in hidden} | of_traffic.hidden
     memory = of_traffic.memory.end((*alerting.ended, *of_traffic.ended), when.observed_at)
-    memory, noticing = follow_notices(evidence, memory, alerting.open, muted, policy, when)
+    memory, noticing, short = follow_notices(evidence, memory, alerting.open, muted, policy, when)
+    hides = {evidence.names[i] for i in hidden} | of_traffic.hidden | short
     memory = replace(memory, open=(*alerting.open, *of_traffic.alerts, *of_traffic.notices, *noticing.open))
     memory, incidents = _describe_open(evidence, memory, alerting.groups | noticing.groups, earlier, policy, when)
     mesh_score = max(float(decisive.max(initial=0.0)), of_traffic.score)
@@ -209,9 +217,8 @@ def _excess(evidence: Evidence, memory: IncidentMemory, policy: AlertPolicy, whe
     notice, by ``feedback.SYMPTOMS``."""
     shown = lower_evidence(evidence.kinds, memory.active_mutes.level_shifts(evidence.names)[:, None])
     short = notice_excess(evidence.notice, memory, evidence.names, when.notice_level)
-    watched = when.level - LASTING_DECADES
     known = (memory.tracks.get(name) for name in evidence.names)
-    lasts = [one is not None and one.times_above(watched, policy.lasting_of) >= policy.lasting for one in known]
+    lasts = [one is not None and one.lasts(when.level, policy) for one in known]
     levels = when.level - np.float32(LASTING_DECADES) * np.array(lasts, np.float32)
     return np.column_stack([excess(shown, levels), short])
 
@@ -366,7 +373,7 @@ def watch(names: Sequence[str], memory: IncidentMemory, threshold: float, policy
     found = []
     for name in memory.tracks.keys() & set(names) - involved:
         track = memory.tracks[name]
-        now, watched = track.scores[0], threshold - LASTING_DECADES
+        now, watched = track.scores[0], watch_level(threshold)
         if now >= threshold:
             doubtful = 0 if now >= SEVERE * threshold else policy.doubtful
             needed, since = policy.confirm + doubtful, track.above_since or track.unusual_since

@@ -14,13 +14,7 @@ import numpy as np
 from model.evidence.attribution import Attribution, attribute
 from model.evidence.common_cause import load_of
 from model.evidence.explanations import Explanation, Fact, explain
-from model.evidence.finders.bad_change import find_bad_changes
-from model.evidence.finders.canaries import find_worse_canaries
-from model.evidence.finders.disappeared import find_disappeared
-from model.evidence.finders.dropped_calls import find_dropped_calls
-from model.evidence.finders.finder import Finder
-from model.evidence.finders.gross_harm import find_gross_harm
-from model.evidence.finders.rerouted import find_rerouted
+from model.evidence.finders import FINDERS
 from model.evidence.kinds import (
     AFFECTED,
     EVENT_SURPRISE,
@@ -95,14 +89,6 @@ class Evidence:
 
 
 MAX_CANDIDATES = 256
-FINDERS: tuple[Finder, ...] = (
-    find_bad_changes,
-    find_worse_canaries,
-    find_gross_harm,
-    find_disappeared,
-    find_rerouted,
-    find_dropped_calls,
-)
 
 
 class Scores(NamedTuple):

@@ -15,7 +15,7 @@ from model.incidents.mutes import ActiveMutes, Mute
 from model.incidents.open_incident import REOPENS_SECONDS, OpenIncident, with_changes
 from model.incidents.reconstruction_history import ReconstructionHistory
 from model.incidents.schedule import Schedule
-from model.incidents.threshold import LASTING_DECADES, SETTLES_SECONDS, Streaks, Tracks, forget
+from model.incidents.threshold import SETTLES_SECONDS, Streaks, Tracks, forget, watch_level
 from model.snapshot import DELETIONS, SCALINGS, BoolArray, PlannedChange, mark_services
 
 SUSPICIOUS, SUSPICIOUS_OF = 2, 3  # snapshots above the level of lasting deviations that make a service suspicious
@@ -40,8 +40,8 @@ class IncidentMemory:
         changes: planned changes of the last snapshots, and how many snapshots ago they came.
         expiring_changes: services whose last planned change is over with the present snapshot, for them or for their
             neighbours.
-        late: services whose last planned change is so long ago that only they may still show it; of the present
-            snapshot.
+        late: services past the time in which a planned change may show at their neighbours, but not at them; of the
+            present snapshot.
         lost: ids of the incidents that were given up because nothing was seen of them for too long; of the present
             snapshot.
         past: the last incidents, open ones and notices included, the newest last; feedback refers to them.
@@ -124,7 +124,7 @@ class IncidentMemory:
             for name, (bits, since) in self.above_notice.items()
             if bits & 1 and (bits & lately).bit_count() >= SUSPICIOUS and (now - since).total_seconds() <= SHORT_SECONDS
         }
-        watched = (self.threshold[0] if self.threshold else np.inf) - LASTING_DECADES
+        watched = watch_level(self.threshold[0] if self.threshold else np.inf)
         names |= {
             name
             for name, track in self.tracks.items()

@@ -21,7 +21,7 @@ class AlertPolicy:
         false_notices_per_day: budget of false notices; None: the same.
         confirm: k, the snapshots above the level that confirm a service ...
         confirm_of: ... among the last n. For longer intervals see :meth:`at_interval`.
-        doubtful: by how much both are larger for a page score that is not far above the level.
+        doubtful: snapshots that both are larger for a score below ``threshold.SEVERE`` times the threshold.
         lasting, lasting_of: the same for a deviation that lasts; see :mod:`model.incidents.threshold`.
         clear: snapshots in which its services are back to normal, after which an incident ends; see
             :meth:`at_interval`.

@@ -40,12 +40,17 @@ MOVES_PER_HOUR = 0.2  # of the threshold
 REMEMBERED = 2.0  # page score from which a service is remembered
 
 
+def watch_level(threshold: float) -> float:
+    """Return the score from which a service is unusual: an alert opens there if it lasts."""
+    return threshold - LASTING_DECADES
+
+
 class Track(NamedTuple):
     """The page scores of a service in the last snapshots.
 
     Attributes:
         scores: newest first.
-        unusual_since: first snapshot of the present streak within ``LASTING_DECADES`` of the threshold.
+        unusual_since: first snapshot of the present streak above :func:`watch_level`.
         above_since: first snapshot of the present streak above the threshold; None: there is none.
     """
 
@@ -56,6 +61,10 @@ class Track(NamedTuple):
     def times_above(self, level: float, snapshots: int) -> int:
         """Return in how many of the last snapshots the score was at or above a level."""
         return len([score for score in self.scores[:snapshots] if score >= level])
+
+    def lasts(self, threshold: float, policy: AlertPolicy) -> bool:
+        """Return whether the deviation lasts, so that its score counts more."""
+        return self.times_above(watch_level(threshold), policy.lasting_of) >= policy.lasting
 
 
 Tracks = dict[str, Track]  # by service
@@ -70,7 +79,7 @@ def follow_scores(
         names, scores: of M candidates; all other services score 0.
     """
     now = dict(zip(names, np.round(scores.astype(np.float64), 2).tolist(), strict=True))
-    watched = threshold - LASTING_DECADES
+    watched = watch_level(threshold)
     lately = policy.confirm_of + policy.doubtful
     followed = {}
     for name in tracks.keys() | {name for name, score in now.items() if score >= REMEMBERED}:
@@ -120,10 +129,9 @@ def began(tracks: Tracks, name: str, threshold: float, policy: AlertPolicy, now:
     if track is None:
         return now
     first = track.above_since or now
-    watched = threshold - LASTING_DECADES
-    if track.times_above(watched, policy.lasting_of) < policy.lasting:
+    if not track.lasts(threshold, policy):
         return first
-    oldest = max(age for age, score in enumerate(track.scores) if score >= watched)
+    oldest = max(age for age, score in enumerate(track.scores) if score >= watch_level(threshold))
     return min(first, now - timedelta(seconds=oldest * interval))
 
 

@@ -8,9 +8,8 @@ verdict, so nothing changes. ``Verdict.lost`` lists incidents of which nothing w
 and how they ended is unknown.
 
 An incident that a mute hides continues. Its event and its alert say so. It is over when the snapshots of
-``CLEAR_HOLDS`` show nothing of it. A verdict does not say whether a mute hides a notice, so a notice stays muted until
-the mute ends. If an incident outlasts the mute, the detector lists it again, or another one at its services, which
-continues it.
+``CLEAR_HOLDS`` show nothing of it, or for a notice, of ``NOTICE_CLEAR_HOLDS``. If it outlasts the mute, the detector
+lists it again, or another one at its services, which continues it.
 
 A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
 no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
@@ -21,6 +20,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from model.decision.notices import NOTICE_CLEAR_SECONDS
 from model.incidents.mutes import EVERY, matches
 from model.verdict import Severity, Status
 from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
@@ -40,7 +40,8 @@ from serve_app.api.schemas.verdict import IncidentDocument, MuteInForceDocument,
 
 CAUSE_HOLDS = timedelta(minutes=1)
 CONTINUES = timedelta(hours=1)
-CLEAR_HOLDS = timedelta(minutes=2)  # of snapshots; under a mute, nothing else says that an incident is over
+# Of snapshots; under a mute, nothing else says that an incident is over.
+CLEAR_HOLDS, NOTICE_CLEAR_HOLDS = timedelta(minutes=2), timedelta(seconds=NOTICE_CLEAR_SECONDS)
 MUTED = "muted"  # label and annotation of an alert
 MAX_ENDED = 20  # of a mesh that are remembered
 _RANK = list(Severity)
@@ -221,9 +222,9 @@ def _leave(
         texts = alerted.alert.annotations
         texts = {**texts, "description": mark_unseen(texts.get("description", ""), verdict)}
         return _Step(replace(alerted, alert=replace(alerted.alert, annotations=texts)))
-    if alerted.is_muted or _find_cover(alerted, verdict):
+    if alerted.is_muted or _may_be_muted(alerted, verdict):
         since = alerted.clear_since or verdict.observed_at
-        if verdict.observed_at - since < CLEAR_HOLDS:
+        if verdict.observed_at - since < (NOTICE_CLEAR_HOLDS if alerted.severity is Severity.NOTICE else CLEAR_HOLDS):
             return _Step(replace(alerted, clear_since=since))
     return _resolve(alerted, mesh, now, links, "over")
 
@@ -261,16 +262,14 @@ def _resolve(alerted: AlertedIncident, mesh: str, now: datetime, links: Links, w
 
 def _find_mute(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForceDocument | None:
     """The mute that hides an incident: some of its services would be part of one now. It is not over."""
-    if alerted.severity is Severity.NOTICE:
-        return _find_cover(alerted, verdict)
     services = set(alerted.services)
     return next((mute for mute in verdict.muted if not services.isdisjoint(mute.hides)), None)
 
 
-def _find_cover(alerted: AlertedIncident, verdict: VerdictDocument) -> MuteInForceDocument | None:
-    """A mute of the first suspect. A snapshot in which it hides nothing does not say yet that the incident is over."""
-    covers = (mute for mute in verdict.muted if matches(mute.services or (EVERY,), [alerted.cause]).all())
-    return next(covers, None)
+def _may_be_muted(alerted: AlertedIncident, verdict: VerdictDocument) -> bool:
+    """Whether a mute covers the first suspect. A snapshot in which it hides nothing does not say yet that the incident
+    is over."""
+    return any(matches(mute.services or (EVERY,), [alerted.cause]).all() for mute in verdict.muted)
 
 
 def _find_successor(

@@ -2,7 +2,7 @@
 
 A finder looks for one event that the surprises of single series do not show: calls that go elsewhere, a service that is
 gone, a version that is worse. There is no past to compare most of these events with, so their surprise is a constant,
-``EVENT_SURPRISE``. A new finder is a file in this folder, and a line in ``FINDERS`` of ``gather.py``.
+``EVENT_SURPRISE``.
 """
 
 from collections.abc import Callable, Sequence

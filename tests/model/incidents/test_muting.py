@@ -299,7 +299,7 @@ def test_a_notice_goes_on_without_a_muted_service_and_gets_it_back() -> None:
 
 def test_a_notice_outlasts_a_window_and_keeps_its_beginning() -> None:
     before, during, after = play((4, SHORT, NO_ONE), (6, SHORT, ALL), (1, SHORT, NO_ONE))
-    assert during.incidents == ()
+    assert (during.incidents, during.muted[0].hides) == ((), ("a/s0", "a/s1"))
     assert summary(after) == summary(before)
 
 
@@ -307,6 +307,7 @@ def test_a_notice_that_ends_in_a_window_does_not_come_back() -> None:
     usual = shortage(0.0, 0.0)
     *_, during, after = play((4, SHORT, NO_ONE), (2, SHORT, ALL), (6, usual, ALL), (6, usual, NO_ONE))
     assert during.incidents == after.incidents == ()
+    assert during.muted[0].hides == ()
 
 
 def test_a_mute_leaves_the_counts_of_the_other_services_alone() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from model.evidence import gather
-from model.evidence.finders import finder
+from model.evidence.finders import FINDERS, finder
 from model.evidence.finders.finder import Finding
 from model.evidence.kinds import EvidenceKind
 from model.evidence.scored_mesh import ScoredMesh
@@ -26,15 +26,13 @@ def find_idle(mesh: ScoredMesh) -> tuple[Finding, ...]:
 
 
 def test_each_file_has_its_line_in_the_list_and_its_test() -> None:
-    assert sorted(find.__module__ for find in gather.FINDERS) == sorted(
-        f"model.evidence.finders.{name}" for name in FILES
-    )
+    assert sorted(find.__module__ for find in FINDERS) == sorted(f"model.evidence.finders.{name}" for name in FILES)
     assert {name for name in FILES if not (Path(__file__).parent / f"test_{name}.py").exists()} == set()
 
 
 def test_a_new_finder_in_the_list_is_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = evidence_of(snapshot(30))
-    monkeypatch.setattr(gather, "FINDERS", (*gather.FINDERS, find_idle))
+    monkeypatch.setattr(gather, "FINDERS", (*FINDERS, find_idle))
     found = evidence_of(snapshot(30))
     assert found.names[0] == SERVICES[IDLE]
     assert score_of(found, IDLE, "error") == 7.0
