@@ -13,13 +13,12 @@ from model.features import CONNECTIONS, CPU, CPU_PER_REQUEST, MEMORY, NODE_CHANN
 from model.incidents.matching import FoundGroup, MatchedIncidents, groups, match_incidents, split_muted
 from model.incidents.memory import IncidentMemory
 from model.incidents.open_incident import OpenIncident, PastNotice, likely_services, renew
-from model.incidents.policy import AlertPolicy, VerdictContext
+from model.incidents.policy import NOTICE_CLEAR_SECONDS, AlertPolicy, VerdictContext
 from model.incidents.schedule import Schedule, Work, is_overdue
 from model.incidents.threshold import confirm_services
 from model.snapshot import BoolArray, IntArray, SignalKind, mark_services
 from model.verdict import MAX_SUSPECTS, OVERDUE, Reason, Severity, Suspect
 
-NOTICE_CLEAR_SECONDS = 600.0  # without evidence after which a notice ends
 NOTICE_CONFIRM, NOTICE_CONFIRM_OF = 3, 4  # k of the last n snapshots above the level; a notice is not urgent
 SIGNALS = frozenset(SignalKind)
 RESOURCE_METRICS = frozenset(NODE_CHANNELS[c].name for c in (CPU, MEMORY, CONNECTIONS, CPU_PER_REQUEST))

@@ -10,6 +10,7 @@ import numpy as np
 CONFIRM_SECONDS = 45.0  # of evidence that an alert needs
 DOUBTFUL_SECONDS = 75.0  # the same if the page score is not far above the level
 CLEAR_SECONDS = 60.0  # without evidence, after which an incident ends
+NOTICE_CLEAR_SECONDS = 600.0  # the same of a notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

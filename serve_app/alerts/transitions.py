@@ -20,8 +20,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from model.decision.notices import NOTICE_CLEAR_SECONDS
 from model.incidents.mutes import EVERY, matches
+from model.incidents.policy import NOTICE_CLEAR_SECONDS
 from model.verdict import Severity, Status
 from serve_app.alerts.alert import Alert, AlertedIncident, EndedIncident, IncidentEvent, MeshAlerts, Transition
 from serve_app.alerts.annotations import (
