@@ -11,14 +11,17 @@ An incident that a mute hides continues. Its event and its alert say so. It is o
 ``CLEAR_HOLDS`` show nothing of it. If it outlasts the mute, the detector lists another incident at its services, which
 continues it.
 
+What a person does about an incident is an event, too. It is told once, also if another incident merges into this one
+and brings the actions on it. No one is told of an action on an incident that is over, or that a mute hides.
+
 A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
 no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.incidents.mutes import EVERY, matches
 from model.verdict import Severity, Status
@@ -32,7 +35,7 @@ from serve_app.alerts.annotations import (
     services_of,
     truncate,
 )
-from serve_app.alerts.event_text import muted_until
+from serve_app.alerts.event_text import muted_until, who_is_on_it
 from serve_app.alerts.events import build_event, incident_json
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import IncidentDocument, MuteInForceDocument, VerdictDocument
@@ -41,6 +44,7 @@ CAUSE_HOLDS = timedelta(minutes=1)
 CONTINUES = timedelta(hours=1)
 CLEAR_HOLDS = timedelta(minutes=2)  # of snapshots; under a mute, nothing else says that an incident is over
 MUTED = "muted"  # label and annotation of an alert
+ON_IT = "on_it"  # annotation
 MAX_ENDED = 20  # of a mesh that are remembered
 _RANK = list(Severity)
 
@@ -77,6 +81,35 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
             continues = unmuted.get(incident.id) or _find_continued(alerts.ended, incident, now)
             steps.append(_open(mesh, incident, verdict, now, links, continues))
     return _combine(alerts, verdict.observed_at, now, steps)
+
+
+def act(
+    alerts: MeshAlerts, mesh: str, actions: Mapping[str, Sequence[dict[str, Any]]], now: datetime, links: Links
+) -> Transition:
+    """Return the changes that actions of people make.
+
+    Args:
+        alerts: of the mesh before them.
+        actions: by incident, all actions on it, oldest first (``KeptActionDocument``).
+    """
+    still_open, events = [], []
+    for alerted in alerts.open:
+        news = [one for one in actions.get(alerted.incident, ()) if one not in alerted.actions]
+        for one in [] if alerted.is_muted else news:
+            alerted = _with_actions(alerted, (*alerted.actions, one))
+            if one["incident"] == alerted.incident:
+                alerted = replace(alerted, sequence=alerted.sequence + 1)
+                events.append(build_event("acted", alerted, mesh, now, links))
+        still_open.append(alerted)
+    return Transition(replace(alerts, open=tuple(still_open)), (), tuple(events))
+
+
+def _with_actions(alerted: AlertedIncident, actions: tuple[dict[str, Any], ...]) -> AlertedIncident:
+    """An incident with these actions of people. An annotation says who is on it; no label does, since another label
+    would be another alert."""
+    on_it = who_is_on_it(actions)
+    texts = alerted.alert.annotations | ({ON_IT: truncate(on_it, TEXT_LENGTH)} if on_it else {})
+    return replace(alerted, actions=actions, alert=replace(alerted.alert, annotations=texts))
 
 
 def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: Links, why: str) -> Transition:
@@ -136,6 +169,7 @@ def _update(
     alert = replace(alerted.alert, annotations=texts)
     document = {**incident_json(incident), "severity": severity.value}
     updated = replace(alerted, services=services_of(incident), alert=alert, document=document, clear_since=None)
+    updated = _with_actions(updated, alerted.actions)
     if severity is alerted.severity:
         return _follow_cause(updated, first_service(incident), mesh, now, links)
     raised = replace(
@@ -145,7 +179,7 @@ def _update(
         cause=first_service(incident),
         next_cause="",
         next_cause_since=None,
-        alert=replace(alert, labels={**alerted.alert.labels, "severity": severity.value}),
+        alert=replace(updated.alert, labels={**alerted.alert.labels, "severity": severity.value}),
     )
     ended = alerted.alert.resolve(now, superseded=f"severity rose to {severity.value}")
     before = {"previous_severity": alerted.severity.value}

@@ -27,6 +27,7 @@ from serve_app.alerts.event_text import (
     what_happened,
 )
 from serve_app.alerts.receivers.receiver import ReceiverPlugin
+from serve_app.api.schemas.actions import ActionKind
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import PagerDutySettings
@@ -36,7 +37,7 @@ SEVERITIES = {"critical": "critical", "major": "error", "minor": "warning", "not
 MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # characters
 MAX_AFFECTED = 20
 KEY_LENGTH = 32  # characters of a routing key
-_ACTIONS = {"muted": "acknowledge"}  # no one else is called, and the alert stays open
+_ACTIONS = {"muted": "acknowledge", "acted": "acknowledge"}  # no one else is called, and the alert stays open
 
 
 class PagerDuty:
@@ -52,6 +53,8 @@ class PagerDuty:
 
     async def deliver(self, event: IncidentEvent) -> Reply:
         """Post an event. PagerDuty accepts a repeated one without an effect."""
+        if not _has_word(event.document):
+            return Reply(status=200)
         try:
             key = await asyncio.to_thread(_read_key, self._settings)
         except SecretUnreadable as error:
@@ -106,6 +109,12 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _has_word(event: Mapping[str, Any]) -> bool:
+    """Whether the Events API has a word for an event. It has none for a note, and a ``trigger`` would call people again
+    if someone has resolved the alert there."""
+    return event["event"] != "acted" or event["actions"][-1]["kind"] == ActionKind.ACKNOWLEDGE
+
+
 def details(event: Mapping[str, Any]) -> dict[str, str]:
     """Return what a person on call needs to know, by name."""
     incident = event["incident"]
@@ -114,6 +123,7 @@ def details(event: Mapping[str, Any]) -> dict[str, str]:
         "incident": incident["id"],
         "continues": event.get("continues", ""),
         "news": news(event),
+        "on it": event.get("on_it", ""),
         "what to do": next_step(event),
         "since": incident["since"],
         "what": event["description"],
