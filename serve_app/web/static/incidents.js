@@ -28,7 +28,7 @@ export function incidentsView(on) {
   const feedback = feedbackView(on.ask),
     people = actionsView(on.ask),
     seriesOf = reasonSeries(redraw);
-  let kept = { key: "", found: new Map() }, // what the service keeps of the incidents in view, by incident: actions, feedback, similar ones
+  let kept = { key: "", mesh: null, found: new Map() }, // what the service keeps of the incidents in view, by incident: actions, feedback, similar ones
     drawn = null;
 
   /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, user, newest}`; shown: the incident in view; null:
@@ -46,10 +46,10 @@ export function incidentsView(on) {
       ids = verdict.incidents.map((one) => one.id),
       key = [mesh, live, ...ids].join(" ");
     if (key === kept.key && !again) return;
-    if (key !== kept.key) kept = { key, found: new Map() };
+    kept = { key, mesh, found: mesh === kept.mesh ? kept.found : new Map() };
     if (!ids.length) return;
-    const request = live ? feed.incidents(mesh).then((list) => list.incidents) : Promise.all(ids.map((id) => feed.incidentDetail(mesh, id)));
-    const found = await request.catch(() => null);
+    const past = () => Promise.all(ids.map((id) => feed.incidentDetail(mesh, id))),
+      found = await (live ? feed.incidents(mesh).then((list) => list.incidents) : past()).catch(() => null);
     if (!found || key !== kept.key) return;
     kept.found = new Map(found.map((one) => [one.id, one]));
     redraw();
