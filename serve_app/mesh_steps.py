@@ -179,7 +179,9 @@ class MeshSteps:
             UnknownIncident: there is none, or it is not open and its level should be accepted.
             TooManyActions: the incident has the maximum.
         """
-        return await self._change(mesh, incident, lambda state, before: add_action(state, before, incident, document, by))
+        return await self._change(
+            mesh, incident, lambda state, before: add_action(state, before, incident, document, by)
+        )
 
     async def add_mute(self, mesh: str, document: MuteDocument, by: str) -> KeptMuteDocument:
         """Store a mute of a user, which applies from the next snapshot of its time on.

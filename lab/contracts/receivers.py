@@ -66,7 +66,9 @@ def events() -> tuple[IncidentEvent, ...]:
     links = Links("eu-1", "https://tagae.example")
     opened = transition(MeshAlerts(), "shop", encode_verdict(verdict), START, links)
     actions = [
-        KeptActionDocument(incident=incident.id, kind=kind, text="<b>&\n*x*", by="<a>", at=START).model_dump(mode="json")
+        KeptActionDocument(incident=incident.id, kind=kind, text="<b>&\n*x*", by="<a>", at=START).model_dump(
+            mode="json"
+        )
         for kind in ActionKind
     ]
     acted = act(opened.alerts, "shop", {incident.id: actions}, START + timedelta(minutes=5), links)

@@ -110,8 +110,8 @@ def act(
 ) -> None:
     """Say what you do about an incident: you are on it (acknowledge), a note, or what helped (done).
 
-    Or accept the present level of an open incident as normal: it ends with the next snapshot. This cannot be undone. For
-    a false alarm, give feedback instead.
+    Or accept the present level of an open incident as normal: it ends with the next snapshot. This cannot be undone.
+    For a false alarm, give feedback instead.
 
     \b
     Example:
@@ -192,7 +192,8 @@ def _course(incident: "ArchivedIncidentDocument") -> str:
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
     if incident.replayed:
         alert = "replayed, no notification was sent"
+    feedback = incident.feedback.text if incident.feedback else ""
     shown = ("accept",) if incident.lasted else ("accept", "acknowledge")
     heads = dict.fromkeys(one.head for one in incident.actions if one.kind in shown)
     lasted = f"lasted {incident.lasted}" if incident.lasted else "open"
-    return "; ".join(filter(None, (lasted, alert, incident.feedback and incident.feedback.text, *heads)))
+    return "; ".join(filter(None, (lasted, alert, feedback, *heads)))

@@ -26,7 +26,15 @@ from serve_app.errors import (
 )
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
-from serve_app.stores.archive import KeptSnapshot, archive, due, merge_actions, merged_into, pack_document, unpack_document
+from serve_app.stores.archive import (
+    KeptSnapshot,
+    archive,
+    due,
+    merge_actions,
+    merged_into,
+    pack_document,
+    unpack_document,
+)
 from serve_app.stores.base import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix

@@ -112,7 +112,7 @@ def pagerduty_event(event: Mapping[str, Any]) -> dict[str, Any]:
 def _has_word(event: Mapping[str, Any]) -> bool:
     """Whether the Events API has a word for an event. It has none for a note, and a ``trigger`` would call people again
     if someone has resolved the alert there."""
-    return event["event"] != "acted" or event["actions"][-1]["kind"] == ActionKind.ACKNOWLEDGE
+    return event["event"] != "acted" or bool(event["actions"][-1]["kind"] == ActionKind.ACKNOWLEDGE)
 
 
 def details(event: Mapping[str, Any]) -> dict[str, str]:

@@ -142,7 +142,10 @@ class ActionDocument(Document):
         "`accept`: accepts the present level as normal, which ends an open incident"
     )
     text: NoteText = Field(
-        "", description="for people; a `note` and `done` need one", examples=["restarted shop/cart"], validate_default=True
+        "",
+        description="for people; a `note` and `done` need one",
+        examples=["restarted shop/cart"],
+        validate_default=True,
     )
 
     @field_validator("text")

@@ -110,7 +110,11 @@ def test_a_person_says_what_they_do_about_an_incident(service: Service, incident
     for kind, text, words in (
         ("acknowledge", "", "someone is on it"),
         ("note", "[red]the pool is full", "Note by someone: [red]the pool is full"),
-        ("accept", "a new release", "Accepted as normal by someone: a new release; the incident ends with the next snapshot"),
+        (
+            "accept",
+            "a new release",
+            "Accepted as normal by someone: a new release; the incident ends with the next snapshot",
+        ),
     ):
         result = act(kind, incident["id"], text)
         assert result.exit_code == 0, result.stderr

@@ -287,7 +287,10 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
         *before, newest = match(window, records)
         known = [(one, one.find(incident.id)) for one in before]
         more = [[{**mine, "id": "younger", "since": since}] if mine else [] for _, mine in known]
-        twins = [one.verdict | {"incidents": [*one.verdict["incidents"], *two]} for one, two in zip(before, more, strict=True)]
+        twins = [
+            one.verdict | {"incidents": [*one.verdict["incidents"], *two]}
+            for one, two in zip(before, more, strict=True)
+        ]
         return [*(one._replace(verdict=verdict) for one, verdict in zip(before, twins, strict=True)), newest]
 
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What people do about an incident: stored at once, once, with who and when; in the archive, the report and the audit log."""
+"""What people do about an incident: stored once, with who and when, in the archive, the report and the audit log."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -100,24 +100,28 @@ def run_single(store: Path, tokens: Path) -> Iterator[str]:
 
 def test_what_people_did_outlives_the_incident_and_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
-    scopes = {"ana": [Scope.READ, Scope.WRITE], "ben": [Scope.READ, Scope.WRITE], "root": [Scope.ADMIN], "eve": [Scope.READ]}
+    scopes = {
+        "ana": [Scope.READ, Scope.WRITE],
+        "ben": [Scope.READ, Scope.WRITE],
+        "root": [Scope.ADMIN],
+        "eve": [Scope.READ],
+    }
     tokens = {name: editing.create(file, name, of) for name, of in scopes.items()}
 
     def act(url: str, who: str, kind: str, text: str = "") -> httpx.Response:
         headers = {"authorization": f"Bearer {tokens[who]}"}
         return httpx.post(f"{url}{INCIDENTS}/{incident}/actions", json={"kind": kind, "text": text}, headers=headers)
 
-    with run_single(tmp_path / "state", file) as url:
-        with Client(url, token=tokens["root"]) as client:
-            for snapshot in SNAPSHOTS[:-3]:
-                verdict = client.push(MESH, snapshot)
-            incident = verdict.incidents[0].id
-            given = [("ana", "acknowledge", ""), ("ben", "acknowledge", ""), ("ben", "note", HOSTILE)]
-            kept = [act(url, *one).raise_for_status().json() for one in given]
-            assert [(one["by"], one["kind"], one["text"]) for one in kept] == given
-            assert {one["at"] for one in kept} == {verdict.model_dump(mode="json")["observed_at"]}
-            assert [act(url, *one).json() for one in given] == kept, "a repeated request gets the same answer"
-            problem(act(url, "eve", "acknowledge"), 403, "forbidden")
+    with run_single(tmp_path / "state", file) as url, Client(url, token=tokens["root"]) as client:
+        for snapshot in SNAPSHOTS[:-3]:
+            verdict = client.push(MESH, snapshot)
+        incident = verdict.incidents[0].id
+        given = [("ana", "acknowledge", ""), ("ben", "acknowledge", ""), ("ben", "note", HOSTILE)]
+        kept = [act(url, *one).raise_for_status().json() for one in given]
+        assert [(one["by"], one["kind"], one["text"]) for one in kept] == given
+        assert {one["at"] for one in kept} == {verdict.model_dump(mode="json")["observed_at"]}
+        assert [act(url, *one).json() for one in given] == kept, "a repeated request gets the same answer"
+        problem(act(url, "eve", "acknowledge"), 403, "forbidden")
     with run_single(tmp_path / "state", file) as url, Client(url, token=tokens["root"]) as client:
         assert [one.model_dump(mode="json") for one in client.incident(MESH, incident).actions] == kept
         act(url, "ana", "accept").raise_for_status()
