@@ -280,6 +280,7 @@ def test_an_incident_has_the_actions_on_those_that_merge_into_it(
     younger = replace(archived, id="younger", document=pack_document(document))
     state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.store.revision(MESH)
     watched_mesh.store.replace(MESH, state, revision=revision, incidents=(younger,))
+    watched_mesh.meshes.cached.drop(MESH)
     match, since = KeptSnapshot.match, instant(incident.since + timedelta(seconds=15))
 
     def with_younger(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[KeptSnapshot]:

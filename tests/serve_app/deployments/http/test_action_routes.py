@@ -147,7 +147,8 @@ def test_what_people_did_outlives_the_incident_and_a_kill(tmp_path: Path) -> Non
         assert "ana is on it" in html
         assert "What helped, by ana: restarted it" in markdown
         assert "&lt;script&gt;alert(1)" in html
-        assert "<script" not in html + markdown
+        assert "<script" not in html
+        assert r"\<script\>alert(1)\</script\> \<\!channel\> \*bold\* \| a second line" in markdown
         records = httpx.get(
             f"{url}/v1/audit", params={"limit": 200}, headers={"authorization": f"Bearer {tokens['root']}"}
         ).json()["records"]
