@@ -140,11 +140,11 @@ class AlertDelivery:
         self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
 
     def open_incidents(self, mesh: str) -> Set[str]:
-        """The ids of the incidents of a mesh of which people have been told, and that are open."""
+        """The ids of the open incidents of a mesh that have an alert."""
         return {one.incident for one in self._saved.state.meshes.get(mesh, MeshAlerts()).open}
 
     def accept_actions(self, mesh: str, actions: Mapping[str, Sequence[dict[str, Any]]], now: datetime) -> None:
-        """Tell what people did about the incidents of a mesh: by incident, all actions; returns at once."""
+        """Update the alerts of a mesh from all actions of people, by incident; returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
         self._apply(mesh, act(before, mesh, actions, now, self._to.links), now)
 

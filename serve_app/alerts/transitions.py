@@ -11,8 +11,8 @@ An incident that a mute hides continues. Its event and its alert say so. It is o
 ``CLEAR_HOLDS`` show nothing of it. If it outlasts the mute, the detector lists another incident at its services, which
 continues it.
 
-What a person does about an incident is an event, too. It is told once, also if another incident merges into this one
-and brings the actions on it. No one is told of an action on an incident that is over, or that a mute hides.
+What a person does about an incident is an event, too. Actions that another incident brings along when it merges into
+this one are no further events, and neither are those on an incident that is over, or that a mute hides.
 
 A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
 no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.

@@ -100,7 +100,7 @@ def check_webhook(there: Any) -> None:
         (Answering, check_webhook),
     ],
 )
-async def test_each_receiver_is_told_in_its_own_words(
+async def test_each_receiver_gets_each_action_once_in_its_own_words(
     other_side: type[OtherSide], check: Callable[[Any], None], tmp_path: Path
 ) -> None:
     with serve(other_side()) as there:
@@ -115,7 +115,7 @@ async def test_each_receiver_is_told_in_its_own_words(
         check(there)
 
 
-def told(alerts: MeshAlerts, *actions: dict[str, Any]) -> tuple[MeshAlerts, list[dict[str, Any]]]:
+def apply(alerts: MeshAlerts, *actions: dict[str, Any]) -> tuple[MeshAlerts, list[dict[str, Any]]]:
     change = act(alerts, "shop", {"a": actions}, NOW + MINUTE, PLACE)
     assert change.ended == ()
     return change.alerts, [event.document for event in change.events]
@@ -123,7 +123,7 @@ def told(alerts: MeshAlerts, *actions: dict[str, Any]) -> tuple[MeshAlerts, list
 
 def test_an_incoming_webhook_of_slack_shows_the_action() -> None:
     (opened,) = play(verdict(incident("a")))
-    _, (_, noted) = told(opened.alerts, *ACTIONS[:2])
+    _, (_, noted) = apply(opened.alerts, *ACTIONS[:2])
     sections = [block["text"]["text"] for block in slack_message(noted)["blocks"][:-1]]
     assert sections[:2] == [
         "Note by ben: minor incident in shop: shop/cart",
@@ -134,7 +134,7 @@ def test_an_incoming_webhook_of_slack_shows_the_action() -> None:
 
 def test_an_alert_keeps_its_labels_and_says_who_is_on_it() -> None:
     (opened,) = play(verdict(incident("a")))
-    alerts, _ = told(opened.alerts, action("acknowledge"), action("acknowledge", by="", minutes=2))
+    alerts, _ = apply(opened.alerts, action("acknowledge"), action("acknowledge", by="", minutes=2))
     on_it = f"{ON_IT}, someone since 2026-03-01 03:16 UTC"
     assert alerts.open[0].alert.labels == opened.alerts.open[0].alert.labels
     assert alerts.open[0].alert.annotations["on_it"] == on_it
@@ -146,26 +146,26 @@ def test_an_alert_keeps_its_labels_and_says_who_is_on_it() -> None:
     assert decode_state(encode_state(state)) == state
 
 
-def test_actions_on_a_merged_incident_are_kept_and_not_told_again() -> None:
+def test_actions_on_a_merged_incident_are_no_further_events() -> None:
     (opened,) = play(verdict(incident("a")))
-    alerts, events = told(opened.alerts, action("acknowledge", of="b"), action("note", "mine"))
+    alerts, events = apply(opened.alerts, action("acknowledge", of="b"), action("note", "mine"))
     assert [one["actions"][-1]["text"] for one in events] == ["mine"]
     assert events[0]["on_it"] == ON_IT
-    assert told(alerts, action("acknowledge", of="b"), action("note", "mine")) == (alerts, [])
+    assert apply(alerts, action("acknowledge", of="b"), action("note", "mine")) == (alerts, [])
 
 
 def test_an_event_has_the_last_actions_and_everyone_who_is_on_it() -> None:
     (opened,) = play(verdict(incident("a")))
-    _, events = told(opened.alerts, action("acknowledge"), *(action("note", str(i)) for i in range(30)))
+    _, events = apply(opened.alerts, action("acknowledge"), *(action("note", str(i)) for i in range(30)))
     assert [one["text"] for one in events[-1]["actions"]] == [str(i) for i in range(20, 30)]
     assert events[-1]["on_it"] == ON_IT
 
 
-def test_no_one_is_told_of_a_muted_incident_or_of_one_that_is_over() -> None:
+def test_actions_on_a_muted_incident_or_one_that_is_over_are_no_events() -> None:
     (opened,) = play(verdict(incident("a")))
     muted = replace(opened.alerts, open=(replace(opened.alerts.open[0], is_muted=True),))
-    assert told(muted, *ACTIONS) == (muted, [])
-    assert told(MeshAlerts(), *ACTIONS) == (MeshAlerts(), [])
+    assert apply(muted, *ACTIONS) == (muted, [])
+    assert apply(MeshAlerts(), *ACTIONS) == (MeshAlerts(), [])
 
 
 async def test_actions_are_read_from_the_archive(place: StoreSettings, store: StateStore) -> None:
