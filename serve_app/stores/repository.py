@@ -292,8 +292,8 @@ class MeshRepository:
         for ended in [one for one in written.values() if one.until is not None]:
             into = merged_into(ended.id, scored)
             home = None if into is None else written.get(into) or self.store.incident(mesh, into)
-            if home is not None:
-                written[home.id] = merge_actions(home, ended)
+            if home is not None and (merged := merge_actions(home, ended)) is not home:
+                written[home.id] = merged
         return tuple(written.values())
 
     def _update_history(self, mesh: str, record: Record, state: MeshState, keep: int) -> HistoryUpdate:
