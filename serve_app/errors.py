@@ -113,6 +113,10 @@ class TooMuchFeedback(ServeError, status=409, title="Feedback limit reached"):
     """The limit on incidents with feedback is reached."""
 
 
+class TooManyActions(ServeError, status=409, title="Action limit reached"):
+    """The limit on actions of people on an incident is reached."""
+
+
 class TooManyMutes(ServeError, status=409, title="Mute limit reached"):
     """The limit on mutes is reached."""
 

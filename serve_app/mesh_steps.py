@@ -14,14 +14,14 @@ from weakref import WeakValueDictionary
 from model.snapshot import MeshSnapshot
 from model.state.mesh_state import MeshState
 from model.verdict import ClusterEvent
-from serve_app.actions.acceptance import accept_incident
 from serve_app.actions.feedback import MAX_FEEDBACK, add_feedback, encode_feedback, record_feedback, withdraw_feedback
+from serve_app.actions.incident_actions import add_action
 from serve_app.actions.mutes import add_mute, encode_mute, remove_mute
 from serve_app.api.codec import encode_verdict, unpack_snapshot
 from serve_app.api.schemas.actions import (
-    AcceptanceDocument,
+    ActionDocument,
     FeedbackDocument,
-    KeptAcceptanceDocument,
+    KeptActionDocument,
     KeptFeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
@@ -73,10 +73,14 @@ class MeshSteps:
     """Does the steps of meshes, one at a time for each mesh. Use it from one event loop.
 
     All but a push raise ``UnknownMesh`` for a mesh that has no verdict.
+
+    Args:
+        changed: called with the name of a mesh that a person has changed.
     """
 
-    def __init__(self, meshes: MeshRepository) -> None:
+    def __init__(self, meshes: MeshRepository, changed: Callable[[str], None] = lambda mesh: None) -> None:
         self._meshes = meshes
+        self._changed = changed
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._compacting: set[str] = set()
 
@@ -167,22 +171,17 @@ class MeshSteps:
 
         await self._change(mesh, incident, change)
 
-    async def accept_incident(
-        self, mesh: str, incident: str, document: AcceptanceDocument, by: str
-    ) -> KeptAcceptanceDocument:
-        """Make the present level of an open incident normal, or raise ``UnknownIncident``. The state is stored in full,
-        since its filters change; who accepted it is stored with the incident in the archive. A repeated request changes
-        nothing."""
+    async def add_action(self, mesh: str, incident: str, document: ActionDocument, by: str) -> KeptActionDocument:
+        """Store what a person did about an incident, with it in the archive; if its level is accepted, with the state,
+        too. A repeated request changes nothing.
 
-        def change(state: MeshState, before: Incident) -> tuple[MeshState, Incident, KeptAcceptanceDocument]:
-            if before is not None and before.accepted is not None:
-                return state, before, before.accepted
-            after, kept = accept_incident(state, incident, document, by)
-            if before is not None and before.until is None:
-                before = before.model_copy(update={"accepted": kept})
-            return after, before, kept
-
-        return await self._change(mesh, incident, change)
+        Raises:
+            UnknownIncident: there is none, or it is not open and its level should be accepted.
+            TooManyActions: the incident has the maximum.
+        """
+        return await self._change(
+            mesh, incident, lambda state, before: add_action(state, before, incident, document, by)
+        )
 
     async def add_mute(self, mesh: str, document: MuteDocument, by: str) -> KeptMuteDocument:
         """Store a mute of a user, which applies from the next snapshot of its time on.
@@ -210,7 +209,9 @@ class MeshSteps:
             self._meshes.cached.put(mesh, known)
             return result
 
-        return await self._step(mesh, step)
+        result = await self._step(mesh, step)
+        self._changed(mesh)
+        return result
 
     async def _step(self, mesh: str, step: Callable[[], Awaitable[T]]) -> T:
         async with self.lock(mesh):

@@ -26,8 +26,9 @@ from serve_app.alerts.alert import IncidentEvent, MeshAlerts
 from serve_app.alerts.delivery import receivers
 from serve_app.alerts.links import Links
 from serve_app.alerts.receivers.receiver import EventReceiver
-from serve_app.alerts.transitions import resolve_all, transition
+from serve_app.alerts.transitions import act, resolve_all, transition
 from serve_app.api.codec import encode_verdict
+from serve_app.api.schemas.actions import ActionKind, KeptActionDocument
 from serve_app.net.http import Reply
 from serve_app.settings import NotifySettings, Settings
 from serve_app.settings.alerting import ReceiverChoice
@@ -38,7 +39,8 @@ START = datetime(2026, 3, 1, 3, 14, tzinfo=UTC)
 
 
 def events() -> tuple[IncidentEvent, ...]:
-    """Return the events of an incident from its start to its end, with texts that a receiver must escape."""
+    """Return the events of an incident from its start to its end, with an action of each kind, and with texts that a
+    receiver must escape."""
     suspect = Suspect("shop/cart", 0.8, ())
     incident = Incident(
         id="<a>&b",
@@ -63,8 +65,15 @@ def events() -> tuple[IncidentEvent, ...]:
     )
     links = Links("eu-1", "https://tagae.example")
     opened = transition(MeshAlerts(), "shop", encode_verdict(verdict), START, links)
-    ended = resolve_all(opened.alerts, "shop", START + timedelta(minutes=9), links, "mesh_deleted")
-    return (*opened.events, *ended.events)
+    actions = [
+        KeptActionDocument(incident=incident.id, kind=kind, text="<b>&\n*x*", by="<a>", at=START).model_dump(
+            mode="json"
+        )
+        for kind in ActionKind
+    ]
+    acted = act(opened.alerts, "shop", {incident.id: actions}, START + timedelta(minutes=5), links)
+    ended = resolve_all(acted.alerts, "shop", START + timedelta(minutes=9), links, "mesh_deleted")
+    return (*opened.events, *acted.events, *ended.events)
 
 
 class ReceiverContract:

@@ -78,13 +78,13 @@ def _mesh_need(method: str, path: str) -> Need:
         return Need(Scope.READ if method in SAFE else Scope.ADMIN, all_meshes=True)
     if method in SAFE:
         return Need(Scope.READ, mesh)
-    if method == "POST" and (tuple(below) in MESH_POSTS or _accepts_incident(below)):
+    if method == "POST" and (tuple(below) in MESH_POSTS or _acts_on_incident(below)):
         return Need(Scope.WRITE, mesh)
     if method == "DELETE" and len(below) == 2 and below[0] in MESH_DELETES and below[1]:
         return Need(Scope.WRITE, mesh)
     return Need(Scope.ADMIN, mesh)
 
 
-def _accepts_incident(below: list[str]) -> bool:
-    """Whether a path below a mesh is ``incidents/{incident}/accept``."""
-    return len(below) == 3 and below[0] == "incidents" and bool(below[1]) and below[2] == "accept"
+def _acts_on_incident(below: list[str]) -> bool:
+    """Whether a path below a mesh is ``incidents/{incident}/actions``."""
+    return len(below) == 3 and below[0] == "incidents" and bool(below[1]) and below[2] == "actions"

@@ -53,6 +53,7 @@ class AlertedIncident:
         is_muted: whether a mute hides it, so that no verdict lists it.
         clear_since: time of the first snapshot in a row that shows nothing of it while a mute may hide it; None: there
             is none.
+        actions: of people on it, oldest first, in the HTTP interface's form (``KeptActionDocument``).
     """
 
     incident: str
@@ -69,6 +70,7 @@ class AlertedIncident:
     continues: str = ""
     is_muted: bool = False
     clear_since: datetime | None = None
+    actions: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ from serve_app.alerts.receivers.webhook import KIND as WEBHOOK
 from serve_app.alerts.saved_state import SavedState
 from serve_app.alerts.send_loop import SendLoop
 from serve_app.alerts.storage import AlertStorage
-from serve_app.alerts.transitions import resolve_all, transition
+from serve_app.alerts.transitions import act, resolve_all, transition
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import BadSettings, ServeError
 from serve_app.metrics import NOTICES_DROPPED, NOTICES_WAITING, RECEIVER_FAILING, Instruments
@@ -138,6 +138,15 @@ class AlertDelivery:
         """Update the alerts of a mesh from its next verdict, which was made ``now`` (UTC); returns at once."""
         before = self._saved.state.meshes.get(mesh, MeshAlerts())
         self._apply(mesh, transition(before, mesh, verdict, now, self._to.links), now)
+
+    def open_incidents(self, mesh: str) -> Set[str]:
+        """The ids of the open incidents of a mesh that have an alert."""
+        return {one.incident for one in self._saved.state.meshes.get(mesh, MeshAlerts()).open}
+
+    def accept_actions(self, mesh: str, actions: Mapping[str, Sequence[dict[str, Any]]], now: datetime) -> None:
+        """Update the alerts of a mesh from all actions of people, by incident; returns at once."""
+        before = self._saved.state.meshes.get(mesh, MeshAlerts())
+        self._apply(mesh, act(before, mesh, actions, now, self._to.links), now)
 
     def forget_mesh(self, mesh: str, now: datetime) -> None:
         """Resolve the alerts of a mesh that was deleted. The mesh may come back at any time."""

@@ -1,12 +1,13 @@
 """What an event says in words, for all receivers that people read; and the key under which they know its incident."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from model.names import readable
 from serve_app.alerts.annotations import format_time
+from serve_app.api.schemas.actions import ActionKind, KeptActionDocument
 
 ENDS = frozenset({"resolved", "merged"})  # events after which an incident is over
 _UNKNOWN_ENDS = frozenset({"unseen", "mesh_silent"})  # reasons of a resolution
@@ -48,6 +49,8 @@ def what_happened(event: Mapping[str, Any]) -> str:
         return f"Now a {severity} incident {where}, was {event['previous_severity']}"
     if event["event"] == "cause_changed":
         return f"{name} {where} has another cause"
+    if event["event"] == "acted":
+        return f"{_newest_action(event).head}: {name[0].lower()}{name[1:]} {where}"
     if event["event"] == "muted":
         return f"Muted{_until(event)}, still failing: {name[0].lower()}{name[1:]} {where}"
     if event["event"] == "unmuted":
@@ -70,6 +73,8 @@ def news(event: Mapping[str, Any]) -> str:
             return f"Now {event['incident']['severity']}, was {event['previous_severity']}.{cause}"
         case "cause_changed":
             return _cause(event)
+        case "acted":
+            return _newest_action(event).words
         case "muted":
             return muted_until(event)
         case "unmuted":
@@ -94,6 +99,19 @@ def muted_until(event: Mapping[str, Any]) -> str:
     return f"Muted{_until(event)} ({event['mute_reason']}), still failing."
 
 
+def who_is_on_it(actions: Iterable[Mapping[str, Any]]) -> str:
+    """Return who is on an incident, and since when; empty: no one said so.
+
+    Args:
+        actions: of people on it, oldest first, as events have them.
+    """
+    since: dict[str, str] = {}
+    for one in actions:
+        if one["kind"] == ActionKind.ACKNOWLEDGE:
+            since.setdefault(one["by"] or "someone", format_time(datetime.fromisoformat(one["at"])))
+    return ", ".join(f"{name} since {at}" for name, at in since.items())
+
+
 def first_suspect(event: Mapping[str, Any]) -> str:
     """Return the first suspect, or the first affected service; empty if there is neither."""
     incident = event["incident"]
@@ -112,6 +130,10 @@ def named_links(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, url in event["links"].items():
         if name in _LINKS and (name == "page_url" or url != page):
             yield _LINKS[name], url
+
+
+def _newest_action(event: Mapping[str, Any]) -> KeptActionDocument:
+    return KeptActionDocument.model_validate(event["actions"][-1])
 
 
 def _until(event: Mapping[str, Any]) -> str:

@@ -6,11 +6,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 from serve_app.alerts.alert import AlertedIncident, IncidentEvent
+from serve_app.alerts.event_text import who_is_on_it
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.schemas.verdict import IncidentDocument
 
 EVENT_VERSION = 1
-Kind = Literal["opened", "severity_raised", "cause_changed", "muted", "unmuted", "merged", "resolved"]
+MAX_ACTIONS = 10  # of people, in one event: all that wait are kept in memory
+Kind = Literal["opened", "severity_raised", "cause_changed", "acted", "muted", "unmuted", "merged", "resolved"]
 
 
 def incident_json(incident: IncidentDocument) -> dict[str, Any]:
@@ -51,5 +53,7 @@ def build_event(
         "description": incident.alert.annotations.get("description", ""),
         "links": links.urls(subject),
         "incident": incident.document,
+        "on_it": who_is_on_it(incident.actions),
+        "actions": list(incident.actions[-MAX_ACTIONS:]),
     }
     return IncidentEvent(name, at, document)

@@ -11,14 +11,17 @@ An incident that a mute hides continues. Its event and its alert say so. It is o
 ``CLEAR_HOLDS`` show nothing of it, or for a notice, of ``NOTICE_CLEAR_HOLDS``. If it outlasts the mute, the detector
 lists it again, or another one at its services, which continues it.
 
+What a person does about an incident is an event, too. Actions that another incident brings along when it merges into
+this one are no further events, and neither are those on an incident that is over, or that a mute hides.
+
 A change of cause is an event once another first suspect has led for ``CAUSE_HOLDS``: two suspects that take turns are
 no news. An incident that begins at the first suspect of one that ended within ``CONTINUES`` says that it continues it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model.incidents.mutes import EVERY, matches
 from model.incidents.policy import NOTICE_CLEAR_SECONDS
@@ -33,7 +36,7 @@ from serve_app.alerts.annotations import (
     services_of,
     truncate,
 )
-from serve_app.alerts.event_text import muted_until
+from serve_app.alerts.event_text import muted_until, who_is_on_it
 from serve_app.alerts.events import build_event, incident_json
 from serve_app.alerts.links import Links
 from serve_app.api.schemas.verdict import IncidentDocument, MuteInForceDocument, VerdictDocument
@@ -43,6 +46,7 @@ CONTINUES = timedelta(hours=1)
 # Of snapshots; under a mute, nothing else says that an incident is over.
 CLEAR_HOLDS, NOTICE_CLEAR_HOLDS = timedelta(minutes=2), timedelta(seconds=NOTICE_CLEAR_SECONDS)
 MUTED = "muted"  # label and annotation of an alert
+ON_IT = "on_it"  # annotation
 MAX_ENDED = 20  # of a mesh that are remembered
 _RANK = list(Severity)
 
@@ -80,6 +84,35 @@ def transition(alerts: MeshAlerts, mesh: str, verdict: VerdictDocument, now: dat
             continues = unmuted.get(incident.id) or _find_continued(alerts.ended, incident, now)
             steps.append(_open(mesh, incident, verdict, now, links, continues))
     return _combine(alerts, verdict.observed_at, now, steps)
+
+
+def act(
+    alerts: MeshAlerts, mesh: str, actions: Mapping[str, Sequence[dict[str, Any]]], now: datetime, links: Links
+) -> Transition:
+    """Return the changes that actions of people make.
+
+    Args:
+        alerts: of the mesh before them.
+        actions: by incident, all actions on it, oldest first (``KeptActionDocument``).
+    """
+    still_open, events = [], []
+    for alerted in alerts.open:
+        news = [one for one in actions.get(alerted.incident, ()) if one not in alerted.actions]
+        for one in [] if alerted.is_muted else news:
+            alerted = _with_actions(alerted, (*alerted.actions, one))
+            if one["incident"] == alerted.incident:
+                alerted = replace(alerted, sequence=alerted.sequence + 1)
+                events.append(build_event("acted", alerted, mesh, now, links))
+        still_open.append(alerted)
+    return Transition(replace(alerts, open=tuple(still_open)), (), tuple(events))
+
+
+def _with_actions(alerted: AlertedIncident, actions: tuple[dict[str, Any], ...]) -> AlertedIncident:
+    """An incident with these actions of people. An annotation says who is on it; no label does, since another label
+    would be another alert."""
+    on_it = who_is_on_it(actions)
+    texts = alerted.alert.annotations | ({ON_IT: truncate(on_it, TEXT_LENGTH)} if on_it else {})
+    return replace(alerted, actions=actions, alert=replace(alerted.alert, annotations=texts))
 
 
 def resolve_all(alerts: MeshAlerts, mesh: str, now: datetime, links: Links, why: str) -> Transition:
@@ -167,7 +200,7 @@ def _follow(
 ) -> AlertedIncident:
     """The state after a verdict that lists the incident. Its severity never falls."""
     severity = max(alerted.severity, Severity(incident.severity), key=_RANK.index)
-    return replace(
+    followed = replace(
         alerted,
         severity=severity,
         services=services_of(incident),
@@ -179,6 +212,7 @@ def _follow(
         document={**incident_json(incident), "severity": severity.value},
         clear_since=None,
     )
+    return _with_actions(followed, alerted.actions)
 
 
 def _lead_by(alerted: AlertedIncident, cause: str) -> AlertedIncident:

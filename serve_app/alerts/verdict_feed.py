@@ -1,19 +1,22 @@
-"""Hands the verdicts that a store has to the delivery of notifications.
+"""Hands the verdicts that a store has to the delivery of notifications, and what people did about incidents.
 
 A verdict is stored in the same transaction as the state of its mesh, so the window of verdicts is the outbox of
 notifications. The delivery notes the newest verdict that it has, beside the notifications that it made of it. So a
-process that is killed in between, on either side, loses none. No session sends anything to the notifier.
+process that is killed in between, on either side, loses none. No session sends anything to the notifier. Actions of
+people are in the archive, with their incident.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from datetime import UTC, datetime
+from typing import Any
 
 from serve_app.alerts.delivery import FORGET_AFTER, AlertDelivery
 from serve_app.api.schemas.verdict import VerdictDocument
 from serve_app.errors import CorruptState, ServeError
 from serve_app.observability.logs import set_log_context
+from serve_app.stores.archive import unpack_document
 from serve_app.stores.record import Record
 from serve_app.stores.state_store import StateStore
 
@@ -59,12 +62,32 @@ class VerdictFeed:
                 except CorruptState as error:  # the store has set the mesh aside
                     log.error("mesh %s: damaged verdicts are left out: %s", mesh, error)
                     continue
+                known = to.open_incidents(mesh)
+                await self._hand_on_actions(mesh, known, to)  # before a verdict ends their incident
                 _hand_on(mesh, records, to)
+                await self._hand_on_actions(mesh, to.open_incidents(mesh) - known, to)
             self._read[mesh] = stored[mesh]
         for mesh in to.known_meshes() - stored.keys():
             # One that was set aside comes back with its next snapshot.
             if not await asyncio.to_thread(self._store.was_set_aside, mesh):
                 to.forget_mesh(mesh, datetime.now(UTC))
+
+    async def _hand_on_actions(self, mesh: str, incidents: Set[str], to: AlertDelivery) -> None:
+        if not incidents:
+            return
+        try:
+            actions = await asyncio.to_thread(self._read_actions, mesh, incidents)
+            to.accept_actions(mesh, actions, datetime.now(UTC))
+        except ServeError:
+            raise  # it is tried again
+        except Exception:  # the verdicts of this mesh, and other meshes, must not wait
+            log.exception("mesh %s: unexpected error; no one is notified of what people did", mesh)
+
+    def _read_actions(self, mesh: str, incidents: Set[str]) -> dict[str, list[dict[str, Any]]]:
+        """What people did about incidents, by their id."""
+        found = [self._store.incident(mesh, one, details=False) for one in sorted(incidents)]
+        documents = [unpack_document(one.document) for one in found if one is not None]
+        return {one.id: [action.model_dump(mode="json") for action in one.actions] for one in documents}
 
     def _read_new(self, mesh: str, since: datetime | None) -> list[Record]:
         """The verdicts after the one of the snapshot at ``since``, oldest first.

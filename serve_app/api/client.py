@@ -15,10 +15,10 @@ from serve_app.api.codec import ARROW, JSON, encode_snapshot
 from serve_app.api.codec.arrow_embeddings import Embeddings, decode_embeddings
 from serve_app.api.graph_formats import GraphFormat
 from serve_app.api.schemas.actions import (
-    AcceptanceDocument,
+    ActionDocument,
     FeedbackDocument,
     FeedbackListDocument,
-    KeptAcceptanceDocument,
+    KeptActionDocument,
     KeptFeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
@@ -191,10 +191,9 @@ class Client:
         """Withdraw the feedback on an incident, by its id."""
         self._send("DELETE", f"/v1/meshes/{mesh}/feedback/{_in_path(incident)}")
 
-    def accept_incident(self, mesh: str, incident: str, note: str = "") -> KeptAcceptanceDocument:
-        """Make the present level of an open incident normal, which ends it. Returns what is stored."""
-        path = f"meshes/{mesh}/incidents/{_in_path(incident)}/accept"
-        return self._post(KeptAcceptanceDocument, path, AcceptanceDocument(note=note))
+    def act(self, mesh: str, incident: str, action: ActionDocument) -> KeptActionDocument:
+        """Say what you do about an incident, or accept its level as normal. Returns what is stored."""
+        return self._post(KeptActionDocument, f"meshes/{mesh}/incidents/{_in_path(incident)}/actions", action)
 
     def mute(self, mesh: str, mute: MuteDocument) -> KeptMuteDocument:
         """Mute services or the whole mesh for a while. Returns the stored mute."""

@@ -1,8 +1,8 @@
-"""``tagae incidents``: lists the incidents of a mesh that a running service keeps, shows one, and accepts one as
-normal."""
+"""``tagae incidents``: lists the incidents of a mesh that a running service keeps, shows one, and says what you do
+about one."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import quote
 
 import typer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from serve_app.api.client import Client
     from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 
-app = typer.Typer(no_args_is_help=True, help="List the incidents of a mesh, show one, and accept one as normal.")
+app = typer.Typer(no_args_is_help=True, help="List the incidents of a mesh, show one, and say what you do about one.")
 
 
 @app.command("list")
@@ -98,23 +98,35 @@ def show(
 
 @app.command()
 @of_service
-def accept(
+def act(
     client: "Client",
-    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of an open incident.")],
-    note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
+    kind: Annotated[
+        Literal["acknowledge", "note", "done", "accept"],
+        typer.Argument(metavar="KIND", help="acknowledge, note, done or accept."),
+    ],
+    incident: Annotated[str, typer.Argument(metavar="ID", help="Id of an incident, open or archived.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="For other people; a note and done need one.")] = "",
     mesh: MeshName = None,
 ) -> None:
-    """Accept the present level of an open incident as normal. The incident ends with the next snapshot.
+    """Say what you do about an incident: you are on it (acknowledge), a note, or what helped (done).
 
-    This cannot be undone. For a false alarm, give feedback instead.
+    Or accept the present level of an open incident as normal: it ends with the next snapshot. This cannot be undone.
+    For a false alarm, give feedback instead.
 
     \b
     Example:
-      tagae incidents accept 20260301T031200Z-1f3870be --mesh shop --note "the new release needs 200 ms"
+      tagae incidents act acknowledge 20260301T031200Z-1f3870be
+      tagae incidents act note 20260301T031200Z-1f3870be "the pool of connections is full"
+      tagae incidents act done 20260301T031200Z-1f3870be "restarted shop/cart"
+      tagae incidents act accept 20260301T031200Z-1f3870be "the new release needs 200 ms" --mesh shop
     """
-    kept = client.accept_incident(mesh_of_service(client, mesh).mesh, incident, note)
-    text = f"accepted {kept.incident}: the present level becomes normal, and the incident ends with the next snapshot"
-    print_note(text)
+    from serve_app.api.codec.mistakes import validate_document
+    from serve_app.api.schemas.actions import ActionDocument
+
+    action = validate_document({"kind": kind, "text": text}, ActionDocument)
+    kept = client.act(mesh_of_service(client, mesh).mesh, incident, action)
+    follows = "; the incident ends with the next snapshot" if kind == "accept" else ""
+    print_note(f"{kept.incident}: {kept.words}{follows}")
 
 
 def _parse(text: str, newest: datetime | None, option: str) -> datetime:
@@ -151,6 +163,7 @@ def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None
         for rank, one in enumerate(incident.suspects[:5], 1)
     ]
     page = f"{url.rstrip('/')}/#mesh={quote(mesh, safe='')}&incident={quote(incident.id, safe='')}"
+    seen = incident.seen_before
     notes = (
         what_to_do(incident),
         incident.trend,
@@ -158,7 +171,9 @@ def _show_one(incident: "ArchivedIncidentDocument", mesh: str, url: str) -> None
         *suspects,
         incident.affected and f"affected: {readable(list_first(incident.affected, 20))}",
         *(change.text for change in incident.changes[:5]),
-        incident.seen_before and incident.seen_before.text,
+        seen and seen.text,
+        *(one.words for one in (seen.helped if seen else [])),
+        *(f"{one.at:%Y-%m-%d %H:%M} UTC  {one.words}" for one in incident.actions),
         page,
     )
     facts = _facts(incident, f"mesh {mesh}")
@@ -171,12 +186,14 @@ def _facts(incident: "ArchivedIncidentDocument", more: str) -> list[str]:
 
 
 def _course(incident: "ArchivedIncidentDocument") -> str:
-    """How long it lasted, when the alert came, and what people said about it."""
+    """How long it lasted, when the alert came, what people said about it, and who is on it."""
     from serve_app.web.report.sentences import span
 
     alert = f"alert after {span(incident.opened_at - incident.since)}" if incident.opened_at else ""
     if incident.replayed:
         alert = "replayed, no notification was sent"
-    given = incident.feedback or incident.accepted
+    feedback = incident.feedback.text if incident.feedback else ""
+    shown = ("accept",) if incident.lasted else ("accept", "acknowledge")
+    heads = dict.fromkeys(one.head for one in incident.actions if one.kind in shown)
     lasted = f"lasted {incident.lasted}" if incident.lasted else "open"
-    return "; ".join(filter(None, (lasted, alert, given.text if given else "")))
+    return "; ".join(filter(None, (lasted, alert, feedback, *heads)))

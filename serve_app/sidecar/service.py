@@ -129,11 +129,14 @@ class Verdicts:
         seen: dict[str, str] = {}
 
         async def keep(piece: bytes) -> None:
+            event = b""
             for line in piece.splitlines():
                 name, _, value = line.partition(b": ")
                 if name == b"id":
                     seen["last-event-id"] = value.decode()
-                elif name == b"data":
+                elif name == b"event":
+                    event = value
+                elif name == b"data" and event == b"verdict":
                     _replace(newest, value)
 
         while True:

@@ -21,6 +21,7 @@ from model.incidents.open_incident import LIKELY_SHARE
 from model.snapshot import EdgeMetric, IntArray, MeshSnapshot, find_rows
 from model.verdict import Severity
 from serve_app.api.codec import pack_snapshot, unpack_snapshot
+from serve_app.api.schemas.actions import ActionKind
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.api.schemas.verdict import SuspectDocument, VerdictDocument
 from serve_app.api.views import Deviations
@@ -172,7 +173,7 @@ def archive(
             "until": until,
             "ended_unseen": ended_unseen,
             "replayed": bool(seen[last].verdict.get("replayed")),
-            "accepted": None if known is None else known.accepted,
+            "actions": [] if known is None else known.actions,
         }
     )
     details = replace(old, moments=())
@@ -193,6 +194,33 @@ def archive(
         pack_document(document),
         _fit(details, moments, worst),
     )
+
+
+def merge_actions(home: ArchivedIncident, merged: ArchivedIncident) -> ArchivedIncident:
+    """Return an archived incident that also has the actions of people on another one, which merged into it. One whose
+    level was accepted ended by that."""
+    document, actions = unpack_document(home.document), unpack_document(merged.document).actions
+    added = [one for one in actions if one not in document.actions]
+    if not added or any(one.kind is ActionKind.ACCEPT and one.incident == merged.id for one in actions):
+        return home
+    actions = sorted([*document.actions, *added], key=lambda one: one.at)
+    return replace(home, document=pack_document(document.model_copy(update={"actions": actions})))
+
+
+def merged_into(incident: str, scored: Sequence[KeptSnapshot]) -> str | None:
+    """Return the id of the incident that one merged into with the newest snapshot; None: it is over, or was closed.
+
+    A merge keeps the oldest, which has the services of both then. An incident that was recovering is over.
+    """
+    before = next((found for one in reversed(scored) if (found := one.find(incident)) is not None), None)
+    if before is None or before.get("recovering") or scored[-1].has_lost(incident):
+        return None
+    services = {*_suspects_of(before), *before["affected"]}
+    since = datetime.fromisoformat(before["since"])
+    older = [one for one in scored[-1].verdict["incidents"] if datetime.fromisoformat(one["since"]) <= since]
+    shared = [(len(services.intersection((*_suspects_of(one), *one["affected"]))), one["id"]) for one in older]
+    count, name = max(shared, default=(0, ""))
+    return name if count else None
 
 
 def _suspects_of(incident: Mapping[str, Any]) -> list[str]:

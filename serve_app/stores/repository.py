@@ -26,7 +26,15 @@ from serve_app.errors import (
 )
 from serve_app.metrics import MESH_LOAD, Instruments, MeshGauges
 from serve_app.pipeline import Mesh, Replay
-from serve_app.stores.archive import KeptSnapshot, archive, due, pack_document, unpack_document
+from serve_app.stores.archive import (
+    KeptSnapshot,
+    archive,
+    due,
+    merge_actions,
+    merged_into,
+    pack_document,
+    unpack_document,
+)
 from serve_app.stores.base import ArchivedIncident, HistoryUpdate, NewSnapshot, StoredMesh
 from serve_app.stores.cache import CachedMesh, FullState, MeshCache
 from serve_app.stores.history import HistoryLimit, HistoryWriter, ScoredRow, block_seconds, unix
@@ -277,8 +285,16 @@ class MeshRepository:
         # Empty if another session has deleted the mesh: the write then raises StoreConflict, and the mesh starts again.
         records = [Record.unpack(verdict) for verdict in self.store.verdicts(mesh, None, keep)]
         scored = KeptSnapshot.match(state.window, [*records, record])
-        found = (archive(one, scored, verdict.sequence, self.store.incident(mesh, one)) for one in wanted)
-        return tuple(one for one in found if one is not None)
+        written: dict[str, ArchivedIncident] = {}
+        for name in wanted:
+            if (one := archive(name, scored, verdict.sequence, self.store.incident(mesh, name))) is not None:
+                written[name] = one
+        for ended in [one for one in written.values() if one.until is not None]:
+            into = merged_into(ended.id, scored)
+            home = None if into is None else written.get(into) or self.store.incident(mesh, into)
+            if home is not None and (merged := merge_actions(home, ended)) is not home:
+                written[home.id] = merged
+        return tuple(written.values())
 
     def _update_history(self, mesh: str, record: Record, state: MeshState, keep: int) -> HistoryUpdate:
         """The files of the history to write and to delete with a snapshot: none, unless it begins a new block."""

@@ -213,6 +213,10 @@ class StateStore:
         """All stored meshes, in order of name."""
         return [one for found in self.database.survey(_NEWEST) if (one := self._summarize(*found)) is not None]
 
+    def revision(self, mesh: str) -> int:
+        """The revision of a mesh; 0: nothing is stored."""
+        return self._position(mesh)[0]
+
     def revisions(self) -> dict[str, int]:
         """The revision of each stored mesh, by name. It reads little, so it shows cheaply which meshes have changed."""
         return {mesh: _read_head([(HEAD, head)])[0] for mesh, head, _ in self.database.survey()}
@@ -268,11 +272,11 @@ class StateStore:
         found = (rows.read_incident(mesh, of[row[0].removeprefix(INCIDENT)], row) for row in documents)
         return [one for one in found if one is not None]
 
-    def incident(self, mesh: str, incident: str) -> ArchivedIncident | None:
-        """An archived incident by its id, with details; None if there is none, or it is damaged."""
-        index, *found = self._read(mesh, *(only(kind + incident) for kind in (INDEX, INCIDENT, rows.DETAILS)))
-        document, details = (one[0] if one else ("", b"") for one in found)
-        return rows.read_incident(mesh, index[0], document, details) if index else None
+    def incident(self, mesh: str, incident: str, *, details: bool = True) -> ArchivedIncident | None:
+        """An archived incident by its id; None if there is none, or it is damaged. Its details are read if asked."""
+        kinds = (INDEX, INCIDENT, *((rows.DETAILS,) if details else ()))
+        index, *found = self._read(mesh, *(only(kind + incident) for kind in kinds))
+        return rows.read_incident(mesh, index[0], *(one[0] if one else ("", b"") for one in found)) if index else None
 
     def history_sizes(self, mesh: str) -> dict[ChunkKey, int]:
         """The chunks of the history of a mesh, each with the bytes that it takes. Empty if there is none."""

@@ -1,11 +1,12 @@
 """Incidents, open and archived: lists and documents."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 
 from serve_app.actions.feedback import encode_feedback
-from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.actions import ActionKind, KeptActionDocument, KeptFeedbackDocument
 from serve_app.api.schemas.incidents import (
     ArchivedIncidentDocument,
     IncidentsDocument,
@@ -21,7 +22,8 @@ from serve_app.stores.rows import microseconds
 from serve_app.web.scored_snapshot import ScoredSnapshot
 
 BLOCK = 200  # archived incidents that are read at once
-MAX_SHOWN = 5  # earlier incidents that resemble one
+MAX_SHOWN = 5  # earlier incidents that resemble one, and actions that helped then
+MAX_READ = 50  # of them, for what helped
 NOTICE = SEVERITIES.index("notice")
 SAME_SUSPECTS = 0.5  # of the likely suspects of two incidents together, from which they resemble each other
 
@@ -50,14 +52,18 @@ class IncidentViews:
         return document.model_dump_json().encode()
 
     def detail(self, mesh: str, incident: str) -> bytes:
-        """JSON of an incident at its highest score.
+        """JSON of an incident at its highest score; errors as of :meth:`load`."""
+        return self.load(mesh, incident).model_dump_json().encode()
+
+    def load(self, mesh: str, incident: str) -> ArchivedIncidentDocument:
+        """An incident at its highest score, with all that is known of it.
 
         Raises:
             UnknownMesh, UnknownIncident: there is none.
         """
         document = unpack_document(self._meshes.load_incident(mesh, incident).document)
-        update = {"feedback": self.feedback(mesh, incident), "seen_before": self.seen_before(mesh, document)}
-        return document.model_copy(update=update).model_dump_json().encode()
+        feedback = self._feedback(mesh).get(incident, document.feedback)
+        return document.model_copy(update={"feedback": feedback, "seen_before": self.seen_before(mesh, document)})
 
     def moments(self, mesh: str, incident: str, kept: Sequence[ScoredSnapshot]) -> Sequence[ScoredSnapshot]:
         """The moments to report an incident from: of the archive if it is over or its highest score is no longer kept,
@@ -84,11 +90,6 @@ class IncidentViews:
             for scored in details.read()
         ]
 
-    def feedback(self, mesh: str, incident: str) -> KeptFeedbackDocument | None:
-        """The feedback on an incident: of the state, else of the archive."""
-        archived = self._read_archived(mesh, incident)
-        return self._feedback(mesh).get(incident, None if archived is None else archived.feedback)
-
     def seen_before(self, mesh: str, incident: IncidentDocument) -> SeenBeforeDocument | None:
         """The incidents that ended before one began and resemble it: the same first suspect and kind, or mostly the
         same suspects. Notices only resemble notices: the notice of an incident is not an incident of its own."""
@@ -113,6 +114,7 @@ class IncidentViews:
             last=last,
             incidents=[one.id for one in same[:MAX_SHOWN]],
             text=_seen_before_text(len(same), last, incident.since),
+            helped=list(islice(_what_helped(same[:MAX_READ]), MAX_SHOWN)),
         )
 
     def _find_open(
@@ -161,7 +163,7 @@ class IncidentViews:
         return found[: wanted.limit]
 
     def _read_archived(self, mesh: str, incident: str) -> ArchivedIncidentDocument | None:
-        archived = self._meshes.store.incident(mesh, incident)
+        archived = self._meshes.store.incident(mesh, incident, details=False)
         return None if archived is None else unpack_document(archived.document)
 
     def _feedback(self, mesh: str) -> dict[str, KeptFeedbackDocument]:
@@ -185,8 +187,15 @@ def _matches(incident: IncidentDocument, wanted: IncidentFilter) -> bool:
 
 def _with_course(incident: IncidentDocument, archived: ArchivedIncidentDocument | None) -> ArchivedIncidentDocument:
     """An open incident of the newest verdict, with its course from the archive."""
-    course = {name: getattr(archived, name) for name in ("opened_at", "strongest_at", "accepted")} if archived else {}
+    course = {name: getattr(archived, name) for name in ("opened_at", "strongest_at", "actions")} if archived else {}
     return ArchivedIncidentDocument.from_object(incident, **course)
+
+
+def _what_helped(incidents: Iterable[ArchivedIncident]) -> Iterator[KeptActionDocument]:
+    """What people did that helped, incident by incident; each is read only when it is its turn."""
+    for one in incidents:
+        actions = unpack_document(one.document).actions
+        yield from (action for action in actions if action.kind is ActionKind.DONE)
 
 
 def _seen_before_text(times: int, last: datetime, now: datetime) -> str:

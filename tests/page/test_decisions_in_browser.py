@@ -167,10 +167,39 @@ def test_the_present_level_is_accepted_as_normal(browser: Any, service: str, tok
         about = "The present level becomes normal. The incident ends. You cannot undo this."
         assert opened.text("#decision-about") == about
         answer(opened, "Accept as normal", "the new release")
-        said = "Accepted as normal by alice. Note: the new release"
+        said = "Accepted as normal by alice: the new release"
         opened.until(lambda: said in opened.text("#cards"), "the page says who accepted it")
         assert not accept.count()
         assert not is_open(opened)
     found = httpx.get(f"{service}/v1/meshes/grown/incidents", headers=headers(tokens["alice"])).json()["incidents"]
-    accepted = found[0]["accepted"]
-    assert (accepted["accepted_by"], accepted["note"]) == ("alice", "the new release")
+    (accepted,) = found[0]["actions"]
+    assert (accepted["kind"], accepted["by"], accepted["text"]) == ("accept", "alice", "the new release")
+
+
+def test_all_open_pages_show_what_a_person_does(browser: Any, service: str, tokens: dict[str, str]) -> None:
+    """Through the stream, though no snapshot comes."""
+    push_all(service, "shared", INCIDENT, token=tokens["alice"])
+    hostile = "<img src=x onerror=alert(1)>"
+    with (
+        signed_in(browser, service, tokens["alice"]) as mine,
+        signed_in(browser, service, tokens["reader"]) as other,
+    ):
+        other.page.add_init_script("window.setInterval = () => 0")  # it asks for nothing again: only the stream is left
+        other.page.reload()
+        for opened in (mine, other):
+            opened.open("/#mesh=shared")
+            opened.until(opened.page.locator("#cards .card").count, "the incident is listed")
+        cards = mine.page.locator("#cards")
+        cards.get_by_role("button", name="I'm on it").click()
+        other.until(lambda: "UTC alice is on it" in other.text("#cards"), "the other page shows it")
+        mine.until(lambda: not cards.get_by_role("button", name="I'm on it").count(), "the button has done its work")
+        cards.get_by_role("button", name="Note", exact=True).click()
+        answer(mine, "Add the note", hostile)
+        other.until(lambda: f"Note by alice: {hostile}" in other.text("#cards"), "the note is text, and no markup")
+        cards.get_by_role("button", name="What helped").click()
+        answer(mine, "Save", "restarted it")
+        other.until(lambda: "What helped, by alice: restarted it" in other.text("#cards"), "what helped is shown")
+        assert not other.page.locator("#cards").get_by_role("button", name="Note", exact=True).count()
+        mine.assert_accessible()
+        mine.assert_clean()
+        other.assert_clean()

@@ -72,8 +72,10 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
     since, at = datetime.fromisoformat(incident["since"]), datetime.fromisoformat(event["at"])
     links = [f'<a href="{escape(url)}" target="_blank">{name}</a>' for name, url in named_links(event)]
     continues = f", which continues {escape(event['continues'])}" if event.get("continues") else ""
+    on_it = event.get("on_it", "")
     texts = [
         escape(truncate(event["summary"], MAX_TEXT)),
+        escape(truncate(f"On it: {on_it}", MAX_TEXT)) if on_it else "",
         escape(truncate(next_step(event), MAX_TEXT)),
         escape(truncate(news(event), MAX_TEXT)) if event["event"] == "muted" else how_it_ended(event),
         " · ".join(links),
@@ -90,6 +92,7 @@ def annotation(event: Mapping[str, Any]) -> dict[str, Any]:
             f"severity:{incident['severity']}",
             *([f"service:{_fit(service)}"] if service else []),
             *(["muted"] if event["event"] == "muted" else []),
+            *(["acknowledged"] if on_it else []),
             incident_tag(event),
         ],
         "text": "<br>".join(text for text in texts if text),

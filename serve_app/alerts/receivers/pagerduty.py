@@ -27,6 +27,7 @@ from serve_app.alerts.event_text import (
     what_happened,
 )
 from serve_app.alerts.receivers.receiver import ReceiverPlugin
+from serve_app.api.schemas.actions import ActionKind
 from serve_app.net.endpoint import SecretUnreadable, read_secret
 from serve_app.net.http import HttpSender, Reply
 from serve_app.settings.receivers import PagerDutySettings
@@ -37,7 +38,8 @@ MAX_SUMMARY, MAX_KEY, MAX_FIELD, MAX_DETAIL = 1024, 255, 1024, 8192  # character
 MAX_AFFECTED = 20
 KEY_LENGTH = 32  # characters of a routing key
 _ACTIONS = {  # of events that are no end; all others trigger
-    "muted": ("acknowledge",),  # no one else is called, and the alert stays open
+    "acted": ("acknowledge",),  # no one else is called, and the alert stays open
+    "muted": ("acknowledge",),
     "unmuted": ("resolve", "trigger"),  # a trigger calls no one while its alert is acknowledged
 }
 
@@ -59,6 +61,7 @@ class PagerDuty:
             key = await asyncio.to_thread(_read_key, self._settings)
         except SecretUnreadable as error:
             return Reply("secret", detail=str(error))
+        reply = Reply(status=200)
         for one in pagerduty_events(event.document):
             reply = await self._sender.post(encode(one, key), {})
             if reply.failed:
@@ -109,8 +112,17 @@ def pagerduty_events(event: Mapping[str, Any]) -> list[dict[str, Any]]:
         "links": [{"href": url, "text": name} for name, url in named_links(event)],
         "payload": {name: value for name, value in payload.items() if value},
     }
-    actions = ("resolve",) if event["event"] in ENDS else _ACTIONS.get(event["event"], ("trigger",))
-    return [{"event_action": action, **found} for action in actions]
+    return [{"event_action": action, **found} for action in _actions_of(event)]
+
+
+def _actions_of(event: Mapping[str, Any]) -> tuple[str, ...]:
+    """What PagerDuty does for an event, in order. It has no word for a note, and a ``trigger`` would call people again
+    if someone has resolved the alert there."""
+    if event["event"] in ENDS:
+        return ("resolve",)
+    if event["event"] == "acted" and event["actions"][-1]["kind"] != ActionKind.ACKNOWLEDGE:
+        return ()
+    return _ACTIONS.get(event["event"], ("trigger",))
 
 
 def details(event: Mapping[str, Any]) -> dict[str, str]:
@@ -121,6 +133,7 @@ def details(event: Mapping[str, Any]) -> dict[str, str]:
         "incident": incident["id"],
         "continues": event.get("continues", ""),
         "news": news(event),
+        "on it": event.get("on_it", ""),
         "what to do": next_step(event),
         "since": incident["since"],
         "what": event["description"],

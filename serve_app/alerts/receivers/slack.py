@@ -22,6 +22,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
     incident, title = event["incident"], event_title(event)
     parts = {
         "": news(event) if _needs_news(event) else "",
+        "*On it*\n": event.get("on_it", ""),
         "*Summary*\n": event["summary"],
         "*What to do*\n": next_step(event),
         "*Entry points*\n" if incident["scope"] else "*Cause*\n": _causes(incident),
@@ -43,7 +44,7 @@ def slack_message(event: Mapping[str, Any]) -> dict[str, Any]:
 def _needs_news(event: Mapping[str, Any]) -> bool:
     """Whether title and times do not say all that the event changes."""
     return (
-        event["event"] in ("muted", "unmuted", "merged")
+        event["event"] in ("acted", "muted", "unmuted", "merged")
         or "previous_cause" in event
         or how_it_ended(event) not in ("", "resolved")
     )

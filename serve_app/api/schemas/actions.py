@@ -1,9 +1,9 @@
-"""Documents of actions: feedback on incidents, their acceptance as normal, mutes, and test alerts."""
+"""Documents of what people do: feedback, actions on incidents, mutes, and test alerts."""
 
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, computed_field
+from pydantic import ConfigDict, Field, ValidationInfo, computed_field, field_validator
 
 from serve_app.api.schemas.base import (
     MAX_ID,
@@ -114,27 +114,75 @@ class FeedbackListDocument(Document):
     feedback: list[KeptFeedbackDocument] = Field(description="in the order in which it was given")
 
 
-class AcceptanceDocument(Document):
-    """A person accepts the present level of an incident's services as normal. The incident ends."""
+class ActionKind(StrEnum):
+    """What a person does about an incident."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{}, {"note": "the new release needs 200 ms"}]})
+    ACKNOWLEDGE = "acknowledge"
+    NOTE = "note"
+    DONE = "done"
+    ACCEPT = "accept"
 
-    note: Note = ""
+
+class ActionDocument(Document):
+    """What a person does about an incident."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"kind": "acknowledge"},
+                {"kind": "note", "text": "the pool of connections is full"},
+                {"kind": "done", "text": "restarted shop/cart"},
+                {"kind": "accept", "text": "the new release needs 200 ms"},
+            ]
+        }
+    )
+
+    kind: ActionKind = Field(
+        description="`acknowledge`: is working on it; `note`: tells others something; `done`: says what helped; "
+        "`accept`: accepts the present level as normal, which ends an open incident"
+    )
+    text: NoteText = Field(
+        "",
+        description="for people; a `note` and `done` need one",
+        examples=["restarted shop/cart"],
+        validate_default=True,
+    )
+
+    @field_validator("text")
+    @classmethod
+    def _require_text(cls, text: str, others: ValidationInfo) -> str:
+        if others.data.get("kind") in (ActionKind.NOTE, ActionKind.DONE) and not text.strip():
+            raise ValueError(f"expected a text, which an action of the kind {others.data['kind']} needs, got none")
+        return text
 
 
-class KeptAcceptanceDocument(KeptDocument):
-    """The stored acceptance of an incident."""
+_HEADS = {
+    ActionKind.ACKNOWLEDGE: "{by} is on it",
+    ActionKind.NOTE: "Note by {by}",
+    ActionKind.DONE: "What helped, by {by}",
+    ActionKind.ACCEPT: "Accepted as normal by {by}",
+}
 
-    incident: str = Field(description="id")
-    accepted_at: Instant = Field(description="time of the newest snapshot when it was accepted")
-    note: str
-    accepted_by: str = Field("", description="name of the user or token that accepted it; empty: unknown")
 
-    @computed_field(description="the same in words", examples=["Accepted as normal by alice."])  # type: ignore[prop-decorator]
+class KeptActionDocument(KeptDocument):
+    """What a person did about an incident."""
+
+    incident: str = Field(description="id of the incident; another one merged into the incident that lists it")
+    kind: ActionKind
+    text: str = Field(description="as it was given; may be empty", examples=["restarted shop/cart"])
+    by: str = Field(description="name of the user or token; empty: unknown", examples=["alice"])
+    at: Instant = Field(description="time of the newest snapshot then")
+
     @property
-    def text(self) -> str:
-        """``Accepted as normal by alice. Note: the new release``."""
-        return f"Accepted as normal{_by(self.accepted_by)}.{_note(self.note)}"
+    def head(self) -> str:
+        """Who did what, without the text: ``alice is on it``."""
+        return _HEADS[self.kind].format(by=self.by or "someone")
+
+    @computed_field(description="the same in words", examples=["alice is on it"])  # type: ignore[prop-decorator]
+    @property
+    def words(self) -> str:
+        """``alice is on it``, ``What helped, by alice: restarted shop/cart``."""
+        return f"{self.head}: {self.text}" if self.text else self.head
 
 
 def _by(name: str) -> str:

@@ -3,7 +3,7 @@
 from pydantic import Field, computed_field
 
 from serve_app.api.number_text import span_text
-from serve_app.api.schemas.actions import KeptAcceptanceDocument, KeptFeedbackDocument
+from serve_app.api.schemas.actions import KeptActionDocument, KeptFeedbackDocument
 from serve_app.api.schemas.base import Document, Instant, KeptDocument
 from serve_app.api.schemas.verdict import IncidentDocument
 
@@ -16,6 +16,9 @@ class SeenBeforeDocument(Document):
     last: Instant = Field(description="when the newest of them began")
     incidents: list[str] = Field(description="ids of the newest of them, at most five, the newest first")
     text: str = Field(description="the same in words", examples=["Seen before: 3 times, last on Tue 17 Nov 14:05 UTC"])
+    helped: list[KeptActionDocument] = Field(
+        [], description="what helped then, by people (`done`): at most five, of the newest incident first"
+    )
 
 
 class ArchivedIncidentDocument(IncidentDocument, KeptDocument):
@@ -37,9 +40,7 @@ class ArchivedIncidentDocument(IncidentDocument, KeptDocument):
         "sent",
     )
     feedback: KeptFeedbackDocument | None = Field(None, description="from people; null: none")
-    accepted: KeptAcceptanceDocument | None = Field(
-        None, description="by whom its level was accepted as normal, which ended it; null: it was not"
-    )
+    actions: list[KeptActionDocument] = Field([], description="of people on it, oldest first")
     seen_before: SeenBeforeDocument | None = Field(
         None, description="incidents before it that resemble it; null: none, or the list is of a period"
     )

@@ -1,4 +1,4 @@
-"""Streams of verdicts as server-sent events."""
+"""Streams of verdicts as server-sent events, with an event for each change of a mesh by people."""
 
 import asyncio
 import math
@@ -29,15 +29,17 @@ STREAMS_PER_TICK = 8
 UNBUFFERED = {"x-accel-buffering": "no"}  # nginx and similar proxies pass each event on at once
 STREAM_SECONDS = 600.0  # then it ends and the page connects again, perhaps to another replica
 RECONNECT = b"retry: 2000\n\n"  # ms
+CHANGED = b"event: changed\ndata: {}\n\n"  # people did something: read again what is not in a verdict
 MAX_VERDICTS_AT_ONCE = 200  # for a page that was disconnected for a while
 
 
 @dataclass(frozen=True, slots=True)
 class NewVerdicts:
-    """Verdicts as server-sent events, and the time of the newest; None if there is none."""
+    """Verdicts as server-sent events, the time of the newest (None if there is none), and the revision of the mesh."""
 
     events: bytes
     newest: datetime | None
+    revision: int
 
 
 class _ObservedAt(msgspec.Struct):
@@ -86,7 +88,7 @@ class VerdictStreams:
         with ExitStack() as slot:
             self._open += 1
             slot.callback(self._close)
-            first = await self._ask(mesh, seen, 0.0)  # an unknown mesh is refused before the stream begins
+            first = await self._ask(mesh, seen, 0.0, 0)  # an unknown mesh is refused before the stream begins
             return EventStream(self._events(mesh, seen, first, is_valid), slot.pop_all())
 
     def _close(self) -> None:
@@ -98,27 +100,29 @@ class VerdictStreams:
         """Events until the stream is old enough, or the reader's token is no longer valid."""
         ends = time.monotonic() + STREAM_SECONDS
         number = next(self._numbers)
+        revision = 0  # of which the reader knows; at first none: something may have changed while there was no stream
         try:
             yield RECONNECT
             while time.monotonic() < ends and is_valid():
-                yield found.events or b": nothing new\n\n"
-                seen = found.newest or seen
+                yield found.events or (b": nothing new\n\n" if found.revision == revision else CHANGED)
+                seen, revision = found.newest or seen, found.revision
                 ticks = math.ceil(self._open / STREAMS_PER_TICK)
                 await asyncio.sleep(TICK_SECONDS * ticks - time.monotonic() % (TICK_SECONDS * ticks))
                 # Streams whose readers have seen the same share one call; most streams do.
-                found = await self._shared.do((mesh, seen), partial(self._ask, mesh, seen, WAIT_SECONDS))
+                ask = partial(self._ask, mesh, seen, WAIT_SECONDS, revision)
+                found = await self._shared.do((mesh, seen, revision), ask)
                 await asyncio.sleep(TICK_SECONDS * (number % ticks))
         except ServeError:
             return  # the page connects again and gets the error as an answer
 
-    async def _ask(self, mesh: str, seen: datetime | None, seconds: float) -> NewVerdicts:
-        """Verdicts later than ``seen``; waits up to ``seconds`` for one."""
+    async def _ask(self, mesh: str, seen: datetime | None, seconds: float, revision: int) -> NewVerdicts:
+        """Verdicts later than ``seen``; waits up to ``seconds`` for one, or for another revision."""
         caller = Caller(self._backend.deadline().extend(seconds))
         meshes = self._backend.of(mesh).meshes
-        found = await caller.ask(meshes.new_verdicts, mesh, seen, MAX_VERDICTS_AT_ONCE, seconds)
+        found, now = await caller.ask(meshes.new_verdicts, mesh, seen, MAX_VERDICTS_AT_ONCE, seconds, revision)
         times = [msgspec.json.decode(document, type=_ObservedAt).observed_at for document in found]
         events = (
             b"id: %b\nevent: verdict\ndata: %b\n\n" % (at.encode(), document)
             for at, document in zip(times, found, strict=True)
         )
-        return NewVerdicts(b"".join(events), datetime.fromisoformat(times[-1]) if times else None)
+        return NewVerdicts(b"".join(events), datetime.fromisoformat(times[-1]) if times else None, now)

@@ -32,18 +32,18 @@ MAX_IN_GRAPH = 20_000  # services of a whole graph: about 40 MB of JSON
 
 
 class VerdictSignal:
-    """Wakes readers that wait for the next verdict of a mesh. Use it from one event loop; an event lives only while
-    someone waits for it."""
+    """Wakes readers that wait for the next verdict or change of a mesh. Use it from one event loop; an event lives only
+    while someone waits for it."""
 
     def __init__(self) -> None:
         self._awaited: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def next_verdict(self, mesh: str) -> asyncio.Event:
-        """An event that is set with the next verdict of the mesh."""
+        """An event that is set with the next verdict or change of the mesh."""
         return self._awaited.setdefault(mesh, asyncio.Event())
 
     def notify(self, mesh: str) -> None:
-        """Wake the readers: a verdict was stored, or the mesh was deleted."""
+        """Wake the readers: a verdict was stored, a person changed something, or the mesh was deleted."""
         if event := self._awaited.pop(mesh, None):
             event.set()
 
@@ -92,19 +92,27 @@ class Reader:
         """The first ``limit`` kept verdicts after ``since``, oldest first, as JSON."""
         return [one.document for one in self._meshes.load_records(mesh, since, limit)]
 
-    async def new_verdicts(self, mesh: str, since: datetime | None, limit: int, seconds: float) -> list[bytes]:
-        """As :meth:`verdicts`, but waits up to ``seconds`` if there is none yet. Without ``since``: the newest one.
+    async def new_verdicts(
+        self, mesh: str, since: datetime | None, limit: int, seconds: float, revision: int = 0
+    ) -> tuple[list[bytes], int]:
+        """As :meth:`verdicts`, with the revision of the mesh. Without ``since``: the newest one.
 
-        If another session takes the mesh over meanwhile, its verdicts are found when the wait is over.
+        It waits up to ``seconds`` if there is no verdict yet and the mesh still has this ``revision``; 0: any. If
+        another session takes the mesh over meanwhile, its verdicts are found when the wait is over.
         """
         if since is None:
-            return [await asyncio.to_thread(self.verdict, mesh)]
+            return await asyncio.to_thread(lambda: ([self.verdict(mesh)], self._meshes.store.revision(mesh)))
         next_verdict = self._signal.next_verdict(mesh)
-        if found := await asyncio.to_thread(self.verdicts, mesh, since, limit):
-            return found
-        with suppress(TimeoutError):
-            await asyncio.wait_for(next_verdict.wait(), seconds)
-        return await asyncio.to_thread(self.verdicts, mesh, since, limit)
+        found, now = await asyncio.to_thread(self._news, mesh, since, limit)
+        if not found and revision in (0, now):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(next_verdict.wait(), seconds)
+            found, now = await asyncio.to_thread(self._news, mesh, since, limit)
+        return found, now
+
+    def _news(self, mesh: str, since: datetime, limit: int) -> tuple[list[bytes], int]:
+        """The verdicts first: a revision that is newer than they are is a reason to ask again."""
+        return self.verdicts(mesh, since, limit), self._meshes.store.revision(mesh)
 
     def plan(self, name: str, members: bool) -> bytes:
         """The plan that the newest snapshot was cut by, as JSON; ``members``: with the services of each part."""
@@ -185,7 +193,6 @@ class Reports:
         """
         kept, zone = self._pages.moments(mesh), read_zone(timezone)
         moments = kept if incident is None else self._incidents.moments(mesh, incident, kept)
-        cases = [case.incident for case in find_all(mesh, moments, incident)]
-        similar = {one.id: before.text for one in cases if (before := self._incidents.seen_before(mesh, one))}
-        given = [said for one in cases if (said := self._incidents.feedback(mesh, one.id))]
-        return report(mesh, moments, incident, form, seen_before=similar, feedback=given, links=links, zone=zone)
+        names = [case.incident.id for case in find_all(mesh, moments, incident)]
+        archived = {name: self._incidents.load(mesh, name) for name in names}
+        return report(mesh, moments, incident, form, archived=archived, links=links, zone=zone)

@@ -1,9 +1,11 @@
-"""The event log of an incident: what happened when, with planned changes and Kubernetes events, oldest first."""
+"""The event log of an incident: what happened when, with planned changes, Kubernetes events and actions of people."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from serve_app.api.number_text import anomaly_text
+from serve_app.api.schemas.actions import KeptActionDocument
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.web.report.case import ReportedIncident
 
@@ -13,8 +15,8 @@ class Step(NamedTuple):
     text: str
 
 
-def event_log(case: ReportedIncident) -> list[Step]:
-    """Return the event log of an incident. Only snapshots that changed something are steps."""
+def event_log(case: ReportedIncident, actions: Sequence[KeptActionDocument] = ()) -> list[Step]:
+    """Return the event log of an incident, oldest first. Only snapshots that changed something are steps."""
     incident = case.incident
     steps = [
         *(Step(change.at, _change(change.kind, change.service, change.reason)) for change in incident.changes),
@@ -32,6 +34,7 @@ def event_log(case: ReportedIncident) -> list[Step]:
     if case.ended:
         unseen = "No data was received for too long, so it was closed; its outcome is unknown."
         steps.append(Step(case.ended, unseen if case.ended_unseen else "The incident is over."))
+    steps += [Step(action.at, action.words) for action in actions]
     return sorted(steps, key=lambda step: step.at)
 
 

@@ -10,7 +10,8 @@ from markupsafe import Markup
 from model.names import readable
 from serve_app.alerts.links import Links, incident_subject
 from serve_app.api.number_text import anomaly_text, score_text
-from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.actions import KeptActionDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from serve_app.web.formats import ReportFormat
 from serve_app.web.report import sentences
 from serve_app.web.report.case import ReportedIncident, find_all
@@ -37,8 +38,7 @@ def report(
     incident: str | None = None,
     form: ReportFormat = ReportFormat.HTML,
     *,
-    seen_before: Mapping[str, str] | None = None,
-    feedback: Sequence[KeptFeedbackDocument] = (),
+    archived: Mapping[str, ArchivedIncidentDocument] | None = None,
     links: Links | None = None,
     made_at: datetime | None = None,
     zone: tzinfo = UTC,
@@ -50,8 +50,8 @@ def report(
         moments: snapshots around the incident, oldest first.
         incident: its id; None: all that were open last, the worst first.
         form: HTML; the same facts as Markdown (CommonMark with tables), to edit; or its picture as SVG.
-        seen_before: earlier incidents that resemble one, in words, by its id.
-        feedback: on the mesh, for Markdown; other incidents are ignored.
+        archived: incidents by id, with actions and feedback of people and earlier incidents like them; None: the report
+            has no such facts.
         links: to the page and to other tools; None: no links.
         made_at: time of the report; None: now.
         zone: in which times are written. Reasons in words stay in UTC, and say so.
@@ -61,12 +61,11 @@ def report(
     """
     if form is ReportFormat.SVG:
         return incident_picture(mesh, moments, incident, zone)
-    cases, seen = find_all(mesh, moments, incident, zone), seen_before or {}
+    cases, known = find_all(mesh, moments, incident, zone), archived or {}
     chapters = [
         {
             "case": case,
-            "seen_before": seen.get(case.incident.id, ""),
-            "feedback": next((one for one in feedback if one.incident == case.incident.id), None),
+            "archived": known.get(case.incident.id) or ArchivedIncidentDocument.from_object(case.incident),
             "links": _named_links(case, links) if links else [],
         }
         for case in cases
@@ -89,8 +88,8 @@ def _named_links(case: ReportedIncident, links: Links) -> list[tuple[str, str]]:
     return [(name, url) for url, name in names.items()]
 
 
-def _event_rows(case: ReportedIncident) -> list[tuple[str, str]]:
-    return [(f"{case.local(step.at):%Y-%m-%d %H:%M:%S}", step.text) for step in event_log(case)]
+def _event_rows(case: ReportedIncident, actions: Sequence[KeptActionDocument]) -> list[tuple[str, str]]:
+    return [(f"{case.local(step.at):%Y-%m-%d %H:%M:%S}", step.text) for step in event_log(case, actions)]
 
 
 def _template(name: str, write: Callable[[str], str]) -> Template:

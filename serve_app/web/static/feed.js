@@ -55,12 +55,10 @@ export const incidentDetail = (mesh, id) => send(`${of(mesh)}/incidents/${encode
 export const details = (mesh, service, caller, at) => send(`${of(mesh)}/details${query({ service, source: caller, at })}`);
 export const drift = (mesh) => send(`${of(mesh)}/drift`);
 export const one = (mesh) => send(of(mesh));
-export const feedback = (mesh) => send(`${of(mesh)}/feedback`);
 export const sendFeedback = (mesh, document) => send(`${of(mesh)}/feedback`, json(document));
 export const undoFeedback = (mesh, incident) =>
   send(`${of(mesh)}/feedback/${encodeURIComponent(incident)}`, { method: "DELETE" });
-export const acceptIncident = (mesh, incident, document) =>
-  send(`${of(mesh)}/incidents/${encodeURIComponent(incident)}/accept`, json(document));
+export const act = (mesh, incident, document) => send(`${of(mesh)}/incidents/${encodeURIComponent(incident)}/actions`, json(document));
 export const mutes = (mesh) => send(`${of(mesh)}/mutes`);
 export const addMute = (mesh, document) => send(`${of(mesh)}/mutes`, json(document));
 export const removeMute = (mesh, id) => send(`${of(mesh)}/mutes/${encodeURIComponent(id)}`, { method: "DELETE" });
@@ -80,10 +78,10 @@ const LOST_MS = 4000; // streams end now and then; a connection that is back by 
  * Follow the verdicts of a mesh. The connection is restored whenever it is lost, without missing a verdict.
  * A hidden page has no connection: a browser has six for all tabs together.
  * @param {string} mesh its name.
- * @param {any} parts `{on(verdict), lost(), back(), refused()}`; refused: the service refused, and other requests will say why.
+ * @param {any} parts `{on(verdict), changed(), lost(), back(), refused()}`; changed: people did something. refused: the service refused, and other requests will say why.
  * @returns {() => void} a function that stops it.
  */
-export function follow(mesh, { on, lost, back, refused }) {
+export function follow(mesh, { on, changed, lost, back, refused }) {
   let events = null,
     timer,
     lostTimer = null,
@@ -101,6 +99,7 @@ export function follow(mesh, { on, lost, back, refused }) {
       last = event.lastEventId;
       on(JSON.parse(event.data));
     });
+    events.addEventListener("changed", () => changed());
     events.addEventListener("error", () => {
       lostTimer ??= setTimeout(lost, LOST_MS);
       if (events?.readyState !== EventSource.CLOSED) return; // the browser retries by itself

@@ -1,5 +1,4 @@
-// Feedback on an incident, open or archived: what was given, and the buttons and questions that give it. For an open
-// incident, also whether its level was accepted as normal.
+// Feedback on an incident, open or archived: what was given, and the buttons and questions that give it.
 import { el } from "./dom.js";
 import * as feed from "./feed.js";
 import { isNotice } from "./severity.js";
@@ -12,32 +11,26 @@ export function feedbackView(ask) {
 
   /**
    * The feedback on an incident, with buttons for people who may write.
-   * @param {any} at `{mesh, given, accepted, isOpen, canWrite, changed}`; given: feedback until now, or null; accepted: by whom
-   * its level was accepted, or null; isOpen: whether it is open now; changed: called after a change.
+   * @param {any} at `{mesh, given, canWrite, changed}`; given: feedback until now, or null; changed: called after a change.
    */
   function row(incident, at) {
-    const { given, accepted, isOpen, canWrite } = at,
-      said = [given?.text, accepted?.text].filter(Boolean).join(" ");
+    const { given, canWrite } = at;
     const button = (text, key, action) =>
       el("button", { type: "button", "data-key": `${key} ${incident.id}`, click: action }, text);
     if (!canWrite)
       return [
-        el("span", { class: "said" }, said),
+        given ? el("span", { class: "said" }, given.text) : null,
         el("span", { class: "said" }, "Your token is read-only; feedback and mutes need the write scope."),
       ];
-    const acceptButton = isOpen && !accepted ? [button("This is normal now", "normal", () => accept(incident, at))] : [];
     if (given)
       return [
-        el("span", { class: "said", role: "status" }, said),
+        el("span", { class: "said", role: "status" }, given.text),
         button("Undo", "undo", () => undo(incident, at)),
         failed ? el("span", { class: "failed", role: "alert" }, failed) : null,
-        ...acceptButton,
       ];
     return [
-      said ? el("span", { class: "said", role: "status" }, said) : null,
       isNotice(incident) ? null : button("Confirm incident", "yes", () => confirm(incident, at, "")),
       button(isNotice(incident) ? "Not useful" : "False alarm", "no", () => deny(incident, at)),
-      ...acceptButton,
     ];
   }
 
@@ -80,37 +73,22 @@ export function feedbackView(ask) {
     });
   }
 
-  /** Ask whether the present level is normal from now on. */
-  function accept(incident, { mesh, changed }) {
-    ask({
-      title: "This is normal now",
-      about: "The present level becomes normal. The incident ends. You cannot undo this.",
-      choices: [],
-      note: { label: "Why (optional)", isRequired: false, limit: NOTE_LENGTH },
-      action: "Accept as normal",
-      send: async ({ note }) => {
-        await feed.acceptIncident(mesh, incident.id, { note });
-        await changed();
-      },
-    });
-  }
-
   /** @param {Record<string, string>} values of the dialog. */
   async function give(incident, { mesh, changed }, wasIncident, values) {
     const { culprit, note } = values;
     failed = "";
-    await changed(await feed.sendFeedback(mesh, { incident: incident.id, was_incident: wasIncident, note, ...(culprit ? { culprit } : {}) }));
+    await feed.sendFeedback(mesh, { incident: incident.id, was_incident: wasIncident, note, ...(culprit ? { culprit } : {}) });
+    await changed();
   }
 
   async function undo(incident, { mesh, changed }) {
     failed = "";
     try {
       await feed.undoFeedback(mesh, incident.id);
-      await changed(null);
     } catch (error) {
       failed = error.message;
-      await changed();
     }
+    await changed();
   }
 
   return { row, culpritButton };

@@ -1,4 +1,5 @@
 // The history of a mesh: a calendar of its archived incidents, and lists by service and by kind. An incident leads to its moment.
+import { actionList } from "./actions.js";
 import { calendar, dayName, legend, monthName, period, shift } from "./calendar.js";
 import { by, el, failure, show } from "./dom.js";
 import * as feed from "./feed.js";
@@ -147,7 +148,7 @@ export function historyView(on) {
       owner(one) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       one.replayed ? el("p", { class: "said" }, "Found in the past of the mesh, when it was new; no notification was sent.") : null,
       one.feedback ? el("p", { class: "said" }, one.feedback.text) : null,
-      one.accepted ? el("p", { class: "said" }, one.accepted.text) : null,
+      actionList(one, drawn.newest ?? one.since),
       el(
         "div",
         { class: "actions" },

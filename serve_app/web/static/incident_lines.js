@@ -13,13 +13,18 @@ export function changeLine(incident, change, ...more) {
   return el("p", { class: isCause ? "why planned" : "why affected" }, `▲ ${change.text} `, ...more);
 }
 
-/** How often similar incidents were seen, with a link to each of the newest. */
+/** How often similar incidents were seen, with a link to each of the newest, and what helped then. */
 export function seenBefore(seen) {
   const links = seen.incidents.flatMap((id, i) => [
     i ? ", " : "",
     el("a", { href: address({ history: null, peak: id }), "data-key": `seen ${id}` }, idTime(id)),
   ]);
-  return el("p", { class: "why seen" }, `${seen.text}. Open: `, ...links);
+  return el(
+    "div",
+    { class: "why seen" },
+    el("p", {}, `${seen.text}. Open: `, ...links),
+    ...seen.helped.map((one) => el("p", { class: "said" }, `${one.words} (${idTime(one.incident)})`)),
+  );
 }
 
 /** 2026-11-17 14:05, from the id of an incident. */

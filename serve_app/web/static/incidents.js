@@ -1,4 +1,6 @@
-// The incident in view and notices: suspects, reasons with small charts, feedback. Below them: unusual services that raise no alert yet.
+// The incident in view and notices: suspects, reasons with small charts, what people did, feedback. Below them: unusual services that raise no
+// alert yet.
+import { actionList, actionsView } from "./actions.js";
 import { beforeAndAfter } from "./deploys.js";
 import { by, el, show } from "./dom.js";
 import { changeLine, inCommon, nextStep, seenBefore } from "./incident_lines.js";
@@ -24,41 +26,37 @@ const CHARTS = 2; // of the first suspect and of the selected one
  */
 export function incidentsView(on) {
   const feedback = feedbackView(on.ask),
+    people = actionsView(on.ask),
     seriesOf = reasonSeries(redraw);
-  const said = new Map(); // by past incident: the feedback that was given or withdrawn here
-  let feedbackOf = new Map(), // by incident
-    feedbackMesh = null,
-    earlier = { key: "", found: new Map() }, // what is known about the open incidents besides the verdict, by incident
+  let kept = { key: "", mesh: null, found: new Map() }, // what the service keeps of the incidents in view, by incident: actions, feedback, similar ones
     drawn = null;
 
-  /** Load the feedback on this mesh; if that fails, keep what is known. */
-  async function loadFeedback(mesh) {
-    if (mesh !== feedbackMesh) feedbackOf = new Map();
-    feedbackMesh = mesh;
-    const loaded = await feed.feedback(mesh).catch(() => null);
-    if (loaded && mesh === feedbackMesh) feedbackOf = new Map(loaded.feedback.map((one) => [one.incident, one]));
-    redraw();
-  }
-
-  /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, newest}`; shown: the incident in view; null:
+  /** @param {any} next `{mesh, verdict, shown, map, state, service, panel, incident, live, canWrite, user, newest}`; shown: the incident in view; null:
    * none. panel: the suspect whose reasons the open panel shows, `{service, incident}`; null: none. incident: the id in the link. */
   function draw(next) {
     drawn = next;
-    loadSeen(next.mesh, next.verdict.incidents);
+    load(false);
     redraw();
   }
 
-  /** Load what was seen before and what was accepted, when other incidents are open, or `again`. */
-  async function loadSeen(mesh, open, again = false) {
-    const key = [mesh, ...open.map((one) => one.id)].join(" ");
-    if (key === earlier.key && !again) return;
-    earlier = { key, found: again ? earlier.found : new Map() };
-    if (!open.length) return;
-    const found = await feed.incidents(mesh).catch(() => null);
-    if (!found || key !== earlier.key) return;
-    earlier.found = new Map(found.incidents.map((one) => [one.id, one]));
+  /** Load what the service keeps of the incidents in view, when they are other ones, or `again`; if that fails, keep what is known. */
+  async function load(again = true) {
+    if (!drawn) return;
+    const { mesh, live, verdict } = drawn,
+      ids = verdict.incidents.map((one) => one.id),
+      key = [mesh, live, ...ids].join(" ");
+    if (key === kept.key && !again) return;
+    kept = { key, mesh, found: mesh === kept.mesh ? kept.found : new Map() };
+    if (!ids.length) return;
+    const past = () => Promise.all(ids.map((id) => feed.incidentDetail(mesh, id))),
+      found = await (live ? feed.incidents(mesh).then((list) => list.incidents) : past()).catch(() => null);
+    if (!found || key !== kept.key) return;
+    kept.found = new Map(found.map((one) => [one.id, one]));
     redraw();
   }
+
+  /** An incident with what the service keeps of it. */
+  const known = (incident) => kept.found.get(incident.id) ?? incident;
 
   function redraw() {
     if (!drawn) return;
@@ -85,7 +83,7 @@ export function incidentsView(on) {
   /** The incident that the banner is about: what the banner does not say. */
   function card(incident) {
     const others = (incident.teams ?? []).filter((team) => team !== incident.team),
-      before = (earlier.found.get(incident.id) ?? incident).seen_before,
+      before = known(incident).seen_before,
       suspects = likelySuspects(incident).map((one, i) => suspect(one, i, incident)),
       shared = drawn.map?.in_common?.[incident.id],
       common = inCommon(shared);
@@ -94,6 +92,7 @@ export function incidentsView(on) {
       { class: `card ${incident.severity}` },
       el("h3", {}, el("img", { src: icon(incident.severity), alt: "", width: 16, height: 16 }), `${capitalized(incident.severity)}: ${incident.title}`),
       owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(incident)}`) : null,
+      actionList(known(incident), verdictTime()),
       incident.recovering ? el("p", { class: isUnseen(incident) ? "unseen" : "recovering" }, recovery(incident)) : null,
       ...(incident.error_budgets ?? []).map((one) => el("p", { class: "why budget" }, `It ${one.text}`)),
       before ? seenBefore(before) : null,
@@ -120,6 +119,7 @@ export function incidentsView(on) {
       ...notice.suspects.map((one) =>
         el("div", { class: "suspect" }, nameButton(one.service, notice), ...reasons(one, one === first, notice)),
       ),
+      actionList(known(notice), verdictTime()),
       actions(notice),
     );
   }
@@ -134,7 +134,7 @@ export function incidentsView(on) {
       nameButton(one.service, incident, el("b", {}, `${i + 1}`), el("span", { class: "score" }, scoreText(one.score))),
       owner(one) && owner(one) !== owner(incident) ? el("p", { class: "owner" }, `Team: ${owner(one)}`) : null,
       ...reasons(one, opened, incident, !isOfScope(incident, one.service)),
-      opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, feedbackAt(incident)) : null,
+      opened || drawn.service === one.service ? feedback.culpritButton(incident, one.service, decisionsOn(incident)) : null,
     );
   }
 
@@ -177,7 +177,8 @@ export function incidentsView(on) {
     return el(
       "div",
       { class: "actions" },
-      ...feedback.row(incident, feedbackAt(incident)),
+      ...people.buttons(incident, decisionsOn(incident)),
+      ...feedback.row(incident, decisionsOn(incident)),
       drawn.canWrite
         ? el("button", { type: "button", "data-key": `mute ${incident.id}`, click: () => on.mute(incident) }, "Mute")
         : null,
@@ -194,18 +195,12 @@ export function incidentsView(on) {
     );
   }
 
-  /** Where and by whom feedback on an incident is given. */
-  function feedbackAt(incident) {
-    const { mesh, canWrite, live } = drawn,
-      accepted = (earlier.found.get(incident.id) ?? incident).accepted ?? null,
-      known = feedbackOf.get(incident.id) ?? incident.feedback ?? null,
-      given = said.has(incident.id) && !live ? said.get(incident.id) : known; // the list has no feedback on old incidents
-    const changed = (now = given) => {
-      said.set(incident.id, now);
-      return Promise.all([loadFeedback(mesh), loadSeen(mesh, drawn.verdict.incidents, true)]);
-    };
-    return { mesh, canWrite, given, accepted, isOpen: live, changed };
+  /** What people decided about an incident, and how they decide. */
+  function decisionsOn(incident) {
+    const { mesh, canWrite, live, user } = drawn,
+      { feedback: given = null, actions = [] } = known(incident);
+    return { mesh, canWrite, given, actions, user, isOpen: live, changed: load };
   }
 
-  return { draw, loadFeedback };
+  return { draw, load };
 }

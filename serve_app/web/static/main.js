@@ -144,6 +144,7 @@ function enter(mesh) {
       dispatch("streamed", verdict);
       addVerdict(verdict);
     },
+    changed: () => loadDecisions(mesh),
     lost: () => {
       learn({ lost: true });
     },
@@ -175,9 +176,14 @@ function refresh(mesh) {
     driftDue = Date.now() + DRIFT_MS;
     learnFrom(feed.drift(mesh), (drift) => ({ of: mesh, drift }), { of: mesh, drift: null });
   }
-  incidents.loadFeedback(mesh); // other people give feedback, too
-  mutes.load(mesh);
+  loadDecisions(mesh);
   learnFrom(feed.health(), (health) => ({ health }), {}); // what is known of it stays
+}
+
+/** Load what people decided, also on other pages. */
+function loadDecisions(mesh) {
+  incidents.load();
+  mutes.load(mesh);
 }
 
 function addVerdict(verdict) {
@@ -447,6 +453,7 @@ function draw() {
     incident: view.incident,
     live: !view.at,
     canWrite: session.canWrite(),
+    user: session.name(),
     newest: known.newest.observed_at,
   });
   drawFrontDoor(known.map?.front_door);

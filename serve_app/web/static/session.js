@@ -88,6 +88,7 @@ export function sessionView(on) {
     refresh,
     isAsking: () => form.open,
     needsToken: () => user.needed,
+    name: () => user.name ?? "",
     seesAllMeshes: () => user.all_meshes,
     canWrite: () => user.scopes.includes("write") || user.scopes.includes("admin"),
   };

@@ -309,7 +309,7 @@ NAMES = {
 WRITES = {
     *(("POST", f"/v1/meshes/shop/{tail}") for tail in ("snapshots", "baseline", "feedback", "mutes")),
     ("POST", "/v1/meshes/shop/otlp/v1/metrics"),
-    ("POST", "/v1/meshes/shop/incidents/i/accept"),
+    ("POST", "/v1/meshes/shop/incidents/i/actions"),
     ("DELETE", "/v1/meshes/shop/feedback/i"),
     ("DELETE", "/v1/meshes/shop/mutes/m"),
     ("POST", "/v1/score"),
@@ -344,7 +344,7 @@ def test_an_unknown_route_needs_all_scopes() -> None:
 
 
 WORDS = (
-    "/ // v1 meshes shop pay snapshots verdict stream verdicts mutes feedback incidents accept score "
+    "/ // v1 meshes shop pay snapshots verdict stream verdicts mutes feedback incidents actions score "
     "metrics healthz static %2f %2F %2e . .. %2e%2e %00 %0a ; ? # %25 %252f ä %c3%a4 \\ * login demo"
 )
 PIECES = st.sampled_from(WORDS.split())
@@ -404,8 +404,8 @@ def access(file: Path, tokens: dict[str, str], clock: Clock) -> Access:
         ("POST", "/v1/meshes/pay/snapshots", {"write", "admin"}),
         ("DELETE", "/v1/meshes/shop", {"admin"}),
         ("DELETE", "/v1/meshes/shop/mutes/m", {"write", "admin", "shop"}),
-        ("POST", "/v1/meshes/shop/incidents/i/accept", {"write", "admin", "shop"}),
-        ("POST", "/v1/meshes/shop/incidents//accept", {"admin"}),
+        ("POST", "/v1/meshes/shop/incidents/i/actions", {"write", "admin", "shop"}),
+        ("POST", "/v1/meshes/shop/incidents//actions", {"admin"}),
         ("POST", "/v1/meshes/shop/incidents/i/deny", {"admin"}),
         ("POST", "/v1/score", {"write", "admin", "shop"}),
         ("GET", "/metrics", {"read", "admin"}),

@@ -15,10 +15,11 @@ from serve_app.api.client import Client
 from serve_app.api.codec import decode_snapshot
 from serve_app.api.problems import problem
 from serve_app.api.schemas.actions import (
-    AcceptanceDocument,
+    ActionDocument,
+    ActionKind,
     FeedbackDocument,
     FeedbackListDocument,
-    KeptAcceptanceDocument,
+    KeptActionDocument,
     KeptFeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
@@ -133,8 +134,8 @@ def test_the_other_calls_have_their_routes() -> None:
 GIVEN = FeedbackDocument(incident=FEEDBACK.incident, was_incident=True, culprit="shop/cart")
 MISSED = MissedDocument(services=["shop/cart"], since=AT, note="a customer called")
 QUIET = MuteDocument(services=["shop/cart", "batch/*"], end=MUTE.end, reason=MUTE.reason)
-ACCEPTED = KeptAcceptanceDocument(incident=FEEDBACK.incident, accepted_at=AT, note="the new release", accepted_by="")
-decode_acceptance = by_schema(AcceptanceDocument, empty=b"{}")
+HELPED = ActionDocument(kind=ActionKind.DONE, text="restarted it")
+KEPT = KeptActionDocument(incident=FEEDBACK.incident, kind=HELPED.kind, text=HELPED.text, by="", at=AT)
 
 
 @pytest.mark.parametrize(
@@ -143,15 +144,15 @@ decode_acceptance = by_schema(AcceptanceDocument, empty=b"{}")
         (lambda c: c.give_feedback("prod", GIVEN), b"feedback", decode_feedback, GIVEN, FEEDBACK),
         (lambda c: c.give_feedback("prod", MISSED), b"feedback", decode_feedback, MISSED, FEEDBACK),
         (
-            lambda c: c.accept_incident("prod", "a/b", "the new release"),
-            b"incidents/a%2Fb/accept",
-            decode_acceptance,
-            AcceptanceDocument(note="the new release"),
-            ACCEPTED,
+            lambda c: c.act("prod", "a/b", HELPED),
+            b"incidents/a%2Fb/actions",
+            by_schema(ActionDocument),
+            HELPED,
+            KEPT,
         ),
         (lambda c: c.mute("prod", QUIET), b"mutes", by_schema(MuteDocument), QUIET, MUTE),
     ],
-    ids=["paged", "missed", "acceptance", "mute"],
+    ids=["paged", "missed", "action", "mute"],
 )
 def test_what_people_say_is_sent_as_the_service_reads_it(
     send: Callable[[Client], Document],
@@ -168,10 +169,6 @@ def test_what_people_say_is_sent_as_the_service_reads_it(
 
     with client(answer) as service:
         assert send(service) == kept
-
-
-def test_an_acceptance_needs_no_body() -> None:
-    assert decode_acceptance(b" ") == decode_acceptance(b"{}") == AcceptanceDocument()
 
 
 def test_feedback_and_mutes_are_listed_and_removed() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from model.verdict import IncidentKind
-from serve_app.api.schemas.actions import FeedbackEffect, KeptAcceptanceDocument, KeptFeedbackDocument
+from serve_app.api.schemas.actions import ActionKind, FeedbackEffect, KeptActionDocument, KeptFeedbackDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument
 from tests.builders import START
 
@@ -41,14 +41,19 @@ def test_feedback_in_words(given: dict[str, Any], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "note", "text"),
+    ("kind", "by", "text", "words"),
     [
-        ("alice", "the new release", "Accepted as normal by alice. Note: the new release"),
-        ("", "", "Accepted as normal."),
+        ("acknowledge", "alice", "", "alice is on it"),
+        ("acknowledge", "", "", "someone is on it"),
+        ("note", "alice", "the pool is full", "Note by alice: the pool is full"),
+        ("done", "alice", "restarted it", "What helped, by alice: restarted it"),
+        ("accept", "alice", "the new release", "Accepted as normal by alice: the new release"),
     ],
 )
-def test_an_acceptance_in_words(by: str, note: str, text: str) -> None:
-    assert KeptAcceptanceDocument(incident="i", accepted_at=START, note=note, accepted_by=by).text == text
+def test_an_action_in_words(kind: str, by: str, text: str, words: str) -> None:
+    action = KeptActionDocument(incident="i", kind=ActionKind(kind), text=text, by=by, at=START)
+    assert action.words == words
+    assert KeptActionDocument.model_validate_json(action.model_dump_json()) == action
 
 
 @pytest.mark.parametrize(

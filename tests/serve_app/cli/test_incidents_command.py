@@ -97,14 +97,30 @@ def test_an_id_that_no_mesh_has_says_where_to_look(service: Service) -> None:
     assert "tagae incidents list --since 90d" in result.stderr
 
 
-def test_an_open_incident_is_accepted_as_normal(service: Service, incident: dict[str, Any]) -> None:
-    def accept(name: str) -> Result:
-        return tagae("incidents", "accept", name, "--url", service.url, "--mesh", MESH, "--note", "a new release")
+def test_a_person_says_what_they_do_about_an_incident(service: Service, incident: dict[str, Any]) -> None:
+    def act(kind: str, name: str, *text: str) -> Result:
+        return tagae("incidents", "act", kind, name, *text, "--url", service.url, "--mesh", MESH)
 
-    refused = accept("nothing")
-    assert (refused.exit_code, "expected an open incident" in refused.stderr) == (1, True)
-    result = accept(incident["id"])
-    assert result.exit_code == 0, result.stderr
-    assert f"accepted {incident['id']}: the present level becomes normal" in result.stderr
+    for arguments, why in (
+        (("accept", "nothing"), "expected an open incident"),
+        (("note", incident["id"]), "expected a text, which an action of the kind note needs"),
+    ):
+        refused = act(*arguments)
+        assert (refused.exit_code, why in " ".join(refused.stderr.split())) == (1, True), refused.stderr
+    for kind, text, words in (
+        ("acknowledge", "", "someone is on it"),
+        ("note", "[red]the pool is full", "Note by someone: [red]the pool is full"),
+        (
+            "accept",
+            "a new release",
+            "Accepted as normal by someone: a new release; the incident ends with the next snapshot",
+        ),
+    ):
+        result = act(kind, incident["id"], text)
+        assert result.exit_code == 0, result.stderr
+        assert f"{incident['id']}: {words}" in " ".join(result.stderr.split())
     (listed,) = service.http.get(f"/v1/meshes/{MESH}/incidents").json()["incidents"]
-    assert listed["accepted"]["note"] == "a new release"
+    assert [one["kind"] for one in listed["actions"]] == ["acknowledge", "note", "accept"]
+    assert "; someone is on it" in run(service).stdout
+    shown = tagae("incidents", "show", incident["id"], "--url", service.url).stdout
+    assert " UTC  Note by someone: [red]the pool is full" in shown

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,13 +20,14 @@ from lab.simulator.simulator import Simulator
 from model.snapshot import MeshSnapshot, Owner
 from model.state.serialization import pack_state
 from serve_app.actions.feedback import add_feedback
-from serve_app.api.schemas.actions import AcceptanceDocument, FeedbackDocument
+from serve_app.api.schemas.actions import ActionDocument, ActionKind, FeedbackDocument, KeptActionDocument
 from serve_app.api.schemas.incidents import ArchivedIncidentDocument, IncidentsDocument
 from serve_app.deployments.session.reader import Reports
 from serve_app.errors import InvalidDocument, UnknownIncident, UnknownMesh
 from serve_app.mesh_steps import MeshSteps
-from serve_app.stores.archive import BEFORE, MAX_MOMENTS, KeptSnapshot, archive, unpack_document
+from serve_app.stores.archive import BEFORE, MAX_MOMENTS, KeptSnapshot, archive, pack_document, unpack_document
 from serve_app.stores.base import IncidentFilter
+from serve_app.stores.record import Record
 from serve_app.web import incidents
 from serve_app.web.history import instant
 from tests.serve_app.running import failing
@@ -176,6 +177,9 @@ def test_an_incident_that_was_seen_before_says_so(watched_mesh: Watched, snapsho
         None,
         False,
     )
+    steps = MeshSteps(watched_mesh.meshes)
+    given = [ActionDocument(kind=kind, text="drained <it>") for kind in (ActionKind.NOTE, ActionKind.DONE)]
+    _, helped = [asyncio.run(steps.add_action(MESH, first.id, one, "alice")) for one in given]
     days = (2, 5)
     for day in days:
         watched_mesh.see(MESH, later(snapshots if day != days[-1] else snapshots[: END - 5], day))
@@ -185,7 +189,10 @@ def test_an_incident_that_was_seen_before_says_so(watched_mesh: Watched, snapsho
     assert (before.times, len(before.incidents), before.incidents[-1]) == (2, 2, first.id)
     assert before.last == first.since + timedelta(days=2)
     assert before.text == f"Seen before: 2 times, last on {before.last:%a} {before.last.day} {before.last:%b %H:%M} UTC"
-    assert before.text in report(watched_mesh, now.id)
+    assert before.helped == [helped], "a note did not help"
+    text = report(watched_mesh, now.id)
+    assert before.text in text
+    assert "<p>What helped, by alice: drained &lt;it&gt;</p>" in text
     assert detail(watched_mesh, before.incidents[0]).seen_before.text.startswith("Seen before: once, on ")  # type: ignore[union-attr]
 
 
@@ -223,11 +230,11 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
     watched_mesh.see(MESH, snapshots[: BEGIN + 6])
     (incident,) = open_now(watched_mesh).incidents
     steps = MeshSteps(watched_mesh.meshes)
-    why = AcceptanceDocument(note="the new release")
-    kept = asyncio.run(steps.accept_incident(MESH, incident.id, why, "alice"))
-    assert (kept.note, kept.accepted_by, kept.accepted_at) == (why.note, "alice", snapshots[BEGIN + 5].observed_at)
+    why = ActionDocument(kind=ActionKind.ACCEPT, text="the new release")
+    kept = asyncio.run(steps.add_action(MESH, incident.id, why, "alice"))
+    assert (kept.text, kept.by, kept.at) == (why.text, "alice", snapshots[BEGIN + 5].observed_at)
     revision = watched_mesh.meshes.load_stored(MESH).revision
-    assert asyncio.run(steps.accept_incident(MESH, incident.id, why, "bob")) == kept
+    assert asyncio.run(steps.add_action(MESH, incident.id, why, "bob")) == kept
     assert watched_mesh.meshes.load_stored(MESH).revision == revision, "a repeated request writes nothing"
     state = watched_mesh.meshes.load_state(MESH)
     restarted = Watched(tmp_path)  # another process reads what is stored
@@ -238,9 +245,9 @@ def test_an_accepted_level_is_normal_also_after_a_restart(
         verdicts = restarted.see(MESH, snapshots[BEGIN + 6 : BEGIN + 14])
         assert [one["incidents"] for one in verdicts] == [[]] * 8, "the same level raises no further alert"
         ended = detail(restarted, incident.id)
-        assert (ended.accepted, ended.until, ended.ended_unseen) == (kept, snapshots[BEGIN + 6].observed_at, False)
+        assert (ended.actions, ended.until, ended.ended_unseen) == ([kept], snapshots[BEGIN + 6].observed_at, False)
     with pytest.raises(UnknownIncident, match="expected an open incident"):
-        asyncio.run(steps.accept_incident(MESH, "nothing", why, ""))
+        asyncio.run(steps.add_action(MESH, "nothing", why, ""))
 
 
 def test_a_mesh_without_an_archive_accepts_too(
@@ -250,9 +257,51 @@ def test_a_mesh_without_an_archive_accepts_too(
     (incident,) = open_now(watched_mesh).incidents
     steps = MeshSteps(watched_mesh.meshes)
     monkeypatch.setattr(watched_mesh.store, "incident", lambda mesh, incident: None)
-    assert asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), "")).incident == incident.id
+    accept = ActionDocument(kind=ActionKind.ACCEPT)
+    assert asyncio.run(steps.add_action(MESH, incident.id, accept, "")).incident == incident.id
     with pytest.raises(UnknownIncident, match="there is none"):
-        asyncio.run(steps.accept_incident(MESH, incident.id, AcceptanceDocument(), ""))
+        asyncio.run(steps.add_action(MESH, incident.id, accept, ""))
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_an_incident_has_the_actions_on_those_that_merge_into_it(
+    watched_mesh: Watched, snapshots: list[MeshSnapshot], monkeypatch: pytest.MonkeyPatch, is_accepted: bool
+) -> None:
+    """The acceptance of a level ends its incident, which then merges into no other."""
+    watched_mesh.see(MESH, snapshots[: BEGIN + 6])
+    (incident,) = open_now(watched_mesh).incidents
+    steps = MeshSteps(watched_mesh.meshes)
+    mine = asyncio.run(steps.add_action(MESH, incident.id, ActionDocument(kind=ActionKind.ACKNOWLEDGE), "alice"))
+    archived = watched_mesh.store.incident(MESH, incident.id)
+    assert archived is not None
+    kind = ActionKind.ACCEPT if is_accepted else ActionKind.NOTE
+    theirs = KeptActionDocument(incident="younger", kind=kind, text="look", by="bob", at=incident.since)
+    document = unpack_document(archived.document).model_copy(update={"id": "younger", "actions": [theirs]})
+    younger = replace(archived, id="younger", document=pack_document(document))
+    state, revision = pack_state(watched_mesh.meshes.load_state(MESH)), watched_mesh.store.revision(MESH)
+    watched_mesh.store.replace(MESH, state, revision=revision, incidents=(younger,))
+    watched_mesh.meshes.cached.drop(MESH)
+    match, since = KeptSnapshot.match, instant(incident.since + timedelta(seconds=15))
+
+    def with_younger(window: Iterable[MeshSnapshot], records: Iterable[Record]) -> list[KeptSnapshot]:
+        """As if all verdicts but the newest had another incident at the same services."""
+        *before, newest = match(window, records)
+        known = [(one, one.find(incident.id)) for one in before]
+        more = [[{**mine, "id": "younger", "since": since}] if mine else [] for _, mine in known]
+        twins = [
+            one.verdict | {"incidents": [*one.verdict["incidents"], *two]}
+            for one, two in zip(before, more, strict=True)
+        ]
+        return [*(one._replace(verdict=verdict) for one, verdict in zip(before, twins, strict=True)), newest]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptSnapshot, "match", with_younger)
+        watched_mesh.see(MESH, snapshots[BEGIN + 6 : BEGIN + 7])
+    assert detail(watched_mesh, incident.id).actions == ([mine] if is_accepted else [theirs, mine])
+    ended = watched_mesh.store.incident(MESH, "younger")
+    assert ended is not None
+    assert ended.until == snapshots[BEGIN + 6].observed_at
+    assert unpack_document(ended.document).actions == [theirs]
 
 
 def test_an_incident_that_was_closed_unseen_ended_unknown_how(

@@ -17,6 +17,7 @@ from serve_app import web
 from serve_app.alerts.links import LEAD, Links
 from serve_app.alerts.raster import render_png
 from serve_app.api.schemas.actions import KeptFeedbackDocument
+from serve_app.api.schemas.incidents import ArchivedIncidentDocument, SeenBeforeDocument
 from serve_app.api.schemas.verdict import IncidentDocument
 from serve_app.cli.reading import score_snapshots
 from serve_app.errors import InvalidParameter, UnknownIncident
@@ -157,7 +158,10 @@ def test_markdown_has_all_sections_of_a_post_mortem(moments: list[ScoredSnapshot
     text = markdown_report(
         "shop",
         moments,
-        feedback=[feedback_on(case, note).model_copy(update={"incident": "other"}), feedback_on(case, note)],
+        archived={
+            case.incident.id: ArchivedIncidentDocument.from_object(case.incident, feedback=feedback_on(case, note)),
+            "other": ArchivedIncidentDocument.from_object(case.incident, feedback=feedback_on(case, "another")),
+        },
         links=Links(external_url="https://host", templates={"traces": "https://traces/{namespace}/{service}?q={kind}"}),
         made_at=MADE,
     )
@@ -386,7 +390,9 @@ def with_second_incident(moments: list[ScoredSnapshot]) -> list[ScoredSnapshot]:
 def test_incidents_that_are_open_at_once_are_chapters_of_one_report(moments: list[ScoredSnapshot]) -> None:
     both = with_second_incident(moments)
     (first,) = {one.id for moment in moments for one in moment.verdict.incidents}
-    html = report("shop", both, seen_before={"second": "Seen before: once"}, made_at=MADE)
+    before = SeenBeforeDocument(times=1, last=MADE, incidents=["i"], text="Seen before: once")
+    second = ArchivedIncidentDocument.from_object(both[-1].verdict.incidents[-1], seen_before=before)
+    html = report("shop", both, archived={"second": second}, made_at=MADE)
     assert re.findall(r'<article id="(.*?)">', html) == [first, "second"]
     assert f'<a href="#{first}">' in html
     assert '<a href="#second">the second</a>' in html

@@ -248,21 +248,23 @@ async def test_a_waiting_request_gets_later_verdicts_once(watched_mesh: Watched)
     signal = VerdictSignal()
     reader = reader_of(watched_mesh, signal)
 
-    def times(documents: list[bytes]) -> list[str]:
-        return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in documents]
+    def times(found: tuple[list[bytes], int]) -> list[str]:
+        assert found[1] == watched_mesh.store.revision(MESH)
+        return [instant(VerdictDocument.model_validate_json(document).observed_at) for document in found[0]]
 
     assert times(await reader.new_verdicts(MESH, None, 10, 0.0)) == pushed[-1:]
     assert times(await reader.new_verdicts(MESH, snapshots[0].observed_at, 10, 60.0)) == pushed[1:]
     assert times(await reader.new_verdicts(MESH, snapshots[0].observed_at, 1, 60.0)) == pushed[1:2]
-    assert await reader.new_verdicts(MESH, snapshots[2].observed_at, 10, 0.01) == []
-    seen = snapshots[2].observed_at
+    seen, revision = snapshots[2].observed_at, watched_mesh.store.revision(MESH)
+    assert times(await reader.new_verdicts(MESH, seen, 10, 0.01, revision)) == []
+    assert times(await reader.new_verdicts(MESH, seen, 10, 60.0, revision - 1)) == [], "another revision is news"
     waiting = [asyncio.create_task(reader.new_verdicts(MESH, seen, 10, 60.0)) for _ in range(3)]
     while not signal._awaited:
         await asyncio.sleep(0)
     came = await asyncio.to_thread(watched_mesh.see, MESH, snapshots[3:4])
     signal.notify(MESH)
-    for documents in await asyncio.wait_for(asyncio.gather(*waiting), 10):
-        assert times(documents) == [came[0]["observed_at"]]
+    for found in await asyncio.wait_for(asyncio.gather(*waiting), 10):
+        assert times(found) == [came[0]["observed_at"]]
     for since in (None, snapshots[0].observed_at):
         with pytest.raises(UnknownMesh):
             await reader.new_verdicts("nowhere", since, 10, 60.0)

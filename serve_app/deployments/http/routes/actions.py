@@ -1,4 +1,4 @@
-"""Routes that change a mesh: feedback, acceptance, mutes, deletion."""
+"""Routes that change a mesh: feedback, actions on incidents, mutes, deletion."""
 
 from typing import Annotated
 
@@ -6,10 +6,10 @@ from fastapi import APIRouter, Path, Request, Response
 
 from serve_app.actions.feedback import decode_feedback
 from serve_app.api.schemas.actions import (
-    AcceptanceDocument,
+    ActionDocument,
     FeedbackDocument,
     FeedbackListDocument,
-    KeptAcceptanceDocument,
+    KeptActionDocument,
     KeptFeedbackDocument,
     KeptMuteDocument,
     MissedDocument,
@@ -22,9 +22,11 @@ from serve_app.deployments.http.audit import note_names
 from serve_app.deployments.http.bodies import by_schema, read_document
 from serve_app.deployments.http.interface import MeshName, describe_json_body, json_response
 from serve_app.deployments.http.routes.dependencies import WITH_A_BODY, UseBackend, errors_of_mesh
+from serve_app.deployments.http.routes.incidents import IncidentId
 from serve_app.errors import (
     StoreConflict,
     StoreFull,
+    TooManyActions,
     TooManyMutes,
     TooMuchFeedback,
     UnknownIncident,
@@ -75,26 +77,21 @@ async def withdraw_feedback(
 
 
 @router.post(
-    "/v1/meshes/{mesh}/incidents/{incident}/accept",
-    operation_id="accept",
-    response_model=KeptAcceptanceDocument,
-    openapi_extra=describe_json_body(AcceptanceDocument, is_required=False),
-    responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, StoreConflict, StoreFull),
+    "/v1/meshes/{mesh}/incidents/{incident}/actions",
+    operation_id="act",
+    response_model=KeptActionDocument,
+    openapi_extra=describe_json_body(ActionDocument),
+    responses=errors_of_mesh(*WITH_A_BODY, UnknownIncident, TooManyActions, StoreConflict, StoreFull),
 )
-async def accept_incident(
-    mesh: MeshName,
-    incident: Annotated[
-        Id, Path(description="id of an open incident or notice", examples=["20260301T031200Z-1f3870be"])
-    ],
-    request: Request,
-    backend: UseBackend,
-) -> Response:
-    """Accept the present level of an open incident as normal: of its services, and of the calls from and to them. The
-    incident ends with the next snapshot. This cannot be undone, but later levels become normal in time, as always.
-    Repeating the request changes nothing."""
-    document = await read_document(request, by_schema(AcceptanceDocument, empty=b"{}"))
+async def add_action(mesh: MeshName, incident: IncidentId, request: Request, backend: UseBackend) -> Response:
+    """Say what you do about an incident, open or archived: that you are on it, a note, or what helped. Or accept the
+    present level of an open one as normal: of its services, and of the calls from and to them. The incident then ends
+    with the next snapshot. This cannot be undone, but later levels become normal in time, as always. Repeating the
+    request changes nothing."""
+    document = await read_document(request, by_schema(ActionDocument))
+    note_names(request, document.kind)
     by = principal_of(request).name
-    return json_response(await backend.ask(backend.of(mesh).changes.accept_incident, mesh, incident, document, by))
+    return json_response(await backend.ask(backend.of(mesh).changes.add_action, mesh, incident, document, by))
 
 
 @router.post(

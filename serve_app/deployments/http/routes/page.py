@@ -50,7 +50,7 @@ async def stream(
     last_event_id: Annotated[str | None, Header(description="the same, as browsers send it")] = None,
 ) -> Response:
     """Verdicts as server-sent events named `verdict`: the data is a verdict, the id is its time. Begins with the newest
-    verdict, or with the first after the last one seen."""
+    verdict, or with the first after the last one seen. An event `changed` says that people changed something else."""
     is_valid = partial(access_rules().is_valid, principal_of(request))
     return await streams.open(mesh, _event_time(last_event_id) or since, is_valid)
 

@@ -369,7 +369,7 @@ def test_odd_paths_and_parameters_are_refused(service: Service) -> None:
     for odd in ODD:
         for read in READS:
             wrong += check_refusal(service, f"GET {read} of {odd[:20]}", "GET", f"/v1/meshes/{odd}/{read}")
-        for route in ("snapshots", "baseline", "feedback", "mutes", "incidents/i/accept"):
+        for route in ("snapshots", "baseline", "feedback", "mutes", "incidents/i/actions"):
             wrong += check_refusal(
                 service, f"POST {route} of {odd[:20]}", "POST", f"/v1/meshes/{odd}/{route}", content=GOOD
             )
@@ -413,7 +413,7 @@ def test_bodies_with_a_wrong_media_type_are_refused(service: Service) -> None:
                 headers={"content-type": media_type},
             )
     for body in (b"{", b"[1]", b'{"a":1}', b"x" * 2**21, b"\xff"):
-        wrong += check_refusal(service, f"accept {body[:9]!r}", "POST", f"{BASE}/incidents/i/accept", content=body)
+        wrong += check_refusal(service, f"accept {body[:9]!r}", "POST", f"{BASE}/incidents/i/actions", content=body)
     assert not wrong, "\n".join(wrong)
 
 

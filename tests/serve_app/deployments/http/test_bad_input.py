@@ -142,7 +142,7 @@ def test_an_unknown_format_is_refused(service: Service, headers: dict[str, str])
 
 
 @pytest.mark.parametrize("media_type", [None, "text/plain", "multipart/form-data; boundary=x"])
-@pytest.mark.parametrize("route", ["snapshots", "baseline", "feedback", "mutes", "incidents/i/accept"])
+@pytest.mark.parametrize("route", ["snapshots", "baseline", "feedback", "mutes", "incidents/i/actions"])
 @pytest.mark.usefixtures("check_unchanged")
 def test_posts_that_any_page_can_send_are_refused(service: Service, route: str, media_type: str | None) -> None:
     """Browsers send these without a preflight request, and the answer to a preflight request refuses others."""

@@ -264,16 +264,18 @@ class Events:
         assert response.headers["x-accel-buffering"] == "no", "a proxy must not buffer events"
         self._lines = response.iter_lines()
 
-    def next(self) -> tuple[str, dict[str, Any]]:
-        """Return the id and the data of the next event."""
+    def next(self, kind: str = "verdict") -> tuple[str, dict[str, Any]]:
+        """Return the id and the data of the next event of a kind."""
         event: dict[str, str] = {}
         for line in self._lines:
             name, _, value = line.partition(": ")
             if line and name in ("id", "event", "data"):
                 event[name] = value
             elif not line and "data" in event:
-                assert event["event"] == "verdict"
-                return event["id"], json.loads(event["data"])
+                assert event["event"] in ("verdict", "changed")
+                if event["event"] == kind:
+                    return event.get("id", ""), json.loads(event["data"])
+                event = {}
         raise AssertionError("the stream ended")
 
 
@@ -306,6 +308,23 @@ def test_a_stream_begins_with_the_newest_verdict_and_continues_with_later_ones(s
             for stream in (events, others):
                 assert stream.next() == (verdict["observed_at"], verdict)
             assert is_soon(answered, answered - began), "an event does not wait for a poll"
+
+
+def test_a_stream_says_that_people_changed_something(service: Service) -> None:
+    mesh = "changed"
+    verdict = push(service, mesh, SNAPSHOTS[0])
+    with open_stream(service, mesh) as events, open_stream(service, mesh, verdict["observed_at"]) as again:
+        assert events.next() == (verdict["observed_at"], verdict)
+        assert again.next("changed") == ("", {}), "something may have changed while there was no stream"
+        end = (SNAPSHOTS[0].observed_at + timedelta(hours=1)).isoformat()
+        began = time.perf_counter()
+        service.http.post(f"/v1/meshes/{mesh}/mutes", json={"end": end, "reason": "repair"}).raise_for_status()
+        answered = time.perf_counter()
+        for stream in (events, again):
+            assert stream.next("changed") == ("", {})
+        assert is_soon(answered, answered - began), "it does not wait for a poll"
+        verdict = push(service, mesh, SNAPSHOTS[1])
+        assert events.next() == (verdict["observed_at"], verdict)
 
 
 def test_a_reader_that_leaves_ends_no_other_stream(service: Service) -> None:
