@@ -49,7 +49,6 @@ class InSession:
         self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
         self.spare_pool = ThreadPoolExecutor(1, "shadow")  # takes no turn of a snapshot that someone waits for
         self._probe = probe(checkpoint)
-        self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
 
     def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SessionRunner:
         """A runner for one snapshot of a mesh.
