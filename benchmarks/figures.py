@@ -167,7 +167,7 @@ def overload() -> str:
 
 
 def configurations(found: Sequence[Row] | None = None) -> str:
-    """Rates and CPU time by configuration: the recorded ones, or those of another machine, each beside ours."""
+    """Rates and CPU time by configuration: the recorded rows, or rows of another machine, each beside ours."""
     shown = [{"ours": None} | row for row in found or rows("configurations")]
     for row in shown:
         row["beside"] = "" if row["ours"] is None else f" (× {row['cpu_ms'] / row['ours']:.1f} of ours)"

@@ -225,7 +225,7 @@ class ServedModels:
             return True
 
     def _read(self, store: StateStore) -> RolloutDocument:
-        """The rollout of the store; in a sidecar whose store has none, that of the registry."""
+        """The rollout of the store; in a sidecar whose store has none, the registry's."""
         revision, rollout = read_rollout(store)
         if revision or self._sidecar is None or self.registry is None:
             return rollout

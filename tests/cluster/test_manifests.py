@@ -116,7 +116,7 @@ FIELDS_OF_1_5 = {
 
 
 def fields(value: Any, name: str = "") -> Iterator[str]:
-    """The fields of a RayService, down to those of Kubernetes and to free text."""
+    """The fields of a RayService, down to fields of Kubernetes and to free text."""
     if name in FIELDS_OF_1_5 or not isinstance(value, dict | list):
         yield name
     elif isinstance(value, list):

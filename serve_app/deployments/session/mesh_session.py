@@ -30,7 +30,6 @@ from serve_app.collect.otlp.decode import Point
 from serve_app.deployments.load import RequestLoad
 from serve_app.deployments.scoring.in_session import InSession, SessionRunner
 from serve_app.deployments.scoring.messages import ScoredMesh, ScorerInfo, SnapshotAnswer
-from serve_app.deployments.scoring.passes import warm_up
 from serve_app.deployments.scoring.replicas import ReplicaRunner, Replicas
 from serve_app.deployments.session.doors import Doors
 from serve_app.deployments.session.reader import Reader, Reports, VerdictSignal
@@ -152,7 +151,6 @@ class MeshSession:
     def _open_backend(
         self, weights: Weights, scorer: Handle[Scorer] | None, meta: Handle[MetaModel] | None
     ) -> InSession | Replicas:
-        warm_up(weights.default)
         if scorer is None or meta is None:
             return InSession(weights, replica.name(), self._settings.model.threads, self._instruments)
         groups = self._settings.scorer.max_replicas or self._settings.scorer.num_replicas
