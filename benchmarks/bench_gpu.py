@@ -229,7 +229,10 @@ def streams(run: Run) -> Iterator[Row]:
     """Several meshes, whose passes may overlap."""
     tasks = [random_task(*parse(BATCHED), seed) for seed in range(AT_ONCE)]
     on_gpu = run.device.type == "cuda"
-    contexts = [torch.cuda.stream(torch.cuda.Stream()) if on_gpu else nullcontext() for _ in tasks]
+    contexts = [
+        torch.cuda.stream(torch.cuda.Stream()) if on_gpu else nullcontext()  # type: ignore[no-untyped-call]
+        for _ in tasks
+    ]
 
     def apart() -> None:
         for task in tasks:

@@ -168,7 +168,7 @@ def overload() -> str:
 
 def configurations(found: Sequence[Row] | None = None) -> str:
     """Rates and CPU time by configuration: the recorded rows, or rows of another machine, each beside ours."""
-    shown = [{"ours": None} | row for row in found or rows("configurations")]
+    shown: list[Row] = [{"ours": None} | row for row in found or rows("configurations")]
     for row in shown:
         row["beside"] = "" if row["ours"] is None else f" (× {row['cpu_ms'] / row['ours']:.1f} of ours)"
         row["rate"] = row["per_second"] / shown[0]["per_second"]
