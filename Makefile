@@ -62,12 +62,12 @@ check-page: $(LINT)/node_modules/.stamp  ## check lint and types of the page's s
 	$(LINT)/node_modules/.bin/eslint --config $(LINT)/eslint.config.js --max-warnings 0 'serve_app/web/static/*.js' 'lab/demo/web/*.js'
 	$(LINT)/node_modules/.bin/tsc --project $(LINT)
 
-bench: .venv/.stamp  ## measure the figures of speed, in about a quarter of an hour, into benchmarks/results, README and docs
+bench: .venv/.stamp  ## measure the figures of speed, in about twenty minutes, into benchmarks/results, README and docs
 	for name in kernels pipeline serve; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
-	$(BIN)/python -m benchmarks.bench_overload --json benchmarks/results/overload.jsonl
+	for name in configurations overload; do $(BIN)/python -m benchmarks.bench_$$name --json benchmarks/results/$$name.jsonl || exit 1; done
 	$(BIN)/python -m benchmarks.figures
 
-bench-gpu: .venv/.stamp  ## measure ops, passes and batches on a GPU, in a minute or two; without one it says so; ARGS="--json FILE"
+bench-gpu: .venv/.stamp  ## measure ops, passes, batches, TF32, streams and copies on a GPU, in a minute or two; without one it says so; ARGS="--json FILE"
 	$(BIN)/python -m benchmarks.bench_gpu $(ARGS)
 
 openapi: .venv/.stamp  ## write the golden OpenAPI document

@@ -1,4 +1,4 @@
-"""What a GPU does with the network: errors and times of every op, passes of all sizes, batches.
+"""What a GPU does with the network: errors and times of every op, passes of all sizes, batches, and what is left out.
 
     python -m benchmarks.bench_gpu [--sizes 100x400 ...] [--sections ops passes ...] [--repeat 200] [--seconds 2]
                                    [--json FILE]
@@ -12,6 +12,9 @@ graphs with the shipped weights. Every section is tried: an error is printed as 
 | ops | each op in float32 and bfloat16: largest error of values and gradients against float64 on the CPU, and times |
 | passes | a pass over one mesh of each size, from and to arrays on the host; its memory; the same on the CPU |
 | batches | several meshes of 500 services and 3,000 calls in one pass |
+| tf32 | a pass with TF32, which TAGAE keeps off, and the largest change of an expectation |
+| streams | four such meshes: in one pass as TAGAE does, one after another, and each on a stream of its own |
+| copies | the inputs of a mesh, copied from pinned memory as TAGAE does, and from other memory |
 
 Times end when the work on the GPU has ended. Limitation: one process uses the GPU, and its clock is as the driver sets
 it.
@@ -21,6 +24,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -33,12 +37,14 @@ from benchmarks.rows import Row, command_line, commit, emit
 from kernels.gpu import check_gpu
 from kernels.selfcheck import Case, random_cases
 from model.checkpoint import load
-from model.network.contract import EDGE_INPUTS, NODE_INPUTS, MeshGraph, MeshNetwork
+from model.network.contract import EDGE_INPUTS, NODE_INPUTS, Decoding, MeshGraph, MeshNetwork
+from model.network.layers import to_device
 from model.scoring.score import PartitionTask, batch_tasks, score
 
 SIZES = ("100x400", "500x3000", "2000x20000", "10000x100000")
 BATCHED = "500x3000"
 BATCHES = (1, 2, 4, 8, 16, 32)
+AT_ONCE = 4  # meshes on streams
 NEIGHBOURS = 6  # most callers and most callees that a service attends to, as in the shipped network
 WARM_UP = 3  # calls before those that are timed
 
@@ -176,9 +182,10 @@ def largest_error(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
 
 
 @torch.inference_mode()
-def on_device(network: MeshNetwork, graph: MeshGraph) -> None:
+def on_device(network: MeshNetwork, graph: MeshGraph) -> Decoding:
     """One pass whose inputs and outputs stay on the device."""
-    network(graph)
+    found: Decoding = network(graph)
+    return found
 
 
 def passes(run: Run) -> Iterator[Row]:
@@ -204,10 +211,63 @@ def batches(run: Run) -> Iterator[Row]:
         yield {"size": BATCHED, "meshes": count, **found, "meshes_per_s": round(rate), "peak_mib": peak_mib(run.device)}
 
 
+def tf32(run: Run) -> Iterator[Row]:
+    """A pass whose inputs and outputs stay on the device, with products of ten bits."""
+    for size in run.sizes:
+        graph = batch_tasks([random_task(*parse(size))], run.device)
+        exact = on_device(run.network, graph).node_expected
+        torch.set_float32_matmul_precision("high")
+        try:
+            change = largest_error([on_device(run.network, graph).node_expected], [exact.cpu().double()])
+            found = run.time(partial(on_device, run.network, graph), "tf32_")
+        finally:
+            torch.set_float32_matmul_precision("highest")
+        yield {"size": size, "change": change, **found, **run.time(partial(on_device, run.network, graph))}
+
+
+def streams(run: Run) -> Iterator[Row]:
+    """Several meshes, whose passes may overlap."""
+    tasks = [random_task(*parse(BATCHED), seed) for seed in range(AT_ONCE)]
+    on_gpu = run.device.type == "cuda"
+    contexts = [
+        torch.cuda.stream(torch.cuda.Stream()) if on_gpu else nullcontext()  # type: ignore[no-untyped-call]
+        for _ in tasks
+    ]
+
+    def apart() -> None:
+        for task in tasks:
+            score(run.network, [task])
+
+    def overlapping() -> None:
+        for task, context in zip(tasks, contexts, strict=True):
+            with context:
+                on_device(run.network, batch_tasks([task], run.device))
+
+    joined = run.time(partial(score, run.network, tasks), "joined_")
+    yield {
+        "size": BATCHED,
+        "meshes": AT_ONCE,
+        **joined,
+        **run.time(apart, "apart_"),
+        **run.time(overlapping, "streams_"),
+    }
+
+
+def copies(run: Run) -> Iterator[Row]:
+    """The largest input of each mesh."""
+    for size in run.sizes:
+        edges = torch.from_numpy(random_task(*parse(size)).edges)
+        pinned = run.time(partial(to_device, edges, run.device), "pinned_")
+        yield {"size": size, "bytes": edges.nbytes, **pinned, **run.time(partial(edges.to, run.device), "pageable_")}
+
+
 SECTIONS: dict[str, Callable[[Run], Iterator[Row]]] = {
     "ops": ops,
     "passes": passes,
     "batches": batches,
+    "tf32": tf32,
+    "streams": streams,
+    "copies": copies,
 }
 
 

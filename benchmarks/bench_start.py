@@ -109,7 +109,7 @@ def measure(rounds: int, against: Path | None) -> Iterator[Row]:
     for _ in range(rounds):
         for name, checkout in contenders.items():
             with tempfile.TemporaryDirectory() as folder:
-                port = _free_port()
+                port = free_port()
                 began = time.monotonic()
                 with run(name, checkout, port, folder) as process:
                     url = f"http://127.0.0.1:{port}"
@@ -133,7 +133,7 @@ def measure(rounds: int, against: Path | None) -> Iterator[Row]:
             }
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

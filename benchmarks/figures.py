@@ -166,6 +166,20 @@ def overload() -> str:
     )
 
 
+def configurations(found: Sequence[Row] | None = None) -> str:
+    """Rates and CPU time by configuration: the recorded rows, or rows of another machine, each beside ours."""
+    shown: list[Row] = [{"ours": None} | row for row in found or rows("configurations")]
+    for row in shown:
+        row["beside"] = "" if row["ours"] is None else f" (× {row['cpu_ms'] / row['ours']:.1f} of ours)"
+        row["rate"] = row["per_second"] / shown[0]["per_second"]
+    return table(
+        shown,
+        "| cores | sessions | services | clients | verdicts/s | × the first line | p50 / p99 | CPU time of a verdict |",
+        "| {cores} | {sessions} | {services} | {clients} | {per_second} | × {rate:.1f} | {p50_ms} / {p99_ms} ms "
+        "| {cpu_ms} ms{beside} |",
+    )
+
+
 def _ms(seconds: float | None) -> str:
     return "–" if seconds is None else f"{1000 * seconds:.0f} ms"
 
@@ -515,6 +529,7 @@ def tables() -> list[tuple[Path, str, str]]:
         ("pipeline", results, "numbers", numbers),
         ("floors", results, "floors", floors),
         ("start", results, "start", start),
+        ("configurations", results, "configurations", configurations),
         ("overload", results, "overload", overload),
         ("kills_cluster", results, "kills on a cluster", kills_cluster),
         ("detection", readme, "detection", partial(with_digest, BRIEF)),

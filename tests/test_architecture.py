@@ -31,8 +31,8 @@ SERVE_APP = (
     ("pipeline", "collect", "recordings", "actions"),
     ("exporter", "stores"),
     ("alerts",),
-    ("web", "doctor", "mesh_steps", "models", "runtime"),
-    ("deployments",),
+    ("web", "mesh_steps", "models", "runtime"),
+    ("deployments", "doctor"),
     ("app", "sidecar"),
     ("cli",),
 )

@@ -68,6 +68,8 @@ NOT_RUN = {
     "tagae store copy": "a Redis; tests/serve_app/stores/test_store_copy.py",
     "tagae embeddings export": "a service with a mesh; tests/serve_app/test_embeddings_service.py",
     "tagae notify test": "receivers; tests/serve_app/alerts/test_receivers_of_a_service.py",
+    "tagae doctor --bench": "a store with meshes; tests/serve_app/doctor/test_speed.py",
+    "promtool query": "a Prometheus with sidecars; tests/serve_app/sidecar",
     "tagae models": "a registry and a service with one; tests/serve_app/models",
     "tagae incidents show": "an incident; tests/serve_app/cli/test_incidents_command.py",
     "--objectives": "a file of settings; tests/serve_app/test_objectives.py, tests/live/test_objective_rules.py",
@@ -77,7 +79,7 @@ NOT_RUN = {
     "tagae train": "half an hour; test_train_makes_weights_that_score",
 }
 # A command that is ended after this output.
-ENDLESS = {"/verdicts/stream": "event: verdict", "webhook_receiver.py": "ready at"}
+ENDLESS = {"/verdicts/stream": "event: verdict", "webhook_receiver.py": "ready at", "serve_onnx.py": "http://"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""``tagae doctor``: checks the installation, the telemetry of a mesh, or the drift of the meshes of a service."""
+"""``tagae doctor``: checks the installation, its speed, the telemetry of a mesh, or the drift of a service's meshes."""
 
 import json
 from collections.abc import Sequence
@@ -48,14 +48,20 @@ def doctor(
         str | None,
         typer.Option(metavar="URL", help="Check the drift of the meshes of this running service instead."),
     ] = None,
-    of_mesh: Annotated[str | None, typer.Option("--mesh", metavar="NAME", help="With --url: only this mesh.")] = None,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Measure how fast this machine scores the meshes of the store instead.")
+    ] = False,
+    of_mesh: Annotated[
+        str | None, typer.Option("--mesh", metavar="NAME", help="With --url or --bench: only this mesh.")
+    ] = None,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Check that the service can run here: packages, weights, device, store, port. With --source or --prometheus, check
     what is read of a mesh: which series exist, which are missing and what you lose, how they arrive, and which mesh
-    they show. With --url, check how far the meshes of a running service have drifted.
+    they show. With --url, check how far the meshes of a running service have drifted. With --bench, push the kept
+    snapshots of the largest meshes of the store again, to a store of its own, and say what they need.
 
     Nothing is started or changed. The exit code is 1 if there is a problem; warnings are advice. For a mesh, it is 1
     only if nothing can be read.
@@ -66,24 +72,31 @@ def doctor(
       tagae doctor --set scorer.device=cuda --json
       tagae doctor --prometheus http://127.0.0.1:9090
       tagae doctor --url http://127.0.0.1:8000 --mesh shop
+      tagae doctor --bench
     """
     from serve_app.doctor.installation import check_installation
 
-    if of_mesh and not url:
-        raise typer.BadParameter("expected --url with --mesh; a mesh of the settings is --source", param_hint="--mesh")
-    if url and (mesh or prometheus):
+    if of_mesh and not (url or bench):
         raise typer.BadParameter(
-            "expected --url alone, got a source of telemetry, too; leave one out", param_hint="--url"
+            "expected --url or --bench with --mesh; a mesh of the settings is --source", param_hint="--mesh"
+        )
+    if sum(map(bool, (url, bench, mesh or prometheus))) > 1:
+        raise typer.BadParameter(
+            "expected one of --url, --bench and a source of telemetry, got several; leave the others out",
+            param_hint="--bench" if bench else "--url",
         )
     picture: MeshPicture | None = None
     findings: Sequence[Finding]
     subject = f"the telemetry of {mesh or prometheus}" if mesh or prometheus else url or "this installation"
+    subject = "the speed of this machine" if bench else subject
     with spinner(f"checking {subject}"):
         if mesh or prometheus:
             report = _telemetry(config, settings, mesh, prometheus)
             findings, picture = report.findings, report.mesh
         elif url:
             findings = _drift(url, of_mesh, token_file, ca_file)
+        elif bench:
+            findings = _speed(config, settings, of_mesh)
         else:
             findings = check_installation(config, overrides(settings))
     if as_json:
@@ -95,7 +108,7 @@ def doctor(
         _print_findings(console, findings)
         if picture:
             _print_picture(console, picture)
-        _print_verdict(console, findings, _verdict_words(mesh or prometheus, url))
+        _print_verdict(console, findings, _verdict_words(mesh or prometheus, url, bench=bench))
     if any(finding.outcome == "problem" for finding in findings):
         raise typer.Exit(1)
 
@@ -123,12 +136,14 @@ def _print_findings(console: Console, findings: "Sequence[Finding]") -> None:
     console.print(table)
 
 
-def _verdict_words(source: str | None, url: str | None) -> tuple[str, str]:
+def _verdict_words(source: str | None, url: str | None, *, bench: bool) -> tuple[str, str]:
     """The verdict in words: without a problem, and with one."""
     if source:
         return "TAGAE can watch this mesh", "TAGAE cannot watch this mesh yet"
     if url:
         return "the meshes of this service can be judged", "the meshes of this service cannot be judged"
+    if bench:
+        return "this machine was measured", "this machine cannot be measured"
     return "the service can run here", "the service cannot run here with these settings"
 
 
@@ -180,3 +195,9 @@ def _drift(url: str, mesh: str | None, token_file: Path | None, ca_file: Path | 
 
     with connect(url, token_file, ca_file) as client:
         return check_drift(client, mesh)
+
+
+def _speed(config: ConfigFile, settings: Assignments, mesh: str | None) -> "list[Finding]":
+    from serve_app.doctor.speed import check_speed
+
+    return list(check_speed(read_settings(config, settings), mesh))

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         ComparisonOfModels,
         IntervalDocument,
         ModelCard,
+        ModelPin,
         RolloutDocument,
     )
     from serve_app.models.registry import Registry
@@ -31,6 +33,10 @@ RegistryPlace = Annotated[
 FromRegistry = Annotated[
     str | None,
     typer.Option("--registry", metavar="PLACE", help="Folder or URL of a registry to read, instead of a service."),
+]
+OfSidecars = Annotated[
+    str | None,
+    typer.Option("--registry", metavar="PLACE", help="Change what the sidecars of this registry use, not a service."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Version = Annotated[str, typer.Argument(metavar="VERSION", help="Version of a model; its first digits are enough.")]
@@ -304,17 +310,27 @@ def canary(
         float | None,
         typer.Option(metavar="SHARE", min=0, max=1, help="Share of the meshes; 0: only in the shadow. Default: 0.1."),
     ] = None,
+    registry: OfSidecars = None,
 ) -> None:
-    """Try a model on a share of the meshes of a running service.
+    """Try a model on a share of the meshes of a running service, or, with --registry, on a share of its sidecars.
 
     On the other meshes it scores the same snapshots in the shadow, and the model in use does so on its meshes. Neither
     of them alerts anyone there. `tagae models compare` shows how they differ. Run it again to change the share.
+    Sidecars have no shadow.
 
     \b
     Example:
       tagae models canary 5b7d9e2f --share 0
       tagae models canary 5b7d9e2f --share 0.1
+      tagae models canary 5b7d9e2f --share 0.1 --registry s3://bucket/models
     """
+    if registry is not None:
+        from serve_app.models.desk import CANARY_SHARE
+        from serve_app.models.rollout import start_canary
+
+        pin, chosen = _pin(registry, version), CANARY_SHARE if share is None else share
+        _change_sidecars(registry, lambda rollout: start_canary(rollout, pin, chosen))
+        return
     _print_rollout(client.try_model(_version(client, version), share))
 
 
@@ -324,8 +340,10 @@ def promote(
     client: "Client",
     version: Version,
     mesh: Annotated[str | None, typer.Option(metavar="NAME", help="The only mesh that uses it. Default: all.")] = None,
+    registry: OfSidecars = None,
 ) -> None:
-    """Have all meshes of a running service use a model, or one mesh, from the next snapshot on.
+    """Have all meshes of a running service use a model, or one mesh, from the next snapshot on. With --registry, have
+    its sidecars do so, within half a minute.
 
     Meshes keep their state, and need no warm-up. A model that reads other inputs is refused.
 
@@ -334,6 +352,12 @@ def promote(
       tagae models promote 5b7d9e2f
       tagae models promote 5b7d9e2f --mesh shop
     """
+    if registry is not None:
+        from serve_app.models import rollout as changes
+
+        pin = _pin(registry, version)
+        _change_sidecars(registry, lambda rollout: changes.promote(rollout, pin, mesh=mesh))
+        return
     _print_rollout(client.promote_model(_version(client, version), mesh))
 
 
@@ -345,6 +369,7 @@ def rollback(
         str | None, typer.Option(metavar="NAME", help="A mesh with a model of its own, which it gives up.")
     ] = None,
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, for other people.")] = "",
+    registry: OfSidecars = None,
 ) -> None:
     """End the trial of a model, or go back to the model before the one in use, from the next snapshot on.
 
@@ -352,13 +377,18 @@ def rollback(
     Example:
       tagae models rollback --reason "alerts at every deployment"
     """
+    if registry is not None:
+        from serve_app.models.rollout import roll_back
+
+        _change_sidecars(registry, lambda rollout: roll_back(rollout, reason=reason, mesh=mesh))
+        return
     _print_rollout(client.roll_back_model(mesh, reason))
 
 
-def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], RolloutDocument | None]":
-    """The models of a registry, or of a running service with what its meshes use."""
+def _known(client: "Client", registry: str | None) -> "tuple[list[ModelCard], RolloutDocument]":
+    """The models of a registry with what its sidecars use, or of a running service with what its meshes use."""
     if registry is not None:
-        return _open(registry).cards(), None
+        return _open(registry).cards(), _open(registry).rollout()
     found = client.models()
     return found.models, found.rollout
 
@@ -410,18 +440,40 @@ def _interval(figure: "IntervalDocument") -> str:
     return text if figure.low is None else f"{text} ({figure.low:.3g} to {figure.high:.3g})"
 
 
-def _print_rollout(rollout: "RolloutDocument") -> None:
+def _pin(place: str, version: str) -> "ModelPin":
+    """A model of a registry that sidecars can change to, by the first digits of its version. It is loaded to be
+    sure."""
+    from model.checkpoint import load
+    from serve_app.api.schemas.models import ModelPin
+    from serve_app.models.served import require_same_neighbours
+
+    known = _open(place)
+    card = find_version(known.cards(), version)
+    require_same_neighbours(load(), known.load(card.version, card.sha256))
+    return ModelPin(version=card.version, sha256=card.sha256)
+
+
+def _change_sidecars(place: str, change: "Callable[[RolloutDocument], RolloutDocument]") -> None:
+    """Change the rollout of a registry, which its sidecars follow, and print it."""
+    known = _open(place)
+    rollout = change(known.rollout())
+    known.write_rollout(rollout)
+    _print_rollout(rollout, "sidecars")
+
+
+def _print_rollout(rollout: "RolloutDocument", of: str = "meshes") -> None:
     from serve_app.models.rollout import model_name
 
     trial = rollout.trial
+    beside = ("", "") if of == "sidecars" else ("; {} runs beside it", "; each runs beside the other")
     if trial is None:
-        typer.echo(f"all meshes use {model_name(rollout.active)}")
+        typer.echo(f"all {of} use {model_name(rollout.active)}")
     elif trial.share >= 1:
-        typer.echo(f"all meshes use {model_name(trial.candidate)}; {model_name(trial.baseline)} runs beside it")
+        typer.echo(f"all {of} use {model_name(trial.candidate)}{beside[0].format(model_name(trial.baseline))}")
     else:
         typer.echo(
-            f"{trial.share:.0%} of the meshes use {model_name(trial.candidate)}, the others "
-            f"{model_name(trial.baseline)}; each runs beside the other"
+            f"{trial.share:.0%} of the {of} use {model_name(trial.candidate)}, the others "
+            f"{model_name(trial.baseline)}{beside[1]}"
         )
     for mesh, pin in sorted(rollout.meshes.items()):
         typer.echo(f"mesh {mesh} uses {model_name(pin)}")
@@ -460,7 +512,7 @@ def _read_card(path: Path) -> "ModelCard | None":
     return decode_card(path.read_bytes(), str(path)) if path.is_file() else None
 
 
-def _row(card: "ModelCard", rollout: "RolloutDocument | None") -> tuple[str, ...]:
+def _row(card: "ModelCard", rollout: "RolloutDocument") -> tuple[str, ...]:
     figures = card.figures
     results = []
     if "culprit_first" in figures:
@@ -469,7 +521,7 @@ def _row(card: "ModelCard", rollout: "RolloutDocument | None") -> tuple[str, ...
         results.append(f"{figures['false_alerts_per_day']:.1f} false alerts per day")
     return (
         card.version,
-        "" if rollout is None else _use(card.version, rollout),
+        _use(card.version, rollout),
         f"{card.created_at:%Y-%m-%d %H:%M}",
         card.parent or "",
         f"{card.size_bytes / 1e6:.1f}",

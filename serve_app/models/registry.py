@@ -2,6 +2,7 @@
 
     VERSION/model.safetensors   weights
     VERSION/card.json           their card; written last, so a version without it is not complete
+    rollout.json                which version sidecars use; missing: they use the weights of their settings
 
 A version is the digest of the weights, so it never changes. The registry only grows; to remove a version, delete its
 folder.
@@ -21,11 +22,12 @@ import fsspec
 
 from model.checkpoint import Checkpoint, load, save
 from model.errors import IncompatibleWeights
-from serve_app.api.schemas.models import ModelCard
+from serve_app.api.schemas.models import ModelCard, RolloutDocument
 from serve_app.errors import BadSettings, RegistryGone, UnknownModel
 from serve_app.models.card import decode_card, encode_card
+from serve_app.models.rollout import decode_rollout
 
-WEIGHTS, CARD = "model.safetensors", "card.json"
+WEIGHTS, CARD, ROLLOUT = "model.safetensors", "card.json", "rollout.json"
 VERSION = re.compile("[0-9a-f]{16}")
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -111,9 +113,29 @@ class Registry:
             return False
         folder = f"{self._root.rstrip('/')}/{card.version}"
         self._ask(lambda: self._files.makedirs(folder, exist_ok=True))
-        self._write(card.version, WEIGHTS, content)
-        self._write(card.version, CARD, encode_card(card))
+        self._write(content, card.version, WEIGHTS)
+        self._write(encode_card(card), card.version, CARD)
         return True
+
+    def rollout(self) -> RolloutDocument:
+        """The rollout that sidecars follow; an empty one if there is none.
+
+        Raises:
+            CorruptState: this version cannot read it.
+            RegistryGone: as in :meth:`cards`.
+        """
+        try:
+            return decode_rollout(self._ask(lambda: self._files.cat_file(self._path(ROLLOUT))))
+        except UnknownModel:  # there is no such file
+            return RolloutDocument()
+
+    def write_rollout(self, rollout: RolloutDocument) -> None:
+        """Replace the rollout that sidecars follow. Of two people who do so at once, the last one wins.
+
+        Raises:
+            RegistryGone: as in :meth:`add`.
+        """
+        self._write(rollout.model_dump_json().encode(), ROLLOUT)
 
     def _versions(self) -> Iterator[str]:
         try:
@@ -128,14 +150,14 @@ class Registry:
         content: bytes = self._ask(lambda: self._files.cat_file(self._path(version, name)), version)
         return content
 
-    def _write(self, version: str, name: str, content: bytes) -> None:
+    def _write(self, content: bytes, *place: str) -> None:
         """Write a file, which appears as a whole."""
-        path = self._path(version, name)
+        path = self._path(*place)
         self._ask(lambda: self._files.pipe_file(f"{path}.part", content))
         self._ask(lambda: self._files.mv(f"{path}.part", path))
 
-    def _path(self, version: str, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{version}/{name}"
+    def _path(self, *place: str) -> str:
+        return "/".join((self._root.rstrip("/"), *place))
 
     def _ask(self, action: Callable[[], T], version: str = "") -> T:
         try:
@@ -174,10 +196,22 @@ class AsyncRegistry:
             # A question that still waits for the thread is withdrawn then.
             return await asyncio.wait_for(answer, self.seconds)
         except TimeoutError:
-            raise RegistryGone(
-                f"registry {self._registry.place}: expected an answer within {self.seconds:g} s, got none; try again, "
-                "or check that this node reaches models.registry"
-            ) from None
+            raise self._late() from None
+
+    def ask_in_thread(self, question: Callable[[Registry], T]) -> T:
+        """As :meth:`ask`, for a thread that may wait."""
+        answer = self._thread.submit(question, self._registry)
+        try:
+            return answer.result(self.seconds)
+        except TimeoutError:
+            answer.cancel()
+            raise self._late() from None
+
+    def _late(self) -> RegistryGone:
+        return RegistryGone(
+            f"registry {self._registry.place}: expected an answer within {self.seconds:g} s, got none; try again, or "
+            "check that this node reaches models.registry"
+        )
 
 
 def open_registry(place: str | None, network: str | None = None) -> Registry | None:

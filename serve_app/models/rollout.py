@@ -1,4 +1,5 @@
-"""Which mesh uses which model: one small document in the state store, changed with compare-and-set.
+"""Which mesh uses which model: one small document in the state store, changed with compare-and-set. Sidecars have a
+store each, and follow such a document in their registry instead.
 
 A trial has one number, the share of the meshes that use the candidate. A mesh is among them if a hash of its name is
 below the share, so the same meshes stay as the share grows, and all nodes agree without asking each other.
@@ -39,6 +40,16 @@ def uses_candidate(mesh: str, trial: TrialDocument) -> bool:
     salt = "" if trial.candidate is None else trial.candidate.version  # not the same meshes for each candidate
     digest = hashlib.blake2b(f"{salt} {mesh}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64 < trial.share
+
+
+def rollout_of_sidecar(rollout: RolloutDocument, sidecar: str) -> RolloutDocument:
+    """What one sidecar makes of the rollout of a registry: the model of its share, without a trial of its own.
+
+    Args:
+        sidecar: its name, by which it belongs to the share of a canary or not.
+    """
+    active, _ = pins_of(rollout.model_copy(update={"meshes": {}}), sidecar)
+    return RolloutDocument(active=active, meshes=rollout.meshes)
 
 
 def limit_to(rollout: RolloutDocument, can_see: Callable[[str], bool]) -> RolloutDocument:
@@ -124,7 +135,7 @@ def read_rollout(store: StateStore) -> tuple[int, RolloutDocument]:
         ServeError: the store cannot be read.
     """
     found = store.read_document(ROLLOUT)
-    return (found.revision, _decode(found.content)) if found else (0, RolloutDocument())
+    return (found.revision, decode_rollout(found.content)) if found else (0, RolloutDocument())
 
 
 def change_rollout(store: StateStore, change: Callable[[RolloutDocument], RolloutDocument]) -> RolloutDocument:
@@ -137,14 +148,15 @@ def change_rollout(store: StateStore, change: Callable[[RolloutDocument], Rollou
     """
 
     def change_content(content: bytes) -> tuple[bytes | None, RolloutDocument]:
-        before = _decode(content) if content else RolloutDocument()
+        before = decode_rollout(content) if content else RolloutDocument()
         after = change(before)
         return None if after is before else after.model_dump_json().encode(), after
 
     return change_document(store, ROLLOUT, change_content)
 
 
-def _decode(content: bytes) -> RolloutDocument:
+def decode_rollout(content: bytes) -> RolloutDocument:
+    """The rollout in a document; ``CorruptState`` if this version cannot read it."""
     try:
         return RolloutDocument.model_validate_json(content)
     except ValueError as error:

@@ -6,6 +6,9 @@ weights with which it began.
 """
 
 import asyncio
+import logging
+import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,16 +19,18 @@ import torch
 from model.checkpoint import Checkpoint
 from model.mesh_weights import Weights
 from serve_app.api.schemas.models import ModelPin, RolloutDocument, TrialDocument
-from serve_app.errors import UnfitModel, UnknownModel
+from serve_app.errors import ServeError, UnfitModel, UnknownModel
 from serve_app.metrics import MODEL_CHANGES, Instruments
 from serve_app.models.loader import NOT_LOADED, Loader, open_loader
-from serve_app.models.registry import AsyncRegistry, open_registry
-from serve_app.models.rollout import change_rollout, pins_of, read_rollout
+from serve_app.models.registry import AsyncRegistry, Registry, open_registry
+from serve_app.models.rollout import change_rollout, pins_of, read_rollout, rollout_of_sidecar
 from serve_app.settings import Settings
 from serve_app.stores.state_store import StateStore
 
 EVERY_MESH = "*"  # in the list of pinned meshes: all of them
 ANSWER_SHARE = 0.8  # of the deadline of a request, for an answer of the registry
+ASK_SECONDS = 30.0  # between two reads of the rollout of a registry, by each sidecar
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class ServedModels:
         loader: of weights from the registry.
         store: has the rollout; None: there is no registry, and ``weights`` are all.
         registry: for the questions of people; None: there is none.
+        sidecar: name of this process, if it is a sidecar. Then it follows the rollout of the registry, as long as
+            its own store has none.
     """
 
     def __init__(
@@ -85,7 +92,9 @@ class ServedModels:
         instruments: Instruments,
         store: StateStore | None = None,
         registry: AsyncRegistry | None = None,
+        sidecar: str | None = None,
     ) -> None:
+        self._sidecar, self._of_registry, self._asked_at = sidecar, RolloutDocument(), -math.inf
         self._store, self._loader, self._instruments = store, loader, instruments
         self.weights, self.registry = weights, registry
         self._default = ServedModel(weights.default)
@@ -93,7 +102,6 @@ class ServedModels:
         self._is_pinned = settings.model.weights is not None
         # None: not read yet. Without a registry, it never changes.
         self._rollout = RolloutDocument() if store is None else None
-        self._revision = 0
         # A thread of its own: a store that hangs holds no other work.
         self._follower, self._following = ThreadPoolExecutor(1, "rollout"), Lock()
         self._reading: asyncio.Future[bool] | None = None
@@ -109,7 +117,7 @@ class ServedModels:
         Raises:
             ServeError: the store cannot be read.
         """
-        return RolloutDocument() if self._store is None else read_rollout(self._store)[1]
+        return RolloutDocument() if self._store is None else self._read(self._store)
 
     @property
     def has_trial(self) -> bool:
@@ -209,12 +217,25 @@ class ServedModels:
         if self._store is None:
             return False
         with self._following:  # else a slower read could bring an older rollout back
-            revision, rollout = read_rollout(self._store)
-            if self._rollout is not None and revision == self._revision:
+            rollout = self._read(self._store)
+            if rollout == self._rollout:
                 return False
             self._loader.prepare(_pins(rollout), seconds)
-            self._rollout, self._revision = rollout, revision
+            self._rollout = rollout
             return True
+
+    def _read(self, store: StateStore) -> RolloutDocument:
+        """The rollout of the store; in a sidecar whose store has none, the registry's."""
+        revision, rollout = read_rollout(store)
+        if revision or self._sidecar is None or self.registry is None:
+            return rollout
+        if time.monotonic() - self._asked_at >= ASK_SECONDS:
+            self._asked_at = time.monotonic()
+            try:
+                self._of_registry = rollout_of_sidecar(self.registry.ask_in_thread(Registry.rollout), self._sidecar)
+            except ServeError as error:
+                log.warning("the rollout of the registry cannot be read, and the one before stays: %s", error)
+        return self._of_registry
 
     @property
     def is_following(self) -> bool:
@@ -254,12 +275,7 @@ class ServedModels:
         card = await self.registry.ask(lambda registry: registry.card(version))
         pin = ModelPin(version=card.version, sha256=card.sha256)
         loaded = await self._loader.load(pin, seconds=self.registry.seconds, at_once=True)
-        ours, theirs = (one.network.config.neighbours for one in (self.weights.default, loaded))
-        if ours != theirs:  # the state of a mesh depends on them, and on the inputs, which loading checks
-            raise UnfitModel(
-                f"model {version}: expected a network that reads {ours} neighbours, as the one in use, got one that "
-                f"reads {theirs}; set model.weights to it and restart the service"
-            )
+        require_same_neighbours(self.weights.default, loaded)
         return pin
 
     def change(self, change: Callable[[RolloutDocument], RolloutDocument], *, by_rule: bool = False) -> RolloutDocument:
@@ -295,6 +311,17 @@ class ServedModels:
         return next((model for model in known if model is not None), self._default)
 
 
+def require_same_neighbours(ours: Checkpoint, theirs: Checkpoint) -> None:
+    """Raise ``UnfitModel`` unless meshes can change from one to the other and keep their state. It depends on the
+    neighbours, and on the inputs, which loading checks."""
+    before, after = (one.network.config.neighbours for one in (ours, theirs))
+    if before != after:
+        raise UnfitModel(
+            f"model {theirs.digest}: expected a network that reads {before} neighbours, as the one in use, got one "
+            f"that reads {after}; set model.weights to it and restart the service"
+        )
+
+
 def _pins(rollout: RolloutDocument) -> list[ModelPin]:
     """The models that a rollout names for all meshes: the model in use, and both models of its trial."""
     trial = rollout.trial
@@ -302,8 +329,10 @@ def _pins(rollout: RolloutDocument) -> list[ModelPin]:
     return [pin for pin in named if pin is not None]
 
 
-def open_models(settings: Settings, weights: Weights, store: StateStore, instruments: Instruments) -> ServedModels:
-    """The models that a session serves.
+def open_models(
+    settings: Settings, weights: Weights, store: StateStore, instruments: Instruments, sidecar: str | None = None
+) -> ServedModels:
+    """The models that a session serves; ``sidecar`` as of :class:`ServedModels`.
 
     Raises:
         BadSettings: the registry cannot be opened.
@@ -312,4 +341,4 @@ def open_models(settings: Settings, weights: Weights, store: StateStore, instrum
     if registry is None:
         return ServedModels(settings, weights, loader, instruments)
     answers = AsyncRegistry(registry, ANSWER_SHARE * settings.serve.deadline_seconds)
-    return ServedModels(settings, weights, loader, instruments, store, answers)
+    return ServedModels(settings, weights, loader, instruments, store, answers, sidecar)

@@ -86,3 +86,14 @@ def test_sections_run_and_an_error_ends_one_of_them_only(monkeypatch: pytest.Mon
     assert [row["section"] for row in rows[1:]] == ["passes", "batches", "batches"]
     assert [row["meshes"] for row in rows[2:]] == [1, 2]
     assert json.dumps(rows)
+
+
+def test_what_is_left_out_is_measured_beside_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_gpu, "BATCHED", "20x60")
+    precise, together, copied = measure(Run(CPU, 2, 0.0, ["30x90"]), ["tf32", "streams", "copies"])
+    assert precise["change"] < 1e-2
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert {"tf32_p50_ms", "p50_ms"} <= precise.keys()
+    assert {"joined_p50_ms", "apart_p50_ms", "streams_p50_ms"} <= together.keys()
+    assert copied["bytes"] == 90 * 21 * 4
+    assert {"pinned_p50_ms", "pageable_p50_ms"} <= copied.keys()

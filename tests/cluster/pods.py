@@ -71,15 +71,14 @@ def deployments(manifests: Manifests) -> list[Deployment]:
         "MeshSession": settings.serve.session_replicas,
         "MetaModel": settings.scorer.meta_replicas,
         "Scorer": settings.scorer.num_replicas,
+        "Collector": settings.collector.replicas,
     }
     found = []
-    for one in application["deployments"]:
-        options = one["ray_actor_options"]
-        claims = {"CPU": options["num_cpus"], "GPU": options.get("num_gpus", 0)}
-        found.append(Deployment(one["name"], counts[one["name"]], claims, one.get("max_replicas_per_node")))
     light = {"CPU": LIGHT_CPUS, "GPU": 0.0}
-    if settings.collected:
-        found.append(Deployment("Collector", settings.collector.replicas, light, None))
+    for one in application["deployments"]:
+        options = one.get("ray_actor_options")
+        claims = {"CPU": options["num_cpus"], "GPU": options.get("num_gpus", 0)} if options else light
+        found.append(Deployment(one["name"], counts[one["name"]], claims, one.get("max_replicas_per_node")))
     if settings.notify.has_receivers:
         found.append(Deployment("Notifier", 1, light, None))
     return found

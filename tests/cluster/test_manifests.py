@@ -87,6 +87,50 @@ def test_a_misspelt_key_of_another_document_is_refused() -> None:
         check(deployment)
 
 
+# Fields outside of pods that a server with KubeRay 1.5.1 accepted strictly. Another one may be of a later version.
+FIELDS_OF_1_5 = {
+    "deploymentUnhealthySecondThreshold",
+    "rayClusterConfig.authOptions.mode",
+    "rayClusterConfig.autoscalerOptions.idleTimeoutSeconds",
+    "rayClusterConfig.autoscalerOptions.resources",
+    "rayClusterConfig.autoscalerOptions.securityContext",
+    "rayClusterConfig.autoscalerOptions.volumeMounts",
+    "rayClusterConfig.enableInTreeAutoscaling",
+    "rayClusterConfig.gcsFaultToleranceOptions.redisAddress",
+    "rayClusterConfig.gcsFaultToleranceOptions.redisPassword",
+    "rayClusterConfig.headGroupSpec.rayStartParams",
+    "rayClusterConfig.headGroupSpec.template",
+    "rayClusterConfig.rayVersion",
+    "rayClusterConfig.workerGroupSpecs.groupName",
+    "rayClusterConfig.workerGroupSpecs.maxReplicas",
+    "rayClusterConfig.workerGroupSpecs.minReplicas",
+    "rayClusterConfig.workerGroupSpecs.rayStartParams",
+    "rayClusterConfig.workerGroupSpecs.replicas",
+    "rayClusterConfig.workerGroupSpecs.template",
+    "rayClusterDeletionDelaySeconds",
+    "serveConfigV2",
+    "serveService",
+    "serviceUnhealthySecondThreshold",
+    "upgradeStrategy.type",
+}
+
+
+def fields(value: Any, name: str = "") -> Iterator[str]:
+    """The fields of a RayService, down to fields of Kubernetes and to free text."""
+    if name in FIELDS_OF_1_5 or not isinstance(value, dict | list):
+        yield name
+    elif isinstance(value, list):
+        for one in value:
+            yield from fields(one, name)
+    else:
+        for key, one in value.items():
+            yield from fields(one, f"{name}.{key}".lstrip("."))
+
+
+def test_a_ray_service_has_only_fields_that_kuberay_1_5_knows(ray_service: Manifests) -> None:
+    assert set(fields(ray_service.one("RayService")["spec"])) <= FIELDS_OF_1_5
+
+
 @needs_crd
 def test_an_unknown_mode_of_authentication_is_refused() -> None:
     service = copy.deepcopy(CLUSTER.one("RayService"))
@@ -108,7 +152,7 @@ def test_settings_and_the_serve_config_are_valid(manifests: Manifests, monkeypat
     assert settings.store.kind == "redis"
     claims = {one.name for one in application.deployments}
     of_scoring = {"MetaModel", "Scorer"} if settings.scorer.place == "replicas" else set()
-    assert claims == {"Ingress", "MeshSession"} | of_scoring
+    assert claims == {"Ingress", "MeshSession"} | of_scoring | ({"Collector"} if settings.collected else set())
     front, scorer = settings.serve, settings.scorer
     limits = [
         (front.ingress_replicas, front.max_ingress_replicas),
@@ -256,12 +300,13 @@ def test_the_claims_of_all_replicas_fit_the_pods(
         "MeshSession": {"min": front.session_replicas, "max": front.max_session_replicas or 0},
         "MetaModel": {"min": scorer.meta_replicas, "max": scorer.max_meta_replicas or 0},
         "Scorer": {"min": scorer.num_replicas, "max": scorer.max_replicas or 0},
+        "Collector": dict.fromkeys(("min", "max"), settings.collector.replicas),
     }
     claims = {"CPU": LIGHT_CPUS * (settings.collector.replicas + 1), "GPU": 0.0}  # 1: the notifier
     groups = {group["groupName"]: group for group in ray_service.cluster["workerGroupSpecs"]}
     for one in application["deployments"]:
-        count, options = replicas[one["name"]][bound], one["ray_actor_options"]
-        claims["CPU"] += count * options["num_cpus"]
+        count, options = replicas[one["name"]][bound], one.get("ray_actor_options", {})
+        claims["CPU"] += count * options.get("num_cpus", 0)
         claims["GPU"] += count * options.get("num_gpus", 0)
         pods_of_group = groups["gpu" if one["name"] == "Scorer" else "cpu"][f"{bound}Replicas"]
         assert count <= one["max_replicas_per_node"] * pods_of_group

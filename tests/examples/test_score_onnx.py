@@ -1,18 +1,25 @@
-"""examples/score_onnx.py and score_onnx.mjs: a program without TAGAE scores with the exported network."""
+"""examples/score_onnx.py, score_onnx.mjs and serve_onnx.py: programs without TAGAE score with the exported network."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
+import numpy as np
 import pytest
 
 from lab.simulator.events.faults import Fault
 from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
+from model.checkpoint import load
+from serve_app.pipeline import Mesh, Options, advance
+from serve_app.recordings.reader import RecordingReader
 from serve_app.recordings.writer import RecordingWriter
 from tests.serve_app.cli.command import tagae
+from tests.serve_app.running import start_process
 from tests.site_pages import ROOT
 from tests.timing import PATIENCE_SECONDS
 
@@ -80,3 +87,24 @@ def test_javascript_prints_what_python_prints(exported: Path) -> None:
     ours, theirs = (run(words, exported, sample_of(exported)) for words in (PYTHON, [node, "examples/score_onnx.mjs"]))
     assert theirs.returncode == 0, theirs.stderr
     assert theirs.stdout == ours.stdout
+
+
+def test_an_http_server_answers_with_the_loss_of_our_verdict(exported: Path) -> None:
+    mesh = Mesh()
+    for snapshot in RecordingReader(exported.parent / "shop").snapshots():
+        verdict, mesh = advance(load(), mesh, snapshot, Options())
+    command = [sys.executable, str(ROOT / "examples" / "serve_onnx.py"), str(exported), "--port", "0"]
+    sample = json.loads(sample_of(exported).read_text("utf-8"))
+    with (
+        start_process(command, r"http://\S+", os.environ) as (_, found),
+        httpx.Client(timeout=PATIENCE_SECONDS) as http,
+    ):
+        answer = http.post(found[0], json=sample).json()
+        refused = http.post(found[0], json={"inputs": {}})
+    assert verdict.reconstruction is not None
+    assert answer["loss"] == pytest.approx(verdict.reconstruction.loss, rel=1e-3)
+    assert answer["model_version"] == verdict.model_digest
+    for name, tensor in sample["outputs"].items():
+        ours = np.array(tensor["data"]).reshape(tensor["shape"])
+        assert np.allclose(answer[name], ours, rtol=1e-4, atol=1e-4), name
+    assert (refused.status_code, "expected the inputs of a sample" in refused.text) == (400, True)

@@ -19,7 +19,7 @@ from model.network.contract import MeshNetwork
 from model.scoring.score import PartitionScore, score
 from model.verdict import Verdict
 from serve_app.deployments.scoring.messages import RunnerPlace, ScorerInfo
-from serve_app.deployments.scoring.passes import observe_pass, probe, score_groups
+from serve_app.deployments.scoring.passes import observe_pass, probe, score_groups, warm_up
 from serve_app.deployments.scoring.queue import ScoredGroup, Scores
 from serve_app.deployments.scoring.runner import SnapshotRunner
 from serve_app.metrics import PARTS_SCORED, Instruments
@@ -49,7 +49,7 @@ class InSession:
         self.pool = ThreadPoolExecutor(max(1, count_cores() // threads), "score")
         self.spare_pool = ThreadPoolExecutor(1, "shadow")  # takes no turn of a snapshot that someone waits for
         self._probe = probe(checkpoint)
-        self.pool.submit(score, checkpoint.network, self._probe).result()  # warm up, before the replica is ready
+        self.pool.submit(warm_up, checkpoint).result()  # before the replica is ready
 
     def runner(self, mesh: str, deadline: Deadline, model: ServedModel, *, in_shadow: bool = False) -> SessionRunner:
         """A runner for one snapshot of a mesh.

@@ -9,6 +9,7 @@ from model.incidents.policy import AlertPolicy
 from model.mesh_weights import load_weights
 from model.verdict import Verdict
 from serve_app.api.schemas.models import ModelPin
+from serve_app.deployments.scoring.passes import warm_up
 from serve_app.models.loader import open_loader
 from serve_app.observability.spans import span
 from serve_app.pipeline import MetaInput, decide
@@ -29,6 +30,7 @@ class MetaModel:
         torch.set_num_threads(settings.model.threads)
         self._weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
         self._loader = open_loader(settings, torch.device("cpu"), open_instruments())
+        warm_up(self._weights.default)
 
     async def digest(self) -> str:
         return self._weights.default.digest

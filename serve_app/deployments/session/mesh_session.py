@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import platform
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +115,8 @@ class MeshSession:
             log.error(refusal)
         store = open_store(settings)
         self._instruments = open_instruments()
-        self._models = open_models(settings, weights, store, self._instruments)
+        sidecar = platform.node() if replica.is_single() else None
+        self._models = open_models(settings, weights, store, self._instruments, sidecar)
         with suppress(ServeError):  # the store logs why it is away; the first snapshot reads the rollout then
             self._models.follow(FIRST_LOAD_SECONDS)
         budget = max(0, settings.serve.session_memory_bytes - weights.size_bytes())

@@ -35,12 +35,15 @@ from model.snapshot import MeshSnapshot
 from serve_app.alerts.storage import AlertStorage
 from serve_app.api.codec import encode_verdict, snapshot_document
 from serve_app.cli import app
+from serve_app.models.registry import Registry
+from serve_app.models.rollout import promote
 from serve_app.pipeline import Mesh, advance, options
 from serve_app.runtime import replica
 from serve_app.settings import Settings
 from serve_app.sidecar.generated.verdicts_pb2 import LatestRequest, Service, Snapshot, Verdict, WatchRequest
 from serve_app.sidecar.generated.verdicts_pb2_grpc import VerdictsStub
 from serve_app.sidecar.service import SERVICE, verdict_message
+from tests.builders import add_model
 from tests.serve_app.collect.prometheus import standin
 from tests.serve_app.collect.prometheus.istio_standin import IstioMesh
 from tests.serve_app.collect.prometheus.standin import Request
@@ -121,6 +124,17 @@ def test_pushed_snapshots_have_the_verdicts_of_the_pipeline(pushed_mesh: Pushed)
     with open_client(pushed_mesh.sidecar.address) as over_port:
         assert latest(over_port) == latest(pushed_mesh.ask) == came[-1]
     assert count_snapshots(pushed_mesh.state) == (20, 20)
+
+
+def test_it_follows_the_registry_which_all_sidecars_share(tmp_path: Path, other_weights: Path) -> None:
+    registry = Registry(str(tmp_path / "models"))
+    pin = add_model(registry, other_weights)
+    registry.write_rollout(promote(registry.rollout(), pin))
+    settings = {"store.path": str(tmp_path / "state"), "models.registry": registry.place}
+    with start_sidecar(settings=settings) as sidecar, open_client(sidecar.address) as ask:
+        assert push(ask, SNAPSHOTS[0]).model == pin.version
+        shown = httpx.get(f"{sidecar.url}/metrics").text
+    assert f'tagae_predictions_total{{model_version="{pin.version}"' in shown
 
 
 @pytest.mark.parametrize(

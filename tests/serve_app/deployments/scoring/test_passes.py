@@ -1,6 +1,8 @@
 """Neighbours that a pass of the network fetches, and those that it computes again."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,12 +10,18 @@ from lab.simulator.mesh.topology import MeshSpec
 from lab.simulator.simulator import Simulator
 from model.checkpoint import load
 from model.mesh_weights import Weights
+from model.verdict import Status
+from serve_app.deployments.scoring import passes
 from serve_app.deployments.scoring.in_session import InSession
+from serve_app.deployments.scoring.meta import MetaModel
 from serve_app.deployments.scoring.passes import observe_pass
+from serve_app.deployments.session.mesh_session import MeshSession
 from serve_app.metrics import INFERENCE, NEIGHBOURS_FETCHED, NEIGHBOURS_RECOMPUTED, Metric
 from serve_app.models.served import ServedModel
-from serve_app.pipeline import Mesh, Options, PreparedSnapshot, cut_tasks, prepare
+from serve_app.pipeline import Mesh, Options, PreparedSnapshot, advance, cut_tasks, prepare
 from serve_app.runtime.rpc import Deadline
+from serve_app.settings import Settings
+from tests.builders import allow_deployments
 from tests.timing import PATIENCE_SECONDS
 
 
@@ -50,6 +58,23 @@ def test_a_pass_over_an_uncut_mesh_computes_no_service_twice(prepared: PreparedS
         NEIGHBOURS_FETCHED.name: [state.attended_callers.sum() + state.attended_callees.sum()],
         NEIGHBOURS_RECOMPUTED.name: [0],
     }
+
+
+def test_sessions_and_meta_models_run_all_stages_before_they_are_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts = []
+
+    def count(*given: Any) -> None:
+        verdicts.append(advance(*given)[0])
+
+    allow_deployments(monkeypatch)
+    monkeypatch.setattr(passes, "advance", count)
+    settings = Settings(store={"path": tmp_path})
+    MeshSession(settings)
+    assert [one.status for one in verdicts] == [Status.WARMING_UP]
+    MetaModel(settings)
+    assert len(verdicts) == 2
 
 
 def test_passes_over_parts_compute_their_halos_again(prepared: PreparedSnapshot) -> None:

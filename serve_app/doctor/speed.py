@@ -1,0 +1,220 @@
+"""How fast this machine scores the meshes of a store: ``tagae doctor --bench``.
+
+The kept snapshots of a mesh are pushed again, in this process and to a store of their own, which is deleted afterwards.
+A push has all that a session does: decode the body, score, and store. HTTP and Ray come on top.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import count, islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from model.checkpoint import Checkpoint
+from model.mesh_weights import load_weights
+from model.scoring.score import PartitionScore
+from model.snapshot import MeshSnapshot
+from serve_app.api.codec import ARROW, JSON, decode_snapshot, encode_snapshot, pack_snapshot
+from serve_app.collect.base import Finding
+from serve_app.errors import UnknownMesh
+from serve_app.mesh_steps import MeshSteps, NextSnapshot
+from serve_app.pipeline import LocalRunner, Options, PreparedSnapshot, options, replayer
+from serve_app.settings import Settings, StoreSettings
+from serve_app.stores.cache import MeshCache
+from serve_app.stores.opening import open_store
+from serve_app.stores.record import Record, unpack_window
+from serve_app.stores.repository import MeshRepository
+from serve_app.stores.sqlite.file import FILE_NAME
+from serve_app.stores.state_store import StateStore
+
+TARGET_MS = 50.0  # from the body of a snapshot to its stored verdict, in 99 of 100 cases
+MAX_MESHES = 5  # that are measured, the largest ones
+LEARNED, MEASURED = 20, 100  # snapshots of each
+LONGEST_SECONDS = 20.0  # after which a mesh is measured with fewer
+LARGE_SHARE = 0.5  # of a push: from here on, a shorter pass of the network shortens the push
+BUSY_SHARE = 0.7  # of the time of a session
+DEFAULT_INTERVAL = 15.0  # s, of a mesh with one snapshot
+Milliseconds = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What was measured of one mesh.
+
+    Attributes:
+        passes: of the network.
+        pushes: from a JSON body to the stored verdict.
+        json, arrow: decoding of the body, which a push in JSON contains.
+        interval: between two snapshots, s.
+    """
+
+    services: int
+    calls: int
+    passes: Milliseconds
+    pushes: Milliseconds
+    json: Milliseconds
+    arrow: Milliseconds
+    interval: float
+
+
+def check_speed(settings: Settings, mesh: str | None = None) -> Iterator[Finding]:
+    """Measure meshes of the store, the largest ones, or one by name.
+
+    Raises:
+        UnknownMesh: the store has no mesh of this name.
+        ServeError: the store cannot be read.
+    """
+    place = settings.store
+    if place.kind == "local" and not (place.path / FILE_NAME).exists():
+        yield _no_mesh(str(place.path))
+        return
+    torch.set_num_threads(settings.model.threads)
+    weights = load_weights(settings.model.weights, settings.weights_by_mesh, network=settings.model.network)
+    with closing(open_store(place)) as store:
+        names = _names(store)
+        if not names:
+            yield _no_mesh(place.kind)
+            return
+        if mesh is not None and mesh not in names:
+            raise UnknownMesh(f"mesh {mesh!r}: expected a mesh of the store ({', '.join(names)}); correct the name")
+        chosen = names[:MAX_MESHES] if mesh is None else [mesh]
+        busy = 0.0
+        for name in chosen:
+            window = [snapshot for _, snapshot in unpack_window(store.window(name))]
+            found = measure(weights.of(name), window, options(settings, name), settings)
+            busy += float(np.median(found.pushes)) / 1e3 / found.interval
+            yield judge(name, found)
+    if mesh is None:
+        yield _load(busy, len(names) - len(chosen), settings.serve.session_replicas)
+
+
+def measure(checkpoint: Checkpoint, window: Sequence[MeshSnapshot], chosen: Options, settings: Settings) -> Speed:
+    """Push the snapshots of a window again and again, each time with later times."""
+    with (
+        TemporaryDirectory(prefix="tagae-bench-") as folder,
+        closing(open_store(StoreSettings(path=Path(folder)))) as store,
+    ):
+        return asyncio.run(_measure(checkpoint, window, chosen, settings, store))
+
+
+async def _measure(
+    checkpoint: Checkpoint, window: Sequence[MeshSnapshot], chosen: Options, settings: Settings, store: StateStore
+) -> Speed:
+    replay = replayer(lambda _: checkpoint, settings)
+    steps = MeshSteps(MeshRepository(store, MeshCache(settings.serve.session_memory_bytes), replay))
+    interval = _interval(window)
+    passes, pushes, json, arrow = [], [], [], []
+    ends = time.perf_counter() + LONGEST_SECONDS
+    for number, snapshot in enumerate(islice(_repeat(window, interval), LEARNED + MEASURED)):
+        runner, body, shorter = (
+            _TimedRunner(checkpoint),
+            encode_snapshot(snapshot, JSON),
+            encode_snapshot(snapshot, ARROW),
+        )
+        began = time.perf_counter()
+        decode_snapshot(shorter, ARROW)
+        started = time.perf_counter()
+        decoded = decode_snapshot(body, JSON)
+        read = time.perf_counter()
+        await steps.push(NextSnapshot("bench", pack_snapshot(decoded)), chosen, runner)
+        done = time.perf_counter()
+        await steps.tidy("bench", chosen)
+        if number >= LEARNED or done > ends:
+            passes.append(1e3 * runner.seconds)
+            pushes.append(1e3 * (done - started))
+            json.append(1e3 * (read - started))
+            arrow.append(1e3 * (started - began))
+        if done > ends and len(pushes) > 1:
+            break
+    return Speed(snapshot.num_nodes, snapshot.num_edges, passes, pushes, json, arrow, interval)
+
+
+class _TimedRunner(LocalRunner):
+    """Measures the pass of the network, s."""
+
+    seconds = 0.0
+
+    async def score(self, prepared: PreparedSnapshot) -> Sequence[PartitionScore]:
+        started = time.perf_counter()
+        scores = await super().score(prepared)
+        self.seconds = time.perf_counter() - started
+        return scores
+
+
+def judge(mesh: str, found: Speed) -> Finding:
+    """What the figures of a mesh mean, and what would help most if they are above the target."""
+    push, slowest = float(np.median(found.pushes)), _p99(found.pushes)
+    one_pass, json, arrow = (float(np.median(of)) for of in (found.passes, found.json, found.arrow))
+    text = (
+        f"{found.services:,} services, {found.calls:,} calls: pass {one_pass:.1f} / {_p99(found.passes):.1f} ms, push "
+        f"{push:.1f} / {slowest:.1f} ms (p50 / p99 of {len(found.pushes)})"
+    )
+    subject = f"speed of {mesh}"
+    if slowest <= TARGET_MS:
+        return Finding(subject, "ok", f"{text}; within {slowest:.0f} ms of {TARGET_MS:.0f}")
+    if slowest - json + arrow <= TARGET_MS:
+        return Finding(subject, "warning", text, f"use Arrow: it saves {json - arrow:.0f} ms of decoding")
+    if one_pass >= LARGE_SHARE * push:
+        parts = math.ceil(one_pass / max(TARGET_MS - (push - one_pass), TARGET_MS / 4))
+        most = math.ceil(found.services / parts)
+        return Finding(
+            subject,
+            "warning",
+            text,
+            f"partition at {most:,} services, one part for each of {parts} scorers on cores of their own: "
+            f"partition.max_services = {most}, scorer.place = replicas, scorer.num_replicas = {parts}",
+        )
+    share = slowest / 1e3 / found.interval
+    return Finding(
+        subject,
+        "warning" if share > BUSY_SHARE else "ok",
+        f"{text}; above {TARGET_MS:.0f} ms, {share:.0%} of the {found.interval:.0f} s between snapshots; the work of "
+        "the session takes most of it, so scorers would not help",
+        "raise collector.interval_seconds, or use a faster core" if share > BUSY_SHARE else "",
+    )
+
+
+def _load(busy: float, left_out: int, sessions: int) -> Finding:
+    """How much of the sessions' time the measured meshes take together."""
+    others = f"; {left_out} smaller meshes were not measured" if left_out else ""
+    text = f"these meshes take {busy:.0%} of one core, and the sessions are {sessions}{others}"
+    is_busy = busy > BUSY_SHARE * sessions
+    remedy = "add a session on a core of its own: serve.session_replicas" if is_busy else ""
+    return Finding("load", "warning" if is_busy else "ok", text, remedy)
+
+
+def _names(store: StateStore) -> list[str]:
+    """The meshes that have snapshots, the largest ones first."""
+    sizes = {one.mesh: Record.unpack(one.verdict).services for one in store.meshes() if one.sequence}
+    return sorted(sizes, key=lambda name: -sizes[name])
+
+
+def _no_mesh(place: str) -> Finding:
+    return Finding(
+        "speed", "warning", f"the store has no mesh yet ({place})", "push snapshots first; `tagae simulate` makes some"
+    )
+
+
+def _repeat(window: Sequence[MeshSnapshot], interval: float) -> Iterator[MeshSnapshot]:
+    """The snapshots without end, each time later."""
+    length = window[-1].observed_at - window[0].observed_at + timedelta(seconds=interval)
+    for turn in count():
+        for one in window:
+            yield replace(one, observed_at=one.observed_at + turn * length)
+
+
+def _interval(window: Sequence[MeshSnapshot]) -> float:
+    times = [one.observed_at.timestamp() for one in window]
+    return float(np.median(np.diff(times))) if len(times) > 1 else DEFAULT_INTERVAL
+
+
+def _p99(values: Milliseconds) -> float:
+    return float(np.percentile(values, 99))
